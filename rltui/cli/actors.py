@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         print_lines(columns(HEADER, rows, frozenset({4, 5})))
         talk_age(picture, picture.actors_noted_at)
     else:
-        talk(picture.actors_problem or nothing_yet(picture, "Ray has no actors; they come and go with the trainer"))
+        talk(picture.actors_problem or nothing_yet(picture, "Ray has no actors"))
     return 0
 
 

@@ -20,6 +20,23 @@ _rltui_sources() {
 }"""
 
 
+# a key of a layout is not a whole word: its value follows at once
+_BASH_NO_SPACE_AFTER_KEY = """
+_rltui() {
+  _shtab_rltui
+  [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+  return 0
+}
+complete -o bashdefault -F _rltui rltui"""
+_KINDS = {
+    "RUN": "runs",
+    "FILE": "files",
+    "CLUSTER": "clusters",
+    "key=value": "keys",
+    "key=value,value": "keys",
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shell, and what the printed script asks at each press of tab."""
     parser.add_argument("shell", nargs="?", choices=("bash", "zsh", "tcsh"))
@@ -43,7 +60,9 @@ def run(options: argparse.Namespace) -> int:
         for action in own._actions:
             if kind := _kind(action):
                 action.complete = _completed(kind)  # type: ignore[attr-defined]  # read by shtab
-    print_lines([shtab.complete(parser, options.shell)])
+    print_lines(
+        [shtab.complete(parser, options.shell), *([_BASH_NO_SPACE_AFTER_KEY] if options.shell == "bash" else [])]
+    )
     return 0
 
 
@@ -52,7 +71,7 @@ def _kind(action: argparse.Action) -> str:
     if action.dest in ("cluster", "code"):
         return f"{action.dest}s"
     shown = action.metavar if isinstance(action.metavar, str) else ""
-    return "sources" if "PRESET" in shown else {"RUN": "runs", "FILE": "files"}.get(shown, "")
+    return "sources" if "PRESET" in shown else _KINDS.get(shown, "")
 
 
 def _completed(kind: str) -> Any:
@@ -68,12 +87,17 @@ def _completed(kind: str) -> Any:
 
 
 def _sources() -> Iterator[str]:
-    """Presets, and the keys of a layout with the sign that follows them."""
-    from rltui.layout.convert import known_keys
+    """Presets, and the keys of a layout: words of a verb may be either."""
     from rltui.layout.presets import preset_files
-    from rltui.layout.schema import Layout
 
     yield from (name for name, _ in preset_files())
+    yield from _keys()
+
+
+def _keys() -> Iterator[str]:
+    """The keys of a layout with the sign that follows them."""
+    from rltui.layout.convert import known_keys
+    from rltui.layout.schema import Layout
 
     def keys(path: tuple[str, ...]) -> Iterator[str]:
         for name in known_keys(Layout, path):
@@ -106,4 +130,4 @@ def _runs() -> Iterator[str]:
         yield from (run.run_id for run in LastRows(cache_dir(), name).last().runs)
 
 
-_WORDS = {"sources": _sources, "codes": _codes, "clusters": _clusters, "runs": _runs}
+_WORDS = {"sources": _sources, "keys": _keys, "codes": _codes, "clusters": _clusters, "runs": _runs}

@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
     elif picture.events:
         print_lines(_line(event) for event in picture.events)
     else:
-        talk(nothing_yet(picture, "nothing has happened yet"))
+        talk(nothing_yet(picture, "nothing has happened"))
     return 0
 
 

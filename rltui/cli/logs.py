@@ -15,7 +15,7 @@ from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
-from rltui.service.log_stream import logs_of, sources_of
+from rltui.service.log_stream import logs_of, no_log_of, sources_of
 from rltui.watch.log_folds import fold
 from rltui.watch.log_merge import MergedReader, end_of, place_of, search_merged
 from rltui.watch.log_search import LEVELS, ROLES, LogQuery, query_of, search_log
@@ -229,10 +229,11 @@ def _files(client: RelayClient, run: RunSummary, options: argparse.Namespace) ->
         return (LogFile(name=_own(client, attempt_path(run))),)
     there = logs_of(client, run)
     logs = tuple(one for one in there if options.log in one.name and (not options.node or one.node == options.node))
+    if not logs and options.node:
+        raise no_log_of(options.node, there)
     if not logs:
-        nodes = ", ".join(sorted({one.node for one in there if one.node})) or "none"
         names = ", ".join(one.name for one in there[:MOST_NAMED]) + (" …" if len(there) > MOST_NAMED else "")
-        raise UsageError("No log of this attempt is called so.", f"Logs: {names or 'none'}. Nodes with logs: {nodes}.")
+        raise UsageError("No log of this attempt is called so.", f"Logs: {names or 'none'}.")
     return logs
 
 

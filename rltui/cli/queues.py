@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         print_lines(lines)
         talk_age(picture, picture.status.noted_at)
     else:
-        talk(picture.status.problem or nothing_yet(picture, "the trainer has no queues yet"))
+        talk(picture.status.problem or nothing_yet(picture, "the trainer has no queues"))
     return 0
 
 

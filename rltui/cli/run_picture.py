@@ -30,9 +30,9 @@ def read_run(options: argparse.Namespace) -> RunSnapshot:
 
 
 def nothing_yet(picture: RunSnapshot, what: str) -> str:
-    """What to say where there is nothing to print."""
+    """What to say where there is nothing to print; of a run that may still bring it, that it has not come yet."""
     run = picture.summary
-    return f"{run.run_id} is {run.state}: {what}."
+    return f"{run.run_id} is {run.state}: {what}{' yet' if run.is_live else ''}."
 
 
 def talk_age(picture: RunSnapshot, noted_at: float) -> None:

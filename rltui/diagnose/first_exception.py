@@ -79,7 +79,7 @@ def read_traceback(hit: Hit) -> Reading | None:
         if line.stream != context.line.stream:
             continue
         if _is_own_exception(line.text):
-            return _reading(line, above, lines)
+            return _reading(line, above, lines, line.number - context.line.number)
         above.append(line)
     return None
 
@@ -111,13 +111,14 @@ def _is_own_exception(text: str) -> bool:
     return bool(_EXCEPTION.match(text)) and not _WRAPPERS.match(text) and not _PASSED_ON.search(text)
 
 
-def _reading(line: Line, above: Sequence[Line], after: Iterable[Line]) -> Reading:
+def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: int = 0) -> Reading:
     """What is told of the exception in ``line``; one after which the process goes on did not end the run.
 
     Args:
         line: The line with the exception.
         above: The lines of its traceback, outermost frame first.
         after: The lines below.
+        lower: How many lines it stands below the one that was found.
     """
     frames = [frame for one in above if (frame := _frame(one))]
     below = [later for later, _ in zip(after, range(MOST_LINES_BELOW), strict=False)]
@@ -127,6 +128,7 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line]) -> Readin
     fields = {
         "exception": text,
         "line": str(line.number),
+        "lower": str(lower),
         "frames": "\n".join(_own(frames)),
         "path": "\n".join(frames[-MOST_FRAMES_TOLD:]),
         "code": next((one.text.strip() for one in reversed(above) if _CODE.match(one.text)), ""),
@@ -206,8 +208,7 @@ def _own(frames: Sequence[str]) -> list[str]:
 
 def exception_order(match: Match) -> int:
     """Position of the exception's own line among all lines; the match stands at the first line of its traceback."""
-    known = match.evidence.line  # 0 where lines of the text lead nowhere
-    return match.order - known + int(match.fields["line"]) if known else match.order
+    return match.order + int(match.fields["lower"])
 
 
 def first_exception(matches: Matches) -> Match | None:

@@ -80,6 +80,13 @@ def read_piece(
     )
 
 
+def no_log_of(node: str, files: tuple[LogFile, ...]) -> UsageError:
+    """What to raise where a node has no log of its own; on one node there is only the run's output."""
+    nodes = ", ".join(sorted({one.node for one in files if one.node}))
+    hint = f"Nodes with logs: {nodes}." if nodes else "No node has: the run's output holds the lines of all."
+    return UsageError(f"{node} has no log of its own.", hint)
+
+
 def search_run(client: RelayClient, run: RunSummary, name: str, query: LogQuery) -> Iterator[Searched]:
     """Search the log ``name``, or all logs, as a whole, one after the other; each hit with its time.
 
@@ -94,8 +101,7 @@ def search_run(client: RelayClient, run: RunSummary, name: str, query: LogQuery)
     files = _named(client, run, ALL_LOGS if query.node else name)
     sources = sources_of(client, run, tuple(one for one in files if query.node in ("", one.node)))
     if not sources:
-        nodes = ", ".join(sorted({one.node for one in files if one.node})) or "none"
-        raise UsageError(f"{query.node} has no log here.", f"Nodes with logs: {nodes}.")
+        raise no_log_of(query.node, files)
     starts = {}
     if query.since:
         starts = place_of(client, sources, moment(query.since, client.hello().time, zone_of(client)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.filter import ANSIToTruecolor
 
 from rltui.tui import commands, messages, terminal, theme
 from rltui.tui.controller import Controller
@@ -27,9 +28,10 @@ from rltui.tui.screens.runs import RunsScreen
 from rltui.tui.spans import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from textual.driver import Driver
+    from textual.filter import LineFilter
     from textual.screen import Screen
 
     from rltui.service.cockpit import Cockpit
@@ -100,6 +102,10 @@ class CockpitApp(App[int], inherit_bindings=False):
         from rltui.tui.driver import PatientDriver
 
         return PatientDriver
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Only NO_COLOR's: to look in each line for colours that are not the theme's takes an eighth of a refresh."""
+        return [one for one in super().get_line_filters() if not isinstance(one, ANSIToTruecolor)]
 
     def get_default_screen(self) -> Screen[None]:
         """The list of runs is home."""
@@ -258,10 +264,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     def open_run(self, name: str, tab: int = 0) -> None:
         """Open a run by id or the beginning of one, at a tab."""
         run_id = commands.resolve(name, self.pictures.ids)
-        if run_id:
-            self._open_run(run_id, tab)
-        else:
-            self.say(commands.no_run(name), "warning")
+        self._open_run(run_id, tab) if run_id else self.say(commands.no_run(name), "warning")
 
     def go_home(self) -> None:
         """Go back to the list of runs."""

@@ -82,6 +82,9 @@ def query_of(
         level: One of ``LEVELS``.
         rank: The rank that a line names as its own: ``[rank3]:``, ``[Rank 3]``, ``rank=3``, ``RANK 3``.
         role: One of ``ROLES``: what Ray's or vLLM's prefix names, such as ``(Learner pid=77)``.
+
+    Raises:
+        UsageError: The expression cannot be read.
     """
     parts = [grep] if grep is not None else []
     if level:
@@ -93,6 +96,10 @@ def query_of(
     if not parts:
         return None
     pattern = parts[0] if len(parts) == 1 else "^" + "".join(f"(?=.*(?:{part}))" for part in parts)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"The pattern cannot be read: {error}.") from error
     return LogQuery(pattern, _anchors(grep, level, role))
 
 
@@ -129,10 +136,6 @@ def read_query(text: str) -> LogQuery:
         moment(since, 0.0, timezone.utc)
     query = query_of(grep, chosen.get("level"), int(rank) if rank else None, chosen.get("role"))
     query = query or LogQuery("^" if since or node else "")
-    try:
-        re.compile(query.pattern)
-    except re.error as error:
-        raise UsageError(f"The pattern cannot be read: {error}.") from error
     return structs.replace(query, words=words, text=text, since=since, node=node)
 
 

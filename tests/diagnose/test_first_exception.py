@@ -37,6 +37,14 @@ def found(log: str) -> dict[str, object]:
     return as_json(first) if first is not None else {}
 
 
+@pytest.mark.parametrize("has_lines", [True, False])
+def test_what_a_wording_knows_is_not_told_again_as_an_error_of_the_program(has_lines: bool) -> None:
+    died = "trainers.roles.calls.RoleDiedError: learner 1 died: The actor is dead because its worker process has died."
+    raised = PLAIN.replace("AssertionError: 8 labels for 6 rows", died)
+    log = f"(raylet) A worker died or was killed while executing a task.\n{raised}"
+    assert [one.id for one in diagnose([text_source("out.log", log, has_lines=has_lines)])] == ["ray_actor_died"]
+
+
 @pytest.mark.parametrize("log", [PLAIN, RAY, PLAIN + TORCHRUN, TORCHRUN + PLAIN, f"step 1\n{RAY}{PLAIN}"])
 def test_the_exception_inside_the_wrappers_is_the_one(log: str) -> None:
     assert found(log)["text"] == "AssertionError: 8 labels for 6 rows"

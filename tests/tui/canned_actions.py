@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rltui.check.findings import Finding
+from rltui.cluster.prompts import Field, Question
 from rltui.service.cockpit import ActionPreview, ClusterSummary, WhyFinding, WhyRemedy, WhyReport
 
 NOW = 1_793_000_000.0
@@ -25,6 +26,8 @@ AWAY = (
         needs_attention=True,
     ),
 )
+CODE = Question(kind="interactive", title="ada@login.mila.quebec", fields=(Field("Password:"), Field("Code:", True)))
+"""What a way in asks: a password, and a code that may be seen."""
 
 LOWER = WhyRemedy(
     id="lower-memory-utilization",

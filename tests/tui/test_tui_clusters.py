@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from canned_actions import AWAY, CLUSTERS
+from canned_actions import AWAY, CLUSTERS, CODE
 from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
@@ -17,7 +17,6 @@ from rltui.tui.screens.pick import NodesScreen, PickScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
 
-CODE = Question(kind="interactive", title="ada@login.mila.quebec", fields=(Field("Password:"), Field("Code:", True)))
 KEY = Question(
     kind="host-key",
     title="login.mila.quebec is not known",

@@ -16,7 +16,15 @@ from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.views import charts, overview, parts, queues, stage, tabs
 from rltui.watch.runs import RATES
-from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, QueueSnapshot, RunSnapshot, StatusSnapshot
+from rltui.watch.snapshots import (
+    ActorSnapshot,
+    EndSnapshot,
+    LogSnapshot,
+    MetricsSnapshot,
+    QueueSnapshot,
+    RunSnapshot,
+    StatusSnapshot,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +74,27 @@ def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
     assert "the run has ended" in text
     failed = msgspec.structs.replace(picture, summary=next(run for run in RUNS if run.state == "failed"))
     assert any(role == "bad" for row in tabs.actors(failed, 80, UNICODE) for _, role in row.line.spans)
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "metric"),
+    [
+        ("running", "nothing has been printed yet", "no steps yet"),
+        ("finished", "nothing was printed", "there was no training step"),
+    ],
+)
+async def test_of_an_ended_run_nothing_is_expected_any_more(state: str, log: str, metric: str) -> None:
+    class Silent(FakeCockpit):
+        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+            return msgspec.structs.replace(super().watch(run_id), log=LogSnapshot(), metrics=MetricsSnapshot())
+
+    fake = Silent()
+    async with cockpit(fake, open_run=next(run.run_id for run in RUNS if run.state == state)) as pilot:
+        await settled(pilot)
+        await press(pilot, "6")
+        await until_text(pilot, log)
+        await press(pilot, "5")
+        await until_text(pilot, metric)
 
 
 def test_a_run_that_was_adopted_shows_no_stage_that_nobody_saw() -> None:

@@ -12,9 +12,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 import pytest
-from canned_actions import AWAY
+from canned_actions import AWAY, CODE
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, press, resize, settled
+from textual.widgets import Input
 
 from rltui.tui.theme import DARK, LIGHT, MONO
 
@@ -47,6 +48,7 @@ SCREENS = {
     "why": "jjjjj!",
     "queue": "jQ",
     "clusters": "C",
+    "door": "a",
     "jobs": ":jobs\n",
     "output": ":selftest\n",
     "columns": "|",
@@ -80,6 +82,8 @@ async def frames(typed: str, fake: FakeCockpit) -> str:
         for keys in typed.split(" "):
             await (press(pilot, keys) if keys.startswith("ctrl+") else enter(pilot, keys))
             await settled(pilot)
+        for typed_into in pilot.app.screen.query(Input):
+            typed_into.cursor_blink = False
         for width, height in SIZES:
             await resize(pilot, width, height)
             await settled(pilot)
@@ -102,5 +106,5 @@ async def test_the_screen_at_all_sizes_is_as_it_was_reviewed(
     name: str, matches_picture: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rltui.tui.widgets.launch_panes.OUTLOOK_SETTLE_S", 600.0)  # what it says has an age
-    fake = FakeCockpit(all_clusters=AWAY) if name == "clusters" else FakeCockpit()
+    fake = FakeCockpit(all_clusters=AWAY, questions=(CODE,)) if name in ("clusters", "door") else FakeCockpit()
     matches_picture(name, await frames(SCREENS[name], fake), ".txt")

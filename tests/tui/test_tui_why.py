@@ -189,6 +189,20 @@ async def test_a_run_without_a_cause_says_what_to_collect() -> None:
         await until_text(pilot, "No known cause is in its logs.")
 
 
+async def test_the_reason_is_sought_again_once_the_run_is_in_another_state() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await asked(pilot)
+        times = fake.calls.count(("why", FAILED))
+        again = [msgspec.structs.replace(run, state="starting", attempt=run.attempt + 1) for run in fake.all_runs]
+        fake.all_runs = tuple(
+            new if new.run_id == FAILED else old for new, old in zip(again, fake.all_runs, strict=True)
+        )
+        await until(pilot, lambda: fake.calls.count(("why", FAILED)) > times, "the second question")
+        await flushed(pilot)
+        assert fake.calls.count(("why", FAILED)) == times + 1
+
+
 async def test_logs_that_cannot_be_read_are_not_read_for_ever() -> None:
     fake = FakeCockpit(failing={"why"})
     async with cockpit(fake) as pilot:

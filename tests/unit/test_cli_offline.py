@@ -139,6 +139,7 @@ def test_bash_accepts_the_completion_script(capsys: pytest.CaptureFixture[str]) 
     ("kind", "expected"),
     [
         ("sources", {TINY, "opd/text-8", "roles.learner.gpus=", "train.prompts_per_step=", "hardware.gpu="}),
+        ("keys", {"roles.learner.gpus=", "train.steps="}),
         ("codes", {"B201", "F101", "S612", "nccl_timeout"}),
         ("clusters", {"local"}),
         ("runs", set()),
@@ -161,14 +162,16 @@ def test_bash_completes_presets_keys_codes_clusters_and_files(capsys: pytest.Cap
     try rltui check roles.learner.lora_r
     try rltui explain F10
     try rltui check --cluster loc
+    try rltui doctor loc
+    try rltui launch local/grpo-tiny roles.learner.lora_r
     cd tests/fixtures/recording && try rltui replay grpo
     """
     done = subprocess.run(["bash"], input=program + script + asked, capture_output=True, text=True, check=True)
-    presets, keys, codes, clusters, files = done.stdout.splitlines()
+    presets, keys, codes, clusters, named, changes, files = done.stdout.splitlines()
     assert TINY in presets.split()
-    assert keys == "roles.learner.lora_rank="
+    assert keys == changes == "roles.learner.lora_rank="
     assert {"F101", "F109"} <= set(codes.split())
-    assert (clusters, files) == ("local", "grpo-tiny.tar.gz")
+    assert (clusters, named, files) == ("local", "local", "grpo-tiny.tar.gz")
 
 
 def test_completion_without_a_shell_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,10 @@ def test_levels_are_those_of_the_writers(grep: Any, tmp_path: Path) -> None:
     assert grep("--grep", "raylet", "--level", "error") == (0, [numbered[3]])
 
 
+def test_a_pattern_that_nobody_can_read_is_a_usage_error(grep: Any) -> None:
+    assert grep("--grep", "x(") == (2, [])
+
+
 def test_a_node_is_not_taken_for_another_whose_name_it_begins() -> None:
     entries = [Entry(name, "file", 1, 0.0) for name in ("gpu-gpu1.jsonl", "node-gpu10.log", "node-gpu1.log")]
     assert {one.name: one.node for one in log_files(entries, ())} == {"node-gpu10.log": "", "node-gpu1.log": "gpu1"}
@@ -172,7 +176,9 @@ def test_a_node_is_not_taken_for_another_whose_name_it_begins() -> None:
 def test_what_there_is_instead_is_named(grep: Any, capsys: Any) -> None:
     main(["logs", "r", "--grep", "x", "--log", "none"])
     said = capsys.readouterr().err
-    assert "Logs: out.log, node-node7.log. Nodes with logs: node7." in said
+    assert "Logs: out.log, node-node7.log." in said
+    main(["logs", "r", "--grep", "x", "--node", "none"])
+    assert "none has no log of its own.\n  Nodes with logs: node7." in capsys.readouterr().err
 
 
 def test_a_line_of_many_blocks_is_cut_and_the_next_one_is_found(

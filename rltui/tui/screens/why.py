@@ -61,6 +61,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
         self.pane = WhyPane(id="why")
+        self._asked_of = ("", 0)
 
     def body(self) -> Sequence[Widget]:
         """The list."""
@@ -72,11 +73,22 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         known = self.cockpit.pictures.why(self.run_id)
         if known is not None:
             self.pane.show(known)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked_of = self._run_is()
         self.cockpit.controller.ask_why(self.run_id)
 
+    def _run_is(self) -> tuple[str, int]:
+        """State and attempt: what is said of one is wrong of the next."""
+        run = self.cockpit.pictures.summary(self.run_id)
+        return (run.state, run.attempt) if run is not None else self._asked_of
+
     def receive(self, message: CockpitMessage) -> None:
-        """Take the report of this run, or that there is none."""
-        if isinstance(message, messages.WhyFetched) and message.report.run_id == self.run_id:
+        """Take the report of this run, or that there is none; ask again once the run has begun, ended or gone on."""
+        if isinstance(message, messages.RunsFetched | messages.RunFetched) and self._run_is() != self._asked_of:
+            self._ask()
+        elif isinstance(message, messages.WhyFetched) and message.report.run_id == self.run_id:
             self.pane.show(message.report)
             self.tick()
         elif isinstance(message, messages.RequestFailed) and message.asked == messages.why_phrase(self.run_id):
@@ -151,7 +163,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     def do_again(self) -> None:
         """Read the logs again."""
         self.pane.fail("")
-        self.cockpit.controller.ask_why(self.run_id)
+        self._ask()
         self.cockpit.say(f"reading the logs {self.cockpit.glyphs.ellipsis}")
 
     def do_copy(self) -> None:

@@ -62,7 +62,9 @@ def _place(place: float, board: Board) -> str:
 def rows(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
     """Where the steps went, then every series as a chart."""
     if not board.run.metrics.series:
-        return wrapped("no steps yet: series appear with the first training step", width, " ", "dim")
+        live = board.run.summary.is_live
+        words = "no steps yet: series appear with the first training step" if live else "there was no training step"
+        return wrapped(words, width, " ", "dim")
     return [*step_time.chart(board.run.metrics, width, glyphs), *charts.grid(board, width, glyphs)]
 
 

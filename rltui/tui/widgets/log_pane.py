@@ -40,6 +40,7 @@ class LogPane(ListPane):
         self._all: tuple[str, ...] = ()  # the lines before what says the same was put together
         self._firsts: Sequence[int] = ()  # of each shown line, the first of these that it stands for
         self._name = ""
+        self._is_live = True
         self._expected = ""
         self._tail: LogSnapshot | None = None
         self._is_tail = False
@@ -53,11 +54,12 @@ class LogPane(ListPane):
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Take the newest tail; a view that does not follow stays at its lines, and a piece stays as it is."""
+        was_live, self._is_live = self._is_live, snapshot.summary.is_live
         self._tail = snapshot.log
         if self.part is not None:
             return
         before = self._all
-        if before is snapshot.log.lines and self._name == snapshot.log.name:
+        if before is snapshot.log.lines and (self._name, was_live) == (snapshot.log.name, self._is_live):
             return
         if self._name != snapshot.log.name:
             self._name, before, self.following = snapshot.log.name, (), True
@@ -268,4 +270,5 @@ class LogPane(ListPane):
 
     def empty(self) -> Sequence[Line]:
         """What an empty log says."""
-        return [line((" there is no such line" if self.part is not None else " nothing has been printed yet", "dim"))]
+        nothing = "nothing has been printed yet" if self._is_live else "nothing was printed"
+        return [line((f" {nothing if self.part is None else 'there is no such line'}", "dim"))]
