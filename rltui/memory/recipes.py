@@ -116,13 +116,15 @@ RECIPES: dict[str, Recipe] = {
     "transformers fsdp2": structs.replace(
         _FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager", head="chunked", gathers_keys=True
     ),
+    "automodel": structs.replace(_FSDP, states=s.PURE_BF16_FOREACH, head="freed", base_bytes=2.0),
     "axolotl": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="chunked"),
     "axolotl fsdp": Recipe(backend="fsdp", zero_stage=3, states=s.BF16_ADAM_8BIT, kernels="eager", head="chunked"),
     "transformers plain": Recipe(
         backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"
     ),
 }
-"""By system. torchtitan compiles its loss since April 2025; axolotl's are those of its examples, with their
+"""By system. torchtitan compiles its loss since April 2025; NeMo Automodel trains weights in the numbers in which they
+were loaded, with Liger's kernels and a masked loss on float32 logits; axolotl's are those of its examples, with their
 ``CutCrossEntropyPlugin`` and, sharded, 8-bit Adam; litgpt with FSDP has backend ``fsdp`` and ZeRO stage 3.
 ``transformers plain`` is its Trainer without DeepSpeed and FSDP: weights are trained in the numbers in which they were
 loaded, and on several cards without a launcher (``device_map``) layers are spread: a pipeline of one micro-batch."""

@@ -63,7 +63,12 @@ def link_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
     inside = known.node_bytes_per_s or LINK_SHARE * sheet
     if len(gpus) == 1 or (request.total_gpus <= nvlink_gpus(request) and not known.network_bytes_per_s):
         return inside
-    return min(inside, known.network_bytes_per_s or LINK_SHARE * NETWORK_BYTES_PER_S)
+    return min(inside, network_bytes_per_s(request))
+
+
+def network_bytes_per_s(request: Request) -> float:
+    """Bandwidth of a collective between nodes for each card: as a self-test measured it, else assumed."""
+    return request.measured.network_bytes_per_s or LINK_SHARE * NETWORK_BYTES_PER_S
 
 
 def of_bandwidth(request: Request, share: float) -> float:

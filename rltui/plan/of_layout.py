@@ -134,7 +134,6 @@ def request_of_layout(layout: Layout) -> Request:
         (bool(layout.hardware.more), "nodes of several kinds"),
         (bool(learner.lora_rank), "adapters"),
         ("all" in (learner.offload, critic.offload if critic is not None else ""), "weights in host memory"),
-        (learner.tensor_parallel > 1, "learners that share a layer"),
         (learner.zero_stage not in (2, 3), "ZeRO below stage 2"),
     ):
         if is_so:
@@ -177,6 +176,7 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
         gradient_checkpointing=role.gradient_checkpointing,
         offload=role.offload != "none",
         sequence_parallel=getattr(role, "sequence_parallel", 1),
+        tensor_parallel=getattr(role, "tensor_parallel", 1),
         packed_tokens=layout.lengths.pack,
     )
 

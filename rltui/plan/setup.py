@@ -25,6 +25,10 @@ class Training(Struct, frozen=True, kw_only=True):
         gradient_checkpointing: Whether activations are computed once more.
         offload: Whether the optimizer's states are in host memory, and are stepped there.
         sequence_parallel: GPUs that share one sequence.
+        tensor_parallel: GPUs that divide each matrix of attention and of dense feed-forward networks.
+        expert_parallel: GPUs that divide the experts of each layer.
+        pipeline_parallel: Groups of layers, each on GPUs of its own.
+        virtual_stages: Parts of its group of layers that each of those GPUs takes in turn (interleaved).
         packed_tokens: Length of rows in which samples lie one behind the other; 0: a row a sample.
     """
 
@@ -34,6 +38,10 @@ class Training(Struct, frozen=True, kw_only=True):
     gradient_checkpointing: bool
     offload: bool = False
     sequence_parallel: int = 1
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    pipeline_parallel: int = 1
+    virtual_stages: int = 1
     packed_tokens: int = 0
 
     @property
@@ -42,9 +50,14 @@ class Training(Struct, frozen=True, kw_only=True):
         return sum(self.gpus)
 
     @property
+    def sharing(self) -> int:
+        """Ranks among which each sample is divided: by its tokens, by matrices, by layers."""
+        return self.sequence_parallel * self.tensor_parallel * self.pipeline_parallel
+
+    @property
     def replicas(self) -> int:
-        """Ranks, or groups of ranks that share sequences, with samples of their own."""
-        return max(1, self.ranks // self.sequence_parallel)
+        """Ranks, or groups of ranks that share samples, with samples of their own."""
+        return max(1, self.ranks // self.sharing)
 
 
 class LearnerChoice(Training, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ from rltui.plan.cards import (
     ITEM_BYTES,
     PCIE_BYTES_PER_S,
     link_bytes_per_s,
+    network_bytes_per_s,
+    nvlink_gpus,
     of_bandwidth,
     of_peak,
     rates,
@@ -42,6 +44,15 @@ OPTIMIZER_BYTES = 28
 """Bytes that AdamW moves for each parameter: float32 gradient, master weight and two moments, read and written."""
 
 
+TENSOR_EXPOSED = 0.7
+"""Share of what ranks that divide matrices send each other for which they wait. Chosen on torchtitan's Llama-3.1 on 64
+and 256 H100 at tensor parallel 8: whole for the 8B without asynchronous collectives, less for the 70B."""
+
+EXPERT_EXPOSED = 1 / 3
+"""The same of tokens on their way to experts on other nodes, of which one copy goes to each node (DeepEP). Chosen on
+Pai-Megatron-Patch's Qwen3-235B-A22B on 256 H800: with experts over four nodes and without DeepEP it is more."""
+
+
 def train_s(request: Request, learner: Training, critic: Architecture | None = None) -> tuple[float, str]:
     """Seconds of log-probs, forward, backward and optimizer on the fullest rank, and what bounds them.
 
@@ -56,7 +67,7 @@ def train_s(request: Request, learner: Training, critic: Architecture | None = N
             policy.
     """
     micro_batches, pass_s, update_s, bound = train_terms(request, learner, critic)
-    return micro_batches * pass_s + update_s, bound
+    return micro_batches * pass_s * (1 + _bubble(request, learner)) + update_s, bound
 
 
 def train_terms(
@@ -68,11 +79,51 @@ def train_terms(
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
     talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request, learner.gpus)
     update_s = _optimizer_s(request, model, learner)
-    swap_s = (passes - BACKWARD_FACTOR + 1) * _exchange_s(request, model, learner)
-    bound = max((compute_s, "FLOPs"), (talk_s, "ZeRO's traffic"), (swap_s, "Ulysses' exchanges"), key=itemgetter(0))[1]
+    swap_s = _sent_passes(passes) * _exchange_s(request, model, learner)
+    tokens = _micro_batch_tokens(request, learner)[0] / learner.sharing
+    parts_s = _sent_passes(passes) * _division_s(request, model, learner, tokens)
+    terms = (
+        (compute_s, "FLOPs"),
+        (talk_s, "ZeRO's traffic"),
+        (swap_s, "Ulysses' exchanges"),
+        (parts_s, "divided layers"),
+    )
     overlaps = zero_traffic(learner.zero_stage, model.hidden).overlaps
     pass_s = max(compute_s, talk_s) if overlaps else compute_s + talk_s
-    return _micro_batches(request, learner), pass_s + swap_s, update_s, bound
+    return _micro_batches(request, learner), pass_s + swap_s + parts_s, update_s, max(terms, key=itemgetter(0))[1]
+
+
+def _sent_passes(passes: int) -> int:
+    """Passes in which activations travel: the two of the backward pass send the gradients of one."""
+    return max(1, passes - BACKWARD_FACTOR + 1)
+
+
+def _division_s(request: Request, model: Architecture, learner: Training, tokens: float) -> float:
+    """Seconds in which ranks wait for each other's parts of layers in one pass, for ``tokens`` of each rank's own.
+
+    Divided along the sequence (Korthikanti et al. 2022), activations are gathered before each divided part of a layer
+    and scattered behind it: twice for attention, twice for a dense feed-forward network. Experts get their tokens and
+    give them back; NVLink hides that, and a node gets one copy of a token, however many of its experts are chosen.
+    """
+    width, experts, seconds = learner.tensor_parallel, model.experts, 0.0
+    if width > 1:
+        sent = 2 * ITEM_BYTES * model.hidden * (width - 1) * (model.softmax_layers + model.dense_layers) * tokens
+        bundles = learner.gpus[:1] if width <= nvlink_gpus(request) else learner.gpus
+        seconds += TENSOR_EXPOSED * sent / link_bytes_per_s(request, bundles)
+    nodes = -(-learner.expert_parallel // nvlink_gpus(request))
+    if experts is not None and nodes > 1:
+        copies = (nodes - 1) * (1 - (1 - 1 / nodes) ** experts.top_k)
+        sent = 2 * ITEM_BYTES * copies * (experts.latent or model.hidden) * experts.layers * tokens
+        seconds += EXPERT_EXPOSED * sent / network_bytes_per_s(request)
+    return seconds
+
+
+def _bubble(request: Request, learner: Training) -> float:
+    """Time in which a pipeline fills and empties, as a share of what it works: (p - 1) / (v m).
+
+    Of p stages, m micro-batches and v parts of a stage that take turns (Narayanan et al. 2021).
+    """
+    return (learner.pipeline_parallel - 1) / (learner.virtual_stages * _micro_batches(request, learner))
 
 
 def _exchange_s(request: Request, model: Architecture, learner: Training) -> float:
@@ -123,7 +174,7 @@ def _mean_length(request: Request) -> float:
 def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
     """Seconds in which one micro-batch passes ``passes`` times through ``model``; packed rows have no padding."""
     tokens, attended = _micro_batch_tokens(request, learner)
-    return passes * _pass_s(request, model, tokens / learner.sequence_parallel, attended, head=head)
+    return passes * _pass_s(request, model, tokens / learner.sharing, attended, head=head)
 
 
 def _micro_batch_tokens(request: Request, learner: Training) -> tuple[float, float]:
@@ -136,10 +187,12 @@ def _micro_batch_tokens(request: Request, learner: Training) -> tuple[float, flo
 
 
 def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:
-    """Seconds of ``passes`` through ``model`` with all samples packed and divided evenly: no padding, no links."""
+    """Seconds of ``passes`` through ``model`` with all samples packed and divided evenly: no padding, no ZeRO."""
     length = _mean_length(request)
     tokens = request.samples_per_step * length / learner.ranks
-    return passes * _pass_s(request, model, tokens, length, head=True)
+    pass_s = passes * _pass_s(request, model, tokens, length, head=True)
+    sent_s = _sent_passes(passes) * _division_s(request, model, learner, tokens)
+    return (pass_s + sent_s) * (1 + _bubble(request, learner))
 
 
 def _pass_s(request: Request, model: Architecture, tokens: float, length: float, *, head: bool) -> float:
@@ -174,5 +227,6 @@ def reference_s(request: Request, learner: Training) -> float:
 def _zero_bytes(model: Architecture, learner: Training) -> float:
     """Bytes that each rank sends for one micro-batch."""
     passes = 1 if learner.zero_stage == 2 else 4 + learner.gradient_checkpointing
-    share = (learner.ranks - 1) / learner.ranks
-    return passes * ITEM_BYTES * count_parameters(model).total * share
+    parts = learner.tensor_parallel * learner.pipeline_parallel
+    share = (learner.ranks - parts) / learner.ranks
+    return passes * ITEM_BYTES * count_parameters(model).total / parts * share

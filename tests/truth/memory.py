@@ -45,7 +45,10 @@ REASONS = {
 
 
 def score() -> Score:
-    """Errors by grade, and verdicts that are wrong, over all points."""
+    """Errors by grade, and verdicts that are wrong, over all points.
+
+    The median of grades A to C was 4.4 % before four fresh points of a system without a recipe joined, 4 to 7 % off.
+    """
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
     refused = [row["id"] for row in MEASURED if _verdict(row) == "no"]
@@ -56,9 +59,9 @@ def score() -> Score:
             Figure("grade A: median error (%)", _percent(statistics.median(a)), 2.9, False, len(a)),
             Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.4, False, len(a)),
             Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.9, True, len(a)),
-            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.4, False, len(every)),
-            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 87.6, True, len(every)),
-            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 3.1, False, len(MEASURED)),
+            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.5, False, len(every)),
+            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 87.9, True, len(every)),
+            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 3.0, False, len(MEASURED)),
             Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
         ),
         worst=tuple(_worst()),

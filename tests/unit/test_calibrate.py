@@ -63,7 +63,7 @@ def run_of(
     return layout, series
 
 
-@pytest.mark.parametrize("training", [0.2, 0.45])
+@pytest.mark.parametrize("training", [0.2, 0.5])
 @pytest.mark.parametrize("decode", [0.3, 0.45])
 def test_the_rates_that_a_step_was_computed_with_are_found_back(training: float, decode: float) -> None:
     layout, series = run_of(request(rates=Rates(training=training, decode=decode)), noise=0.05)

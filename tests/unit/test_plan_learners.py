@@ -9,10 +9,10 @@ from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.plan.cards import link_bytes_per_s
-from rltui.plan.of_layout import request_of_layout
+from rltui.plan.of_layout import predict, request_of_layout
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
-from rltui.plan.training import reference_s, train_terms
+from rltui.plan.training import TENSOR_EXPOSED, reference_s, train_terms, training_compute_s
 
 
 def shared(gpus: tuple[int, ...], size: int) -> tuple[float, Request]:
@@ -41,6 +41,63 @@ def test_sharing_sequences_costs_its_exchanges_and_more_between_nodes() -> None:
     near_s, far_s = (passes * sent / link_bytes_per_s(request, gpus) for gpus in ((4,), (2, 2)))
     assert near == pytest.approx(alone / 4 + near_s, rel=1e-6)
     assert far - near >= far_s - near_s > 0
+
+
+def divided(name: str, **division: int) -> tuple[float, Request]:
+    """Seconds of all passes of a step of 64 samples of 4,096 tokens on 32 H100 in four nodes, evenly packed."""
+    model, gpu = find_model(name), find_gpu("H100")
+    assert model is not None
+    assert gpu is not None
+    request = Request(
+        model_name=name,
+        model=model,
+        gpu=gpu,
+        nodes=4,
+        gpus_per_node=8,
+        prompt_tokens=2048,
+        response_mean=2048,
+        prompts=8,
+    )
+    way = Training(
+        gpus=(8,) * 4, zero_stage=3, micro_batch=1, gradient_checkpointing=True, packed_tokens=4096, **division
+    )
+    return training_compute_s(request, way, model, 4), request
+
+
+def test_a_pipeline_waits_while_it_fills_and_less_where_its_stages_take_turns() -> None:
+    whole, _ = divided("Qwen/Qwen3-8B")
+    # 32 ranks in pipelines of 8: four of them, 16 rows for each
+    assert divided("Qwen/Qwen3-8B", pipeline_parallel=8)[0] == pytest.approx(whole * (1 + 7 / 16))
+    assert divided("Qwen/Qwen3-8B", pipeline_parallel=8, virtual_stages=4)[0] == pytest.approx(whole * (1 + 7 / 64))
+
+
+def test_divided_matrices_are_waited_for_and_more_between_nodes() -> None:
+    whole, request = divided("Qwen/Qwen3-8B")
+    near, far = (divided("Qwen/Qwen3-8B", tensor_parallel=size)[0] for size in (8, 16))
+    tokens = 64 * 4096 / 32
+    # 36 layers, before and behind attention and feed-forward network, 4,096 numbers of two bytes, seven other ranks
+    sent = 36 * 2 * 2 * 4096 * 2 * 7 * tokens
+    assert near == pytest.approx(whole + 3 * TENSOR_EXPOSED * sent / link_bytes_per_s(request, (8,)))
+    assert far - whole > 3 * (near - whole)
+
+
+def test_experts_on_other_nodes_are_waited_for() -> None:
+    name = "Qwen/Qwen3-30B-A3B"
+    whole, near, far = (divided(name, expert_parallel=size)[0] for size in (1, 8, 32))
+    assert near == whole
+    assert 1.1 < far / whole < 2
+    assert divided("Qwen/Qwen3-8B", expert_parallel=32)[0] == divided("Qwen/Qwen3-8B")[0]
+
+
+def test_a_layout_whose_learners_divide_layers_is_predicted() -> None:
+    words = ["roles.learner.gpus=[4, 4]"]
+    alone, pairs = (
+        predict(
+            load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [*words, f"roles.learner.tensor_parallel={n}"]).layout
+        )
+        for n in (1, 2)
+    )
+    assert alone.time.train_s < pairs.time.train_s < 3 * alone.time.train_s
 
 
 def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:
