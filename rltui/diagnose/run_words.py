@@ -105,7 +105,10 @@ def end_words(picture: RunPicture) -> Iterator[str]:
     """How the attempt ended, in the words of its supervisor."""
     end = picture.end
     if end is not None:
-        yield from (f"outcome: {end.outcome}", f"exit code: {end.exit_code}", f"reason: {end.reason}")
+        yield from (f"outcome: {end.outcome}", f"reason: {end.reason}")
+        # who ends a trainer kills it where it does not go in time, which is no sign of a lack of memory
+        if not picture.was_wanted:
+            yield f"exit code: {end.exit_code}"
 
 
 def placement_words(picture: RunPicture) -> Iterator[str]:

@@ -89,6 +89,7 @@ def test_the_runs_own_numbers_tell(picture: RunPicture, cause: str) -> None:
         RunPicture(now=NOW, stage=StageSnapshot(stage="saving", since=NOW - 900), steps=steps(last_at=NOW - 900)),
         RunPicture(now=NOW, stage=StageSnapshot(stage="queued", since=NOW - 90_000)),
         RunPicture(now=NOW, stage=StageSnapshot(stage="loading", since=NOW - 900)),
+        RunPicture(now=NOW, end=EndSnapshot(outcome="cancelled", exit_code=-9, reason="cancelled by Slurm")),
         RunPicture(now=NOW),
     ],
 )
