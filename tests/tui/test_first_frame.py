@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 from canned_runs import HOSTILE_RUNS, NOW, RUNS
 
 from rltui.service.last_rows import LastRows
@@ -103,7 +104,8 @@ class Terminal:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    LastRows(tmp_path / "cache", "local").keep(RunsSnapshot(runs=RUNS, taken_at=NOW))
+    here = tuple(structs.replace(run, path="") for run in RUNS)  # theirs are in another run root
+    LastRows(tmp_path / "cache", "local").keep(RunsSnapshot(runs=here, taken_at=NOW))
     return tmp_path
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rltui.cli.main import main
+from rltui.cluster.profile import LOCAL
 from rltui.errors import ClusterError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import AllClusters
 from rltui.service.context import Context, ForeignRunError
 from rltui.service.job_changes import hold, release, requeue, update
-from rltui.service.last_rows import LastRows
+from rltui.service.last_rows import HERE, LastRows
 from rltui.service.resubmit import preview_resubmit, resubmit
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.views.runs import empty
@@ -81,6 +82,16 @@ def test_a_cluster_that_hangs_shows_its_last_rows_and_holds_up_nobody(home: Path
     assert "gone" in snapshot.problem
     assert [one.name for one in clusters.summaries()] == ["local", "gone", "near"]
     clusters.close()
+
+
+def test_rows_of_another_run_root_are_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = AllClusters(["local"])
+    assert clusters.runs().runs
+    clusters.close()
+    assert HERE == LOCAL
+    assert LastRows(cache_dir(), LOCAL).last().runs
+    monkeypatch.setenv("RLTUI_RUN_ROOT", str(home / "elsewhere"))
+    assert not LastRows(cache_dir(), LOCAL).last().runs
 
 
 def test_a_run_is_found_wherever_it_is_and_names_its_cluster(home: Path) -> None:
