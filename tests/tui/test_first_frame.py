@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from msgspec import structs
 from canned_runs import HOSTILE_RUNS, NOW, RUNS
+from msgspec import structs
 
 from rltui.service.last_rows import LastRows
 from rltui.tui.first_frame import frame, painted
