@@ -89,6 +89,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     monkeypatch.setenv("HF_ENDPOINT", made.url)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", made.url)  # read once, by whoever imports it first
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.delenv("RLTUI_OFFLINE", raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
