@@ -33,6 +33,11 @@ class RltuiError(Exception):
     def __str__(self) -> str:
         return f"{self.message}\n  {self.hint}" if self.hint else self.message
 
+    @property
+    def in_one_line(self) -> str:
+        """Cause and next step where there is one line for both."""
+        return f"{self.message} {self.hint}".strip()
+
 
 class UsageError(RltuiError):
     """The user's words or files cannot be understood."""

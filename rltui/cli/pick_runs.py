@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
 
-    from rltui.errors import RltuiError
     from rltui.service.all_clusters import AllClusters
     from rltui.service.cockpit import ActionPreview
     from rltui.service.context import Context
@@ -82,23 +81,19 @@ def do_to_all(
             for error in refused.values():
                 raise error
         for run_id, error in refused.items():
-            talk(f"{run_id} is left alone: {_words(error)}")
+            talk(f"{run_id} is left alone: {error.in_one_line}")
         if not previews:
             raise UsageError("There is nothing to do: no run fits." if not runs else "It can be done to none of them.")
         if not options.yes:
             _confirm(verb, list(previews.values()))
         done = {run.run_id: tried(partial(act, context, run)) for context, run in runs if run.run_id in previews}
-    failed = {run_id: _words(error) for run_id, (_, error) in done.items() if error is not None}
+    failed = {run_id: error.in_one_line for run_id, (_, error) in done.items() if error is not None}
     for run_id, (said, _) in done.items():
         talk(said or f"{run_id}: {failed[run_id]}")
     if options.json:
-        left = {run_id: _words(error) for run_id, error in refused.items()}
+        left = {run_id: error.in_one_line for run_id, error in refused.items()}
         print_json({"schema": 1, "done": [one for one in done if one not in failed], "failed": failed, "left": left})
     return 1 if failed else 0
-
-
-def _words(error: RltuiError) -> str:
-    return f"{error.message} {error.hint}".strip()
 
 
 def _confirm(verb: str, previews: Sequence[ActionPreview]) -> None:

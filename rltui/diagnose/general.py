@@ -22,6 +22,9 @@ PROGRAM = "program_failed"
 SURE = 0.65
 """Confidence of a cause from the table: sure enough to explain what only passes the exception on."""
 
+MOST_LINES_APART = 60
+"""An exception so soon after the first one tells the same failure again, in other words."""
+
 _REFUSES = r"(?:Value|Assertion|Runtime|Type|NotImplemented)Error|Exception"
 _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
 _LOST = (
@@ -172,10 +175,6 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("ckpt_broken", r"(?:Key|Value|Runtime|Assertion|EOF|OS|Index)Error", parts=("checkpoint",)),
 )
-
-
-MOST_LINES_APART = 60
-"""An exception so soon after the first one tells the same failure again, in other words."""
 
 
 def general_cause(matches: Matches) -> Match | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.hardware.kv_cache import kv_layers
+from rltui.hardware.models import MXFP4_BYTES
 from rltui.hardware.parameters import count_parameters, router_parameters
 from rltui.memory.activations import CHUNKED_HEAD_GIB, forward_layer_bytes, routed_widths
 from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, EngineEstimate
@@ -32,9 +33,6 @@ GRAPH_LAYER_GIB = 0.045
 
 PADDED_WEIGHTS = 1.002
 """Loaded weights over the parameters' bytes: padded vocabulary, norms and rotary tables."""
-
-MXFP4_BYTES = 0.53125
-"""Of a number in mxfp4: 4 bits, and 8 more of the scale that 32 numbers share."""
 
 MXFP4_BLOCK = 256
 """vLLM's kernels for mxfp4 pad an expert's width to a multiple of this: gpt-oss-120b, whose experts are 2,880 wide,

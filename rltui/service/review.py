@@ -92,7 +92,7 @@ def _review_sweep(
     findings, errors = list(shown.findings), []
     _, refused = tried(lambda: require_limit(profile, sweep.at_once))
     if refused is not None:
-        findings.append(Finding(code="SWEEP", severity="error", message=f"{refused.message} {refused.hint}"))
+        findings.append(Finding(code="SWEEP", severity="error", message=refused.in_one_line))
     for settings, found in _swept(profile, source, overrides, sweep):
         said = {(one.code, one.key, one.message) for one in findings}
         new = [one for one in found if (one.code, one.key, one.message) not in said]
@@ -127,7 +127,7 @@ def _swept(
         return
     swept, refused = tried(lambda: swept_scripts(source, wishes, points, profile))
     if refused is not None:
-        yield settings[0], (_of_script(f"{refused.message} {refused.hint}".strip()),)
+        yield settings[0], (_of_script(refused.in_one_line),)
     for said, one in zip(settings, swept or (), strict=False):
         unheard = (_of_script(one.problem),) if one.problem else ()
         yield said, (*unheard, *_problems(one.prepared, wishes.anyway))
@@ -177,7 +177,7 @@ def _review_script(profile: Profile, source: str, words: Sequence[str], context:
         wishes = read_wishes(words)
         prepared = prepare(source, wishes, profile)
     except RltuiError as error:
-        return structs.replace(shown, findings=(_of_script(f"{error.message} {error.hint}".strip()),))
+        return structs.replace(shown, findings=(_of_script(error.in_one_line),))
     mild = [structs.replace(one, severity="warning", fix=()) for one in prepared.findings]
     return structs.replace(
         shown,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from rltui.check.run import check_file
-from rltui.errors import RltuiError, UsageError
+from rltui.errors import RltuiError, UsageError, tried
+from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.runs.directory import new_run_id
 from rltui.runs.script_job import is_script
@@ -53,10 +54,9 @@ def swept_layouts(
     made = []
     for point in points:
         words = (*overrides, *point.settings)
-        report = check_file(resolve(source), words)
-        if report.loaded is not None:
-            words = (*words, f"name={_name(report.loaded.layout.name, point)}")
-            report = launchable(check_file(resolve(source), words))
+        if name := _layout_name(source, words):
+            words = (*words, f"name={_name(name, point)}")
+        report = launchable(check_file(resolve(source), words))
         made.append((words, report if profile is None else advised(report, profile)))
     return made
 
@@ -96,8 +96,7 @@ def sweep_layout(
     for point, (_, report) in zip(points, swept, strict=True):
         if not report.ok:
             raise _refused(point, RefusedError(report))
-    base = check_file(resolve(source), overrides).loaded
-    sweep = new_run_id(base.layout.name if base is not None else run_name(Path(source).stem))
+    sweep = new_run_id(_layout_name(source, overrides) or run_name(Path(source).stem))
     return [_launches(partial(launch, context, source, words, unchecked=unchecked, sweep=sweep)) for words, _ in swept]
 
 
@@ -175,6 +174,12 @@ def submit_sweep(
 
 def _launches(one: Callable[..., Launched]) -> Callable[[str], Launched]:
     return lambda after_job: one(after_job=after_job)
+
+
+def _layout_name(source: str, overrides: Sequence[str]) -> str:
+    """The layout's own name; empty where it cannot be read, which its check says."""
+    loaded, _ = tried(lambda: load_layout(resolve(source), overrides))
+    return loaded.layout.name if loaded is not None else ""
 
 
 def _name(name: str, point: Point) -> str:

@@ -142,7 +142,7 @@ class LaunchTyping:
             try:
                 return (self.overrides, read_sweep(text)), ""
             except UsageError as error:
-                return (self.overrides, self.sweep), f"{error.message} {error.hint}"
+                return (self.overrides, self.sweep), error.in_one_line
         if purpose == "words":
             words, problem = script_words(text)
             return (words, self.sweep), problem
@@ -159,7 +159,7 @@ class LaunchTyping:
 
     def answer(self, purpose: str, text: str) -> str:
         """Set what was typed; what has no proper form stays in the prompt."""
-        if not (text or purpose != "override"):
+        if purpose == "override" and not text:
             return ""
         tried, problem = self._as_set(purpose, text)
         if not problem:

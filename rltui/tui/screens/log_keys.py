@@ -156,7 +156,7 @@ class LogKeys:
         try:
             query = read_query(text)
         except UsageError as error:
-            return f"{error.message} {error.hint}".strip()
+            return error.in_one_line
         here = pane.search(query)
         self._whole, self._here = None, here
         if query.pattern and pane.is_piece:

@@ -313,7 +313,7 @@ class SavedFilters:
         try:
             save_filter(name, words) if order == "save" else drop_filter(name)
         except RltuiError as error:
-            self._screen.cockpit.say(f"{error.message} {error.hint}".strip(), "warning")
+            self._screen.cockpit.say(error.in_one_line, "warning")
             return
         self.begin()
         done = f"saved: {words}   :filter {name} or @{name} calls it" if order == "save" else f"@{name} is forgotten"

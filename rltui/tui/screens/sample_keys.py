@@ -94,7 +94,7 @@ class SampleKeys:
         try:
             query = read_sample_query(text)
         except UsageError as error:
-            return f"{error.message} {error.hint}".strip()
+            return error.in_one_line
         self._ask(structs.replace(query, order=pane.query_shown.order, evaluation=pane.query_shown.evaluation))
         return ""
 

@@ -27,8 +27,7 @@ def lines(plugin: Plugin, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> 
     try:
         told = [str(text) for text in plugin.load()(snapshot)][:MOST_LINES]
     except PluginError as error:
-        return wrapped(f"{error.message} {error.hint}", width, " ", "attention")
+        return wrapped(error.in_one_line, width, " ", "attention")
     except Exception as error:  # noqa: BLE001 another package's code: it must not end the cockpit
-        failed = plugin.failed(error)
-        return wrapped(f"{failed.message} {failed.hint}", width, " ", "attention")
+        return wrapped(plugin.failed(error).in_one_line, width, " ", "attention")
     return [line((clip(f" {clean(text)}", width, glyphs.ellipsis), "text")) for text in told]
