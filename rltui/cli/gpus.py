@@ -75,7 +75,7 @@ def _gpu_rows(picture: RunSnapshot) -> Iterator[tuple[str, ...]]:
         for gpu in host.gpus:
             owner = owners.of(host, gpu.pids)
             xid = broken.get((host.host, gpu.index), "")
-            process = f"{owner.name} {gpu.pids[0]}".strip() if gpu.pids else unused_words(gpu, xid)
+            process = f"{owner.name} {owner.pid or gpu.pids[0]}".strip() if gpu.pids else unused_words(gpu, xid)
             if xid and gpu.pids:
                 process = f"{process}, Xid {xid}"
             if (host.host, gpu.index) in slow:

@@ -139,8 +139,11 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: in
 
 
 def _survival(line: Line, frames: Sequence[str], below: Sequence[Line]) -> dict[str, str]:
-    """The field ``survived``, where the program went on: ``said`` if it says that it does without what failed."""
-    if any(_EXCUSED.search(one.text) for one in (line, *below[:2])):
+    """The field ``survived``, where the program went on: ``said`` if it says that it does without what failed.
+
+    Who logs an exception as a warning has caught it, and goes on.
+    """
+    if line.level in _ORDINARY_LEVELS or any(_EXCUSED.search(one.text) for one in (line, *below[:2])):
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
     # without prefixes it may be another process that goes on
@@ -218,7 +221,8 @@ def first_exception(matches: Matches) -> Match | None:
     line of the innermost) and ``part``, a key of ``PARTS``.
     """
     found = matches.of(STATE)
-    fatal = [match for match in found if "survived" not in match.fields] or found
+    fatal = [match for match in found if "survived" not in match.fields]
+    fatal = fatal or [match for match in found if match.fields["survived"] != "said"]
     return next((match for match in fatal if match.fields["frames"]), next(iter(fatal), None))
 
 

@@ -24,7 +24,10 @@ NETWORK_BYTES_PER_S = 50e9
 """Between nodes, for each GPU and direction: one 400 Gb/s adapter a GPU. Assumed; nothing in a layout says it."""
 
 PCIE_BYTES_PER_S = 25e9
-"""Between cards of a node without NVLink: PCIe 4.0 ×16 less its overhead."""
+"""Between cards of a node without NVLink, and from host memory: PCIe 4.0 ×16 less its overhead."""
+
+PCIE_5 = ("H100", "H200", "H800", "H20-", "B200", "B300")
+"""Cards with PCIe 5.0, twice as fast, by first letters of their names. An H200 copied 55 GB/s (selftest)."""
 
 NVLINK_BYTES_PER_S = {
     "V100-SXM": 150e9,
@@ -64,6 +67,12 @@ def link_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
     if len(gpus) == 1 or (request.total_gpus <= nvlink_gpus(request) and not known.network_bytes_per_s):
         return inside
     return min(inside, network_bytes_per_s(request))
+
+
+def host_bytes_per_s(request: Request) -> float:
+    """Bandwidth between a card and host memory: as a self-test measured it, else what its PCIe carries."""
+    generation = 2 if request.gpu.name.startswith(PCIE_5) else 1
+    return request.measured.host_bytes_per_s or generation * PCIE_BYTES_PER_S
 
 
 def network_bytes_per_s(request: Request) -> float:

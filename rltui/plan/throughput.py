@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.estimate import GIB
-from rltui.plan.cards import ITEM_BYTES, PCIE_BYTES_PER_S, link_bytes_per_s
+from rltui.plan.cards import ITEM_BYTES, host_bytes_per_s, link_bytes_per_s
 from rltui.plan.decoding import generate_s, steady_s, teacher_s
 from rltui.plan.training import reference_s, train_s
 
@@ -92,7 +92,7 @@ def shared_sync_s(request: Request, setup: Setup) -> float:
     """The same where engines share the learner's GPUs; those that sleep leave for host memory and come back."""
     broadcast_s = _weights(request.model) / link_bytes_per_s(request, setup.learner.gpus)
     moved = 2 * setup.engine.engine.weights_gib * GIB if setup.sleeps else 0.0
-    moved_s = moved / (request.measured.host_bytes_per_s or PCIE_BYTES_PER_S)
+    moved_s = moved / host_bytes_per_s(request)
     return gather_s(request, setup.learner) + broadcast_s + load_s(request, setup.engine) + moved_s
 
 

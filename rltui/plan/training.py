@@ -17,7 +17,7 @@ from rltui.memory.states import zero_traffic
 from rltui.plan.cards import (
     COPY_BANDWIDTH_SHARE,
     ITEM_BYTES,
-    PCIE_BYTES_PER_S,
+    host_bytes_per_s,
     link_bytes_per_s,
     network_bytes_per_s,
     nvlink_gpus,
@@ -150,7 +150,7 @@ def _optimizer_s(request: Request, model: Architecture, learner: Training) -> fl
     mine = count_parameters(model).total / learner.ranks
     if not learner.offload:
         return OPTIMIZER_BYTES * mine / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
-    moved_s = 2 * ITEM_BYTES * mine / (request.measured.host_bytes_per_s or PCIE_BYTES_PER_S)
+    moved_s = 2 * ITEM_BYTES * mine / host_bytes_per_s(request)
     return moved_s + OPTIMIZER_BYTES * mine * max(learner.gpus) / HOST_BYTES_PER_S
 
 

@@ -15,6 +15,8 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.layout.scalars import CPU
 from rltui.layout.selftest import PARTS
+from rltui.memory.estimate import verdict
+from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.paths import state_dir
 from rltui.plan.measured import keep_measured, words
@@ -92,7 +94,7 @@ def words_of(asked: Asked, profile: Profile) -> list[str]:
         raise UsageError(f"There is no part {unknown[0]!r}.", f"There are: {', '.join(known)}.")
     card, gpus = _cards(asked, profile)
     seconds = 3 if asked.thorough else 1
-    return [
+    words = [
         f"name={NAME}",
         f"selftest={{parts: [{', '.join(asked.parts)}], thorough: {str(asked.thorough).lower()}, "
         f"seconds: {540 * seconds}}}",
@@ -105,6 +107,7 @@ def words_of(asked: Asked, profile: Profile) -> list[str]:
         *_model(asked.model),
         *asked.settings,
     ]
+    return [*words, *_to_fit(words)] if asked.model and gpus else words
 
 
 def _cards(asked: Asked, profile: Profile) -> tuple[str, int]:
@@ -154,10 +157,26 @@ def _on_cards(card: str) -> list[str]:
 
 
 def _model(model: str) -> list[str]:
-    """A model of the user's has longer responses: with those of the tiny one its speed would say nothing."""
+    """A model of the user's has longer responses: with those of the tiny one its speed would say nothing.
+
+    All rows of a step at once, as the tiny model takes them, would keep hundreds of GiB of activations.
+    """
     if not model:
         return []
-    return [f"roles.learner.model={model}", "lengths={prompt: 128, response: 512}", "train.samples_per_prompt=8"]
+    return [
+        f"roles.learner.model={model}",
+        "lengths={prompt: 128, response: 512}",
+        "train.samples_per_prompt=8",
+        "roles.learner.gradient_checkpointing=true",
+        "roles.learner.micro_batch=8",
+    ]
+
+
+def _to_fit(words: list[str]) -> list[str]:
+    """The learner's optimizer in host memory, where a model of the user's does not fit the card with it."""
+    learner = estimate_roles(load_layout(resolve(PRESET), words).layout).role("learner")
+    does_fit = learner is None or verdict(learner.peak_gib, learner.capacity_gib) != "no"
+    return [] if does_fit else ["roles.learner.offload=optimizer"]
 
 
 def layout_of(asked: Asked, profile: Profile) -> Layout:

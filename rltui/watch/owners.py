@@ -40,10 +40,11 @@ _ENGINE_TITLE = re.compile(r"(VLLM|sglang)::")
 
 
 class Owner(NamedTuple):
-    """The role of a process, and what it is called."""
+    """The role of a process, what it is called, and which of the processes asked for it is."""
 
     letter: str
     name: str
+    pid: int = 0
 
 
 NOBODY = Owner("", "")
@@ -75,14 +76,15 @@ class Owners:
         """The owner of the first of ``pids`` that has one; what an actor's process started is the actor's."""
         for pid in pids:
             if (owner := self._actor(host, pid)) is not None:
-                return owner
-        for above in (each for pid in pids for each in ancestors(host, pid)):
-            if (owner := self._actor(host, above)) is not None:
-                return owner
+                return owner._replace(pid=pid)
+        for pid in pids:
+            for above in ancestors(host, pid):
+                if (owner := self._actor(host, above)) is not None:
+                    return owner._replace(pid=pid)
         if pids:
             for process in host.processes:
                 if process.pid in pids and (letter := title_letter(process.title, self._patterns)):
-                    return Owner(letter, process.title)
+                    return Owner(letter, process.title, process.pid)
         return NOBODY
 
     def _actor(self, host: HostSnapshot, pid: int) -> Owner | None:

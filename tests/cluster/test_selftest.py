@@ -102,6 +102,15 @@ def test_a_preview_submits_nothing_and_refuses_what_it_does_not_know(tmp_path: P
     assert not list((tmp_path / "runs").glob("*"))
 
 
+@pytest.mark.parametrize(("model", "offload"), [("Qwen/Qwen3-1.7B", "none"), ("Qwen/Qwen3-8B", "optimizer")])
+def test_a_model_of_the_users_is_trained_so_that_it_fits_one_card(tmp_path: Path, model: str, offload: str) -> None:
+    words = ("--gpus", "1", "--gpu", "H100", "--model", model, "--dry-run", "--json")
+    learner = json.loads(rltui(tmp_path, "selftest", *words))["layout"]["roles"]["learner"]
+    assert learner["offload"] == offload
+    assert learner["gradient_checkpointing"]
+    assert learner["micro_batch"] == 8
+
+
 def test_make_gpu_says_loudly_what_it_could_not_show() -> None:
     argv = [sys.executable, "tests/bench/gpu.py"]
     done = subprocess.run(argv, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, check=False, timeout=60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rltui.diagnose.diagnose import diagnose, examine
+from rltui.diagnose.diagnose import Findings, diagnose, examine
 from rltui.diagnose.first_exception import as_json, in_words
 from rltui.diagnose.sources import text_source
 
@@ -214,3 +214,19 @@ def test_an_exception_that_passes_on_another_is_not_its_cause() -> None:
     assert diagnose([text_source("log", log)])[0].id == "program_failed"
     alone = log.removeprefix(PLAIN)
     assert [one.id for one in diagnose([text_source("log", alone)])] == ["engine_unreachable"]
+
+
+def test_an_exception_that_is_logged_as_a_warning_was_caught() -> None:
+    prefix = "(EngineActor pid=3395) (MainProcess pid=3395) {} 11-26 06:07:45 [base.py:380] "
+    log = [
+        "Traceback (most recent call last):",
+        '  File "/opt/vllm/renderers/base.py", line 217, in get_tokenizer',
+        '    raise ValueError("no tokenizer")',
+        "ValueError: no tokenizer",
+    ]
+
+    def logged(level: str) -> Findings:
+        return examine([text_source("log", "".join(f"{prefix.format(level)}{line}\n" for line in log))])
+
+    assert logged("WARNING") == Findings(())
+    assert logged("ERROR").first_exception is not None

@@ -17,7 +17,7 @@ from trainer_support import LAYOUT, ROOT
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.selftest import PARTS, PartName
 from rltui.onnode import rundir
-from trainers.selftest import link_parts
+from trainers.selftest import link_parts, node_parts
 from trainers.selftest.program import function_of
 from trainers.weights import Bucket, WeightGroup, free_port
 from waiting import eventually
@@ -48,6 +48,19 @@ def test_one_wrong_byte_of_a_weight_is_found(monkeypatch: pytest.MonkeyPatch, is
         with pytest.raises(ValueError, match=r"1 parameters arrived with other bytes, the first: layer\.1"):
             received.result(60)
         assert sent.exception(60) is not None
+
+
+def test_kernels_of_vllm_that_do_not_load_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert node_parts.vllm_problems() == []
+    monkeypatch.setattr(node_parts, "VLLM_KERNELS", ("vllm._nothing", "json.broken"))
+    assert node_parts.vllm_problems()[0].startswith("this vLLM has none of vllm._nothing, json.broken")
+
+    def broken(name: str) -> None:
+        raise ImportError("undefined symbol: torch_list_size")
+
+    monkeypatch.setattr(node_parts.importlib, "import_module", broken)
+    (told,) = node_parts.vllm_problems()
+    assert told.endswith("built for another torch or CUDA: undefined symbol: torch_list_size")
 
 
 def test_every_part_has_a_name_in_the_schema_and_a_function() -> None:

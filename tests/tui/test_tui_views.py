@@ -196,6 +196,16 @@ def test_a_process_without_an_actor_is_known_by_its_title() -> None:
     assert owners.of(host, (1,)).letter == ""
 
 
+def test_of_several_processes_on_a_card_the_name_and_the_id_are_of_one() -> None:
+    host = PICTURES[1].hosts[0]
+    assert Owners(()).of(host, (1, 211034)).pid == 211034
+    shared = msgspec.structs.replace(host.gpus[0], pids=(1, 211034))
+    picture = msgspec.structs.replace(PICTURES[1], hosts=(msgspec.structs.replace(host, gpus=(shared,)),))
+    table = gpus.GpuTable(picture, 120, UNICODE, wall=False)
+    text = "\n".join(table.row(index).plain for index in range(table.count))
+    assert "learner 0  211034" in text
+
+
 def test_actors_stand_in_the_order_of_their_roles() -> None:
     def actor(kind: str, name: str) -> ActorSnapshot:
         return ActorSnapshot(actor_id=name, class_name=kind, name=name, state="ALIVE")

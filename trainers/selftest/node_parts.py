@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import mmap
 import os
 import sys
@@ -22,6 +23,8 @@ LARGEST_SKEW_S = 5.0
 """As the check of nodes before a run has it (``rltui/onnode/node_report.py``)."""
 ASKED = 5
 BLOCK_BYTES = 2**23
+VLLM_KERNELS = ("vllm._C", "vllm._C_stable_libtorch")
+"""Modules of vLLM's kernels; since 0.24 they are built for torch's stable interface, and called so."""
 SEEN_S = 30.0
 """How long a file written on one node may take to be seen on another."""
 
@@ -65,14 +68,23 @@ def node_versions(with_cards: bool) -> dict[str, Any]:
         pynvml.nvmlInit()
         version = pynvml.nvmlSystemGetDriverVersion()
         known["driver"] = version.decode() if isinstance(version, bytes) else str(version)
-    problems = card_kernels.problems(capabilities, sys.executable)
-    try:
-        import vllm._C  # noqa: F401
-    except ModuleNotFoundError:  # not installed, or of a version that calls its kernels otherwise
-        pass
-    except ImportError as error:
-        problems.append(f"vLLM cannot load its kernels, so it was built for another torch or CUDA: {error}")
+    problems = [*card_kernels.problems(capabilities, sys.executable), *vllm_problems()]
     return {"versions": known, "cards": cards, "problems": problems}
+
+
+def vllm_problems() -> list[str]:
+    """What stands in the way of vLLM's own kernels, in the versions that call them so or so; nothing without vLLM."""
+    if importlib.util.find_spec("vllm") is None:
+        return []
+    for name in VLLM_KERNELS:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            continue
+        except ImportError as error:
+            return [f"vLLM cannot load its kernels, so it was built for another torch or CUDA: {error}"]
+        return []
+    return [f"this vLLM has none of {', '.join(VLLM_KERNELS)}: its installation is not whole, or a build without CUDA"]
 
 
 def clock(found: Found) -> None:

@@ -166,10 +166,12 @@ class GpuTable:
         return held + (f"Xid {xid}  " if xid else "") + self._runs(host, gpu)
 
     def _runs(self, host: HostSnapshot, gpu: GpuSample) -> str:
-        name = self._known.of(host, gpu.pids).name
-        title = name or next((one.title for one in host.processes if one.pid in gpu.pids), "")
+        owner = self._known.of(host, gpu.pids)
+        shown = next((one for one in host.processes if one.pid in gpu.pids), None)
+        title = owner.name or (shown.title if shown else "another process")
+        pid = owner.pid or (shown.pid if shown else gpu.pids[0])
         more = f" +{len(gpu.pids) - 1}" if len(gpu.pids) > 1 else ""
-        return f"{title or 'another process'}  {gpu.pids[0]}{more}"
+        return f"{title}  {pid}{more}"
 
 
 def _num_others(host: HostSnapshot) -> int:
