@@ -199,9 +199,8 @@ def test_a_process_without_an_actor_is_known_by_its_title() -> None:
 def test_of_several_processes_on_a_card_the_name_and_the_id_are_of_one() -> None:
     host = PICTURES[1].hosts[0]
     assert Owners(()).of(host, (1, 211034)).pid == 211034
-    shared = msgspec.structs.replace(host.gpus[0], pids=(1, 211034))
-    picture = msgspec.structs.replace(PICTURES[1], hosts=(msgspec.structs.replace(host, gpus=(shared,)),))
-    table = gpus.GpuTable(picture, 120, UNICODE, wall=False)
+    host = msgspec.structs.replace(host, gpus=(msgspec.structs.replace(host.gpus[0], pids=(1, 211034)),))
+    table = gpus.GpuTable(msgspec.structs.replace(PICTURES[1], hosts=(host,)), 120, UNICODE, wall=False)
     text = "\n".join(table.row(index).plain for index in range(table.count))
     assert "learner 0  211034" in text
 
