@@ -36,6 +36,10 @@ _UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|
 _PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
 _OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|model"
 _SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
+_NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
+_COMPARED = r"(?:is|are) (?:smaller|less|lower|larger|greater|bigger|higher|more) than|exceeds?"
+_OF_WEIGHTS = r"state_?dict|\.(?:weight|bias)\b|\bpointer\b|\bparameter names?\b|\btensors?\b(?! (?:model )?parallel)"
+_BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
 _AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
 _REFUSED = (
     r"must|should|ha(?:s|ve) to|needs? to|(?<!not )require[sd]?|cannot|can't|not allowed|not supported|only support\w*|"
@@ -79,7 +83,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("gloo_timeout", r"Dist(?:Network|Store)Error|Rendezvous\w+"),
     Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
     Kind("ckpt_broken", r"UnpicklingError"),
-    Kind("ckpt_broken", message=r"is not a valid json file|corrupt|truncated|damaged"),
+    Kind("ckpt_broken", r"(?!KeyError)\w+", r"is not a valid json file|corrupt|truncated|damaged"),
     Kind(
         "ckpt_broken", r"UnicodeDecodeError|JSONDecodeError", frames=r"from_json_file|configuration_utils|safetensors"
     ),
@@ -157,16 +161,32 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("tensors_unfit", r"IndexError|RuntimeError", r"out of (?:range|bounds).{0,60}(?:dim|size|self)"),
     Kind(
+        "ckpt_broken",
+        _REFUSES,
+        r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
+    ),
+    Kind("tensors_unfit", _REFUSES, r"\bcpu tensors?\b"),
+    # what names weights, or is refused below the program, is no setting of it
+    Kind(PROGRAM, _REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
+    Kind(PROGRAM, _REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
+    Kind(
         "settings_rejected",
         _REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",
         r"\b(?:target.?modules|layer class)\b.{0,200}\bin (?:the )?(?:\w+ )?model\b|"
         r"please (?:specify|set|provide|use|pass)|"
-        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,160}}\b(?:{_REFUSED})\b|"
-        rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_SETTING})\b",
+        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,80}}\b(?:{_REFUSED})\b|"
+        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,40}}\b(?:{_COMPARED})\b.{{0,20}}(?:{_SETTING})\b|"
+        rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_NAMED})\b",
         parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
         frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",  # settings are refused before the work begins
     ),
     Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
+    Kind(
+        "settings_rejected",
+        "AssertionError",
+        r"^(?:AssertionError )?assert (?:self|args|\w*config|cfg)\.\w+ ?(?:[<>!=]=?|in\b|is\b)",
+        frames=r" in (?:__init__|__post_init__|\w*(?:valid|check|setup|parse|build|make)\w*)\Z",
+    ),
     # where nothing is said of what, the part that raised it says most
     Kind(
         "data_unfit",

@@ -105,6 +105,10 @@ PARTS: dict[str, Part] = {
 }
 
 
+_SERVERS = ("weight_sync", "engine", "reward")
+"""Parts that ask a server: the frames of the connection do not tell which, those outside of it do."""
+
+
 def part_of(frames: Sequence[str], exception: str) -> str:
     """Return the key of ``PARTS`` that the innermost telling frame, or else the exception, speaks for.
 
@@ -112,12 +116,17 @@ def part_of(frames: Sequence[str], exception: str) -> str:
         frames: ``path:line in function``, outermost first.
         exception: The exception's own line.
     """
-    for frame in reversed(frames):
-        for name, part in PARTS.items():
-            if part.frames and compiled(part.frames).search(frame):
-                return name
+    told = (part for frame in reversed(frames) if (part := _part_of_frame(frame)))
+    innermost = next(told, "")
+    if innermost:
+        return next((part for part in told if part in _SERVERS), innermost) if innermost == "network" else innermost
     kind = exception.partition(":")[0].rpartition(".")[2]
     for name, part in PARTS.items():
         if part.exceptions and compiled(part.exceptions).fullmatch(kind):
             return name
     return "program"
+
+
+def _part_of_frame(frame: str) -> str:
+    fitting = (name for name, part in PARTS.items() if part.frames and compiled(part.frames).search(frame))
+    return next(fitting, "")
