@@ -116,10 +116,10 @@ def part_of(frames: Sequence[str], exception: str) -> str:
         frames: ``path:line in function``, outermost first.
         exception: The exception's own line.
     """
-    told = (part for frame in reversed(frames) if (part := _part_of_frame(frame)))
+    told = (name for frame in reversed(frames) if (name := _part_of_frame(frame)))
     innermost = next(told, "")
     if innermost:
-        return next((part for part in told if part in _SERVERS), innermost) if innermost == "network" else innermost
+        return next((name for name in told if name in _SERVERS), innermost) if innermost == "network" else innermost
     kind = exception.partition(":")[0].rpartition(".")[2]
     for name, part in PARTS.items():
         if part.exceptions and compiled(part.exceptions).fullmatch(kind):

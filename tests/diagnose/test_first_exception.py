@@ -55,6 +55,22 @@ def test_frames_of_libraries_are_left_out_where_there_are_others() -> None:
     assert found(RAY)["frames"] == ["/home/user/run.py:33 in main", "/home/user/trainer.py:1177 in fit"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [
+        ("orchestrator/client.py", "network"),
+        ("trainer/update_weights.py", "weight_sync"),
+        ("reward/remote.py", "reward"),
+    ],
+)
+def test_a_connection_is_of_the_part_that_asked_the_server(asked: str, part: str) -> None:
+    frames = "".join(
+        f'  File "{path}", line 7, in post\n'
+        for path in (f"/home/user/{asked}", "/venv/site-packages/httpx/_client.py")
+    )
+    assert found(f"Traceback (most recent call last):\n{frames}httpx.ReadTimeout: \n")["part"] == part
+
+
 def test_processes_that_write_at_once_are_kept_apart() -> None:
     lines = PLAIN.splitlines()
     other = ["Traceback (most recent call last):", '  File "/home/user/b.py", line 1, in g', "KeyError: 4"]
