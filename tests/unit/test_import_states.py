@@ -34,7 +34,8 @@ VERL = {
 }
 ROLL = """\
 {num_nodes: 1, num_gpus_per_node: 8, rollout_batch_size: 64, num_return_sequences_in_group: SAMPLES,
- prompt_length: 512, response_length: 512, adv_estimator: WORD, pretrain: Qwen/Qwen3-0.6B, actor_train: {device_mapping: "list(range(0,4))"},
+ prompt_length: 512, response_length: 512, adv_estimator: WORD, pretrain: Qwen/Qwen3-0.6B,
+ actor_train: {device_mapping: "list(range(0,4))"},
  actor_infer: {device_mapping: "list(range(0,DEVICES))", strategy_args: {strategy_name: vllm}}}
 """
 PRIME = """\
