@@ -46,13 +46,13 @@ PARTS: dict[str, Part] = {
     ),
     "checkpoint": Part(
         "saving or loading a checkpoint",
-        r"checkpoint|ckpt|load_state_dict|save_pretrained|torch/serialization",
+        r"checkpoint|ckpt|load_state_dict|in load_state$|save_pretrained|torch/serialization",
         "",
         "See whether the checkpoint is complete and was written with the same number of ranks; try the one before it.",
     ),
     "engine": Part(
         "the inference engine",
-        r"/vllm/|/sglang/|flashinfer|/lmdeploy/|tensorrt_llm|inference_engine|vllm_engine|/rollout",
+        r"/vllm/|/sglang/|flashinfer|/lmdeploy/|tensorrt_llm|inference_engine|vllm_(?:engine|client)|/rollout",
         "",
         "Start the engine alone with the same model and settings, and hold its version against the one that the "
         "trainer names.",

@@ -182,6 +182,7 @@ CAUSES = (
                 ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                "expects all elements of std",
                 ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
                 (
                     "symptom nan:",
@@ -247,6 +248,7 @@ CAUSES = (
                 ("deserializing header", ""),
                 ("size mismatch for", r"size mismatch for \S+: copying a param"),
                 ("loading state_dict", r"Error\(s\) in loading state_dict"),
+                ("invalid access pattern", r"Invalid access pattern: \d+ Sharded\w+ are missing"),
                 (
                     "unpickling",
                     r"UnpicklingError: (?:invalid load key|pickle data was truncated|unpickling stack underflow)",
