@@ -159,8 +159,9 @@ KINDS: tuple[Kind, ...] = (
         "data_unfit",
         _REFUSES,
         r"\b(?:data ?sets?|train_dataset|examples?|samples)\b.{0,80}(?:empty|no |not|must|should|missing|loaded)|"
-        r"no (?:valid )?(?:data ?sets?|examples|samples)",
+        r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
+    Kind("data_unfit", "IndexError", parts=("data",)),
     Kind("ckpt_broken", _REFUSES, rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))"),
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("tensors_unfit", _REFUSES, rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE})"),
