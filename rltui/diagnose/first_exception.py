@@ -54,7 +54,7 @@ _SEEN_TO_END = re.compile(
 """What launchers say as soon as one of their processes has failed."""
 
 _EXCUSED = re.compile(
-    r"(?i)\boptional\b|\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|fall(?:ing)? ?back|will not be enabled"
+    r"(?i)\boptional\b|(?<!exception )\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|fall(?:ing)? ?back|will not be enabled"
 )
 _AT_THE_END = re.compile(
     r"multiprocessing/(?:queues|util|resource_tracker)\.py:\d+ in (?:_feed|_run_finalizers)|in __del__$"

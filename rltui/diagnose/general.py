@@ -30,16 +30,23 @@ _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
 _LOST = (
     r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries"
 )
+_FAILED_THERE = r"internal server error|bad gateway|service unavailable"
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
 _SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
+_TWO_SIZES = r"\bSize\(\[.{0,80}\bSize\(\["
 _UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|differ|divisible|incompatible|wrong"
 _PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
 _OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|model"
 _SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
+_NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
+_COMPARED = r"(?:is|are) (?:smaller|less|lower|larger|greater|bigger|higher|more) than|exceeds?"
+_OF_OPTIMIZER = r"\boptim\w*[ _.]?states?\b|OptimStateKey\b|\bparam(?:eter)?[ _]groups?\b"
+_OF_WEIGHTS = r"state_?dict|\.(?:weight|bias)\b|\bpointer\b|\bparameter names?\b|\btensors?\b(?! (?:model )?parallel)"
+_BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
 _AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
 _REFUSED = (
-    r"must|should|ha(?:s|ve) to|needs? to|(?<!not )require[sd]?|cannot|can't|not allowed|not supported|only support\w*|"
-    r"unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|validation"
+    r"must|should|ha(?:s|ve) to|needs? to|(?<!not )require[sd]?|can ?not|can't|not allowed|not supported|"
+    r"only support\w*|unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|validation"
 )
 
 
@@ -73,13 +80,13 @@ KINDS: tuple[Kind, ...] = (
         frames=r"huggingface_hub|/datasets/|transformers/(?:utils/hub|configuration_utils)|modelscope",
     ),
     Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
-    Kind("engine_unreachable", message=_LOST, parts=("engine", "weight_sync")),
+    Kind("engine_unreachable", message=rf"{_LOST}|{_FAILED_THERE}", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
     Kind("gloo_timeout", message=_LOST, frames=r"torch/distributed/"),
     Kind("gloo_timeout", r"Dist(?:Network|Store)Error|Rendezvous\w+"),
     Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
     Kind("ckpt_broken", r"UnpicklingError"),
-    Kind("ckpt_broken", message=r"is not a valid json file|corrupt|truncated|damaged"),
+    Kind("ckpt_broken", r"(?!KeyError)\w+", r"is not a valid json file|corrupt|truncated|damaged"),
     Kind(
         "ckpt_broken", r"UnicodeDecodeError|JSONDecodeError", frames=r"from_json_file|configuration_utils|safetensors"
     ),
@@ -110,6 +117,11 @@ KINDS: tuple[Kind, ...] = (
         r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)|"
         r"is not installed|pip install|"
         r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
+    ),
+    Kind(
+        "env_import_broken",
+        message=r"\balready (?:used|registered)\b.{0,80}\b(?:config|model|class|operator|registry)|"
+        r"\bregist\w+.{0,80}multiple times",
     ),
     Kind("env_import_broken", "KeyError", frames=r"<module>$|/importlib/|_bootstrap|/psutil/"),
     Kind(
@@ -147,26 +159,49 @@ KINDS: tuple[Kind, ...] = (
         "data_unfit",
         _REFUSES,
         r"\b(?:data ?sets?|train_dataset|examples?|samples)\b.{0,80}(?:empty|no |not|must|should|missing|loaded)|"
-        r"no (?:valid )?(?:data ?sets?|examples|samples)",
+        r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
+    Kind("data_unfit", "IndexError", parts=("data",)),
+    Kind("ckpt_broken", _REFUSES, rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))"),
+    Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("tensors_unfit", _REFUSES, rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE})"),
     Kind(
         "tensors_unfit",
         _REFUSES,
         rf"(?:{_UNLIKE}|only supports?)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
     ),
+    # two sizes, no word on them: the engine built other layers than the weights have, unless a shard came empty
+    Kind("engine_unfit_model", _REFUSES, rf"^(?!.*\bSize\(\[0\]\)).*{_TWO_SIZES}", parts=("engine",)),
+    Kind("tensors_unfit", _REFUSES, _TWO_SIZES),
     Kind("tensors_unfit", r"IndexError|RuntimeError", r"out of (?:range|bounds).{0,60}(?:dim|size|self)"),
+    Kind(
+        "ckpt_broken",
+        _REFUSES,
+        r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
+    ),
+    Kind("tensors_unfit", _REFUSES, r"\bcpu tensors?\b"),
+    # what names weights, or is refused below the program, is no setting of it
+    Kind(PROGRAM, _REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
+    Kind(PROGRAM, _REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
     Kind(
         "settings_rejected",
         _REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",
         r"\b(?:target.?modules|layer class)\b.{0,200}\bin (?:the )?(?:\w+ )?model\b|"
         r"please (?:specify|set|provide|use|pass)|"
-        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,160}}\b(?:{_REFUSED})\b|"
-        rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_SETTING})\b",
+        r"\b(?:remaining|unused|extra|unexpected)[ _]arg(?:v|s|uments?)\b.{0,20}--|\barguments are not used\b|"
+        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,80}}\b(?:{_REFUSED})\b|"
+        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,40}}\b(?:{_COMPARED})\b.{{0,20}}(?:{_SETTING})\b|"
+        rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_NAMED})\b",
         parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
         frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",  # settings are refused before the work begins
     ),
     Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
+    Kind(
+        "settings_rejected",
+        "AssertionError",
+        r"^(?:AssertionError )?assert (?:self|args|\w*config|cfg)\.\w+ ?(?:[<>!=]=?|in\b|is\b)",
+        frames=r" in (?:__init__|__post_init__|\w*(?:valid|check|setup|parse|build|make)\w*)\Z",
+    ),
     # where nothing is said of what, the part that raised it says most
     Kind(
         "data_unfit",

@@ -48,7 +48,7 @@ _ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\
 
 _ACTOR = re.compile(
     r"\((?=[A-Za-z_])(?P<actor>(?!pid=\d)[A-Za-z_][\w.:<>\[\]-]{0,120})?"
-    r"(?: rank=\d{1,6})?(?: ?\bpid=(?P<pid>\d+))?(?:, ip=(?P<node>[\w.:-]+))?(?: \+\w+)?(?:, ip=[\w.:-]+)?\) ?"
+    r"(?:,? rank=\d{1,6})?(?:,? ?\bpid=(?P<pid>\d+))?(?:, ip=(?P<node>[\w.:-]+))?(?: \+\w+)?(?:, ip=[\w.:-]+)?\) ?"
 )
 _PREFIXES = tuple(
     re.compile(pattern)

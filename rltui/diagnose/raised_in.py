@@ -46,13 +46,13 @@ PARTS: dict[str, Part] = {
     ),
     "checkpoint": Part(
         "saving or loading a checkpoint",
-        r"checkpoint|ckpt|load_state_dict|save_pretrained|torch/serialization",
+        r"checkpoint|ckpt|load_state_dict|in load_state$|save_pretrained|torch/serialization",
         "",
         "See whether the checkpoint is complete and was written with the same number of ranks; try the one before it.",
     ),
     "engine": Part(
         "the inference engine",
-        r"/vllm/|/sglang/|flashinfer|/lmdeploy/|tensorrt_llm|inference_engine|vllm_engine|/rollout",
+        r"/vllm/|/sglang/|flashinfer|/lmdeploy/|tensorrt_llm|inference_engine|vllm_(?:engine|client)|/rollout",
         "",
         "Start the engine alone with the same model and settings, and hold its version against the one that the "
         "trainer names.",
@@ -105,6 +105,10 @@ PARTS: dict[str, Part] = {
 }
 
 
+_SERVERS = ("weight_sync", "engine", "reward")
+"""Parts that ask a server: the frames of the connection do not tell which, those outside of it do."""
+
+
 def part_of(frames: Sequence[str], exception: str) -> str:
     """Return the key of ``PARTS`` that the innermost telling frame, or else the exception, speaks for.
 
@@ -112,12 +116,17 @@ def part_of(frames: Sequence[str], exception: str) -> str:
         frames: ``path:line in function``, outermost first.
         exception: The exception's own line.
     """
-    for frame in reversed(frames):
-        for name, part in PARTS.items():
-            if part.frames and compiled(part.frames).search(frame):
-                return name
+    told = (name for frame in reversed(frames) if (name := _part_of_frame(frame)))
+    innermost = next(told, "")
+    if innermost:
+        return next((name for name in told if name in _SERVERS), innermost) if innermost == "network" else innermost
     kind = exception.partition(":")[0].rpartition(".")[2]
     for name, part in PARTS.items():
         if part.exceptions and compiled(part.exceptions).fullmatch(kind):
             return name
     return "program"
+
+
+def _part_of_frame(frame: str) -> str:
+    fitting = (name for name, part in PARTS.items() if part.frames and compiled(part.frames).search(frame))
+    return next(fitting, "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, mapped, on_megatron, remarks
+from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
 from rltui.importers.values import product, total
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def from_config(values: dict[str, Any]) -> Facts:
         critic_gpus=_own(source, "critic"),
         reference=isinstance(values.get("ref"), dict) and source.number("actor.kl_ctl", default=0.0) != 0.0,
         reference_gpus=_own(source, "ref"),
-        other_gpus=total(others, _own(source, "teacher")),
+        teacher=_teacher(source) if isinstance(values.get("teacher"), dict) else None,
+        other_gpus=others,
         source=source,
         settings=_settings(source),
         unsure=_unsure(trainer),
@@ -176,6 +177,17 @@ def _own(source: Settings, role: str) -> int | None:
         return 0
     allocation = _role(source, role)
     return allocation.gpus if allocation else None
+
+
+def _teacher(source: Settings) -> Teacher:
+    """A teacher that scores with a trainer's engine, or with an inference engine (``engine_type: rollout``)."""
+    served = source.text("teacher.engine_type") == "rollout"
+    allocation = _role(source, "teacher.rollout" if served else "teacher")
+    return Teacher(
+        model=source.text("teacher.path"),
+        gpus=allocation.gpus if served and allocation else _own(source, "teacher"),
+        tensor_parallel=allocation.tensor if allocation else None,
+    )
 
 
 def _algorithm(values: dict[str, Any], generates: bool) -> str:

@@ -77,6 +77,8 @@ def layout_of(facts: Facts, name: str) -> tuple[dict[str, Any], list[str]]:
             flat[key] = value
             unsure.append(key)
             assumed.append(f"{key}: {value} is assumed; {reason}")
+    if facts.algorithm == "opd" and "roles.teacher.model" not in flat:
+        unsure.append("roles.teacher")  # the teacher is somewhere, and a layout that leaves it out says nothing of it
     _token_budget(flat)
     _without_words(flat, unsure, assumed)
     flat["unsure"] = list(dict.fromkeys(unsure))
@@ -172,7 +174,7 @@ def _placement(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
     flat["roles.rollout.tensor_parallel"] = size
     if facts.colocated:
         flat["roles.learner.pool"] = _SHARED
-        flat[f"pools.{_SHARED}.gpus"] = _bundles(max(facts.trainer_gpus, 1), per_node)
+        flat[f"pools.{_SHARED}.gpus"] = _bundles(max(facts.together or facts.trainer_gpus, 1), per_node)
     else:
         flat["roles.learner.gpus"] = list(facts.learner_bundles) or _bundles(facts.trainer_gpus, per_node)
     _engines(facts, flat, size, assumed)

@@ -162,10 +162,15 @@ def _algorithm(source: Settings) -> str:
     return "opd" if "distill" in kind or "opd" in kind else "grpo"
 
 
+def _group(source: Settings) -> int | None:
+    """Samples of a prompt."""
+    return source.integer("orchestrator.group_size", "orchestrator.rollouts_per_example", default=1)
+
+
 def _settings(source: Settings) -> dict[str, Any]:
     found = mapped(source, _TABLE)
     batch = source.integer("orchestrator.batch_size")
-    group = source.integer("orchestrator.group_size", "orchestrator.rollouts_per_example", default=1)
+    group = _group(source)
     if group and (prompts := quotient(batch, group)):
         found |= {"train.prompts_per_step": prompts, "train.samples_per_prompt": group}
     if source.flag("trainer.model.optim_cpu_offload") or source.flag("trainer.model.full_offload"):
@@ -191,6 +196,8 @@ def _unsure(source: Settings) -> tuple[str, ...]:
     keys = [] if source.has(*_RESPONSES) else ["lengths.prompt", "lengths.response"]
     if any((source.integer(f"trainer.model.{cut}", default=1) or 1) > 1 for cut in ("ep", "tp", "dp_replicate")):
         keys.append("roles.learner")
+    if _group(source) == 1 and source.text("orchestrator.algo.type", default="grpo") != "grpo":
+        keys.append("train.samples_per_prompt")  # an advantage that compares with more than the siblings
     if not source.has("trainer.model.optim_cpu_offload", "trainer.model.full_offload"):
         keys.append("roles.learner.offload")
     return tuple(keys)

@@ -16,10 +16,11 @@ NAME = "roll"
 _TRAINERS, _ENGINES = ("actor_train", "student_train", "sft_train"), ("actor_infer", "student_infer")
 _RANGE = re.compile(r"list\(\s*range\(\s*(?:(\d+)\s*,)?\s*(\d+)\s*\)\s*\)")
 _MAX_DEVICES = 100_000
+_SAMPLES = "num_return_sequences_in_group"
 _TABLE: Mapping[str, tuple[str, Kind]] = {
     "max_steps": ("train.steps", "int"),
     "rollout_batch_size": ("train.prompts_per_step", "int"),
-    "num_return_sequences_in_group": ("train.samples_per_prompt", "int"),
+    _SAMPLES: ("train.samples_per_prompt", "int"),
     "ppo_epochs": ("train.epochs", "int"),
     "prompt_length": ("lengths.prompt", "int"),
     "response_length": ("lengths.response", "int"),
@@ -87,6 +88,7 @@ def from_config(values: dict[str, Any]) -> Facts:
         together=_count(main),
         source=source,
         settings=_settings(source, trainer_role, engine_role),
+        unsure=_unsure(source, trainer, engines),
         notes=remarks(source),
     )
 
@@ -174,10 +176,9 @@ def _algorithm(source: Settings, values: dict[str, Any], engine_role: str) -> st
 
 
 def _machine(source: Settings, devices: frozenset[int] | None) -> tuple[int | None, int | None]:
-    """Nodes and GPUs a node; as many nodes as the highest device takes, where the file does not count them."""
+    """Nodes and GPUs a node; as many nodes as the highest device takes, whatever ``num_nodes`` says, as ROLL counts."""
     per_node = source.integer("num_gpus_per_node", default=8)
-    if source.has("num_nodes"):
-        return source.integer("num_nodes"), per_node
+    source.has("num_nodes")
     if not devices or not per_node:
         return None, per_node
     return max(devices) // per_node + 1, per_node
@@ -192,6 +193,13 @@ def _tensor_parallel(source: Settings, role: str) -> int | None:
     if source.text(f"{place}.strategy_name") == "vllm":
         return own
     return source.integer(f"{role}.num_gpus_per_worker", default=own)
+
+
+def _unsure(source: Settings, trainer: frozenset[int] | None, engines: frozenset[int] | None) -> tuple[str, ...]:
+    """A trainer on some of the devices that the engines have, and advantages that need no siblings."""
+    shares_some = trainer and engines and trainer & engines and trainer != engines
+    alone = source.text("adv_estimator", default="gae") != "grpo" and source.integer(_SAMPLES, default=1) == 1
+    return ("roles.learner.gpus",) * bool(shares_some) + ("train.samples_per_prompt",) * alone
 
 
 def _teacher(source: Settings, gpus: int | None) -> Teacher:

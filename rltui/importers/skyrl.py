@@ -83,6 +83,8 @@ def _facts(script: Script, source: Settings) -> Facts:
     colocated = source.flag(f"{_PLACEMENT}.colocate_all", default=True)
     size = source.integer(f"{_ENGINE}.tensor_parallel_size", "generator.inference_engine_tensor_parallel_size")
     engines = source.integer(f"{_ENGINE}.num_engines", "generator.num_inference_engines", default=1)
+    if source.flag(f"{_ENGINE}.run_engines_locally", "generator.run_engines_locally", default=True) is not True:
+        engines = None  # somebody else's servers, on machines that the command does not count
     rollout = _rollout(source, engines, size, trainer if colocated else None)
     has_critic = bool(source.text("trainer.critic.model.path"))
     own_critic = has_critic and not colocated and source.flag(f"{_PLACEMENT}.colocate_policy_critic") is False
@@ -119,7 +121,7 @@ def _group(source: Settings, role: str) -> int | None:
 
 def _rollout(source: Settings, engines: int | None, size: int | None, shared: int | None) -> int | None:
     """GPUs of all engines; where they share with the trainer, SkyRL insists that both are the same."""
-    if source.flag(f"{_ENGINE}.run_engines_locally", "generator.run_engines_locally", default=True) is not True:
+    if engines is None:
         return None
     data = source.integer(f"{_ENGINE}.data_parallel_size", "generator.inference_engine_data_parallel_size", default=1)
     pipeline = source.integer(

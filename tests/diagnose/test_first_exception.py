@@ -55,6 +55,22 @@ def test_frames_of_libraries_are_left_out_where_there_are_others() -> None:
     assert found(RAY)["frames"] == ["/home/user/run.py:33 in main", "/home/user/trainer.py:1177 in fit"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [
+        ("orchestrator/client.py", "network"),
+        ("trainer/update_weights.py", "weight_sync"),
+        ("reward/remote.py", "reward"),
+    ],
+)
+def test_a_connection_is_of_the_part_that_asked_the_server(asked: str, part: str) -> None:
+    frames = "".join(
+        f'  File "{path}", line 7, in post\n'
+        for path in (f"/home/user/{asked}", "/venv/site-packages/httpx/_client.py")
+    )
+    assert found(f"Traceback (most recent call last):\n{frames}httpx.ReadTimeout: \n")["part"] == part
+
+
 def test_processes_that_write_at_once_are_kept_apart() -> None:
     lines = PLAIN.splitlines()
     other = ["Traceback (most recent call last):", '  File "/home/user/b.py", line 1, in g', "KeyError: 4"]
@@ -161,11 +177,47 @@ def test_a_guess_does_not_hide_it() -> None:
         ("w/pool.py", "raise", "RuntimeError: slots run out of memory. Please set --max-running-requests",
          "program_failed"),
         ("w/reward_fn.py", "text = prompt + answer", "TypeError: can only concatenate list", "program_failed"),
+        ("vllm/models/linear.py", "assert", "AssertionError: Attempted to load weight (torch.Size([4])) into parameter "
+         "(torch.Size([6]))", "engine_unfit_model"),
+        ("vllm/models/linear.py", "assert", "AssertionError: Attempted to load weight (torch.Size([0])) into parameter "
+         "(torch.Size([6]))", "tensors_unfit"),
+        ("trl/grpo_config.py", "raise ValueError(", "ValueError: 'batch_size' and 'n_steps' can not be both configured",
+         "settings_rejected"),
+        ("vllm/lora/layers.py", "torch.zeros(", "TypeError: zeros(): argument 'dtype' must be torch.dtype, not str",
+         "program_failed"),
+        ("w/resume.py", "raise", "RuntimeError: The state of _OptimStateKey(names=('a.weight',)) is empty.",
+         "ckpt_broken"),
+        ("swift/vllm_client.py", "raise", "RuntimeError: [Exception('Server 1 failed: 500, Internal Server Error')]",
+         "engine_unreachable"),
+        ("datasets/formatting/formatting.py", "raise", "IndexError: Invalid key: 25 is out of bounds for size 0",
+         "data_unfit"),
+        ("w/tuner.py", "run_sft(args)", "RuntimeError: Cannot find valid samples, check the format.", "data_unfit"),
+        ("swift/base.py", "raise", "ValueError: remaining_argv: ['--vllm_server_host', '10.0.0.1']",
+         "settings_rejected"),
+        ("vllm/configs/ovis.py", "raise", "ValueError: 'aimv2' is already used by a Transformers config, pick another.",
+         "env_import_broken"),
     ],
 )  # fmt: skip
 def test_its_kind_gives_the_cause_where_no_wording_does(path: str, code: str, exception: str, cause: str) -> None:
     log = f'  File "/opt/{path}", line 7, in call\n    {code}\n{exception}'
     assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
+def test_what_an_accelerator_state_lacks_is_the_checkpoints() -> None:
+    log = '  File "/opt/accelerate/accelerator.py", line 7, in load_state\n    step = found["step"]\nKeyError: \'step\''
+    assert [one.id for one in diagnose([text_source("log", log)])] == ["ckpt_broken"]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("TimeoutError: Timed out waiting for placement groups to be ready.", "ray_pg_infeasible"),
+        ("ERROR:megatron:Invalid access pattern: 24 ShardedObject are missing. Existing shards: []", "ckpt_broken"),
+        ("RuntimeError: normal expects all elements of std >= 0.0", "nan_or_loss_scale"),
+    ],
+)
+def test_the_last_line_alone_is_known(said: str, cause: str) -> None:
+    assert [one.id for one in diagnose([text_source("log", said)])] == [cause]
 
 
 @pytest.mark.parametrize(("function", "cause"), [("__init__", "settings_rejected"), ("fill_replay", "program_failed")])
@@ -188,7 +240,10 @@ def test_a_step_of_another_rank_saves_no_process_that_its_launcher_saw_end(later
     assert ended[0].evidence[0].text == cause
 
 
-@pytest.mark.parametrize("prefix", ["(pid=41960)", "(VllmWorker rank=0 pid=41960) ERROR 07-18 03:07:00 [exec.py:380]"])
+@pytest.mark.parametrize(
+    "prefix",
+    ["(pid=41960)", "(VllmWorker rank=0 pid=41960) ERROR 07-18 03:07:00 [exec.py:380]", "(head, rank=0, pid=41960)"],
+)
 def test_prefixes_without_a_name_or_with_a_rank_are_taken_off(prefix: str) -> None:
     assert found(f"{prefix} ValueError: strange")["pid"] == "41960"
 

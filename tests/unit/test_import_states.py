@@ -32,6 +32,38 @@ VERL = {
     "trainer.n_gpus_per_node": "8",
     "trainer.nnodes": "1",
 }
+ROLL = """\
+{num_nodes: 1, num_gpus_per_node: 8, rollout_batch_size: 64, num_return_sequences_in_group: SAMPLES,
+ prompt_length: 512, response_length: 512, adv_estimator: WORD, pretrain: Qwen/Qwen3-0.6B,
+ actor_train: {device_mapping: "list(range(0,4))"},
+ actor_infer: {device_mapping: "list(range(0,DEVICES))", strategy_args: {strategy_name: vllm}}}
+"""
+PRIME = """\
+seq_len = 2048
+[model]
+name = "Qwen/Qwen3-0.6B"
+[orchestrator]
+batch_size = 32
+group_size = 1
+[orchestrator.algo]
+type = "WORD"
+[orchestrator.train.sampling]
+max_completion_tokens = 512
+[trainer]
+[inference]
+"""
+AREAL = """\
+experiment_name: one
+cluster: {n_nodes: 1, n_gpus_per_node: 8}
+rollout: {backend: "vllm:d1"}
+actor: {backend: "fsdp:d1", path: Qwen/Qwen3-0.6B}
+teacher: TEACHER
+"""
+SKYRL = (
+    "python -m skyrl.train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen2.5-0.5B-Instruct"
+    " trainer.placement.colocate_all=false trainer.placement.policy_num_gpus_per_node=4"
+    " generator.inference_engine.tensor_parallel_size=1 generator.inference_engine.num_engines=4"
+)
 OFFLOAD = "actor_rollout_ref.actor.fsdp_config"
 
 
@@ -40,8 +72,9 @@ def verl(**changes: str) -> str:
     return "python3 -m verl.trainer.main_ppo " + " ".join(f"{key}={value}" for key, value in settings.items() if value)
 
 
-def codes(text: str, severity: str = "error") -> set[str]:
-    return {one.code for one in check_script_text(text, HERE, given=CARD).findings if one.severity == severity}
+def codes(text: str, severity: str = "error", name: str = "run.sh") -> set[str]:
+    found = check_script_text(text, Path(name), given=CARD).findings
+    return {one.code for one in found if one.severity == severity}
 
 
 def role(text: str, name: str) -> RoleEstimate:
@@ -103,6 +136,41 @@ def test_a_baseline_without_siblings_needs_none() -> None:
     assert "B204" not in codes(grpo)  # verl takes the raw score then, and learns
     assert "F119" in codes(grpo, "warning")
     assert not codes(verl(**alone, **{"algorithm.adv_estimator": "rloo"}), "warning") & {"B204", "F119"}
+
+
+@pytest.mark.parametrize("devices", [8, 16])
+def test_rolls_engines_may_have_more_devices_than_its_trainer_on_as_many_nodes_as_these_take(devices: int) -> None:
+    text = ROLL.replace("DEVICES", str(devices)).replace("SAMPLES", "8").replace("WORD", "grpo")
+    assert not codes(text, name="rlvr.yaml")
+    found = import_text(text, Path("rlvr.yaml"), CARD)
+    assert (found.trainer_gpus, found.rollout_engines, found.declared_gpus) == (4, devices, devices)
+    assert found.layout is not None
+    assert sum(found.layout["pools"]["shared"]["gpus"]) == devices
+
+
+@pytest.mark.parametrize(("word", "wrong"), [("grpo", True), ("rae", False), ("reinforce", False)])
+def test_only_an_advantage_over_siblings_needs_them(word: str, wrong: bool) -> None:
+    roll = ROLL.replace("DEVICES", "8").replace("SAMPLES", "1").replace("WORD", word)
+    assert ("B204" in codes(roll, name="rlvr.yaml")) is wrong
+    assert ("B204" in codes(PRIME.replace("WORD", word), name="rl.toml")) is wrong
+
+
+@pytest.mark.parametrize(
+    ("teacher", "needed"),
+    [
+        ('{engine_type: rollout, path: Qwen/Qwen3-8B, rollout: {backend: "vllm:d1t2"}}', 4),
+        ('{backend: "fsdp:d1", path: Qwen/Qwen3-8B}', 2),
+    ],
+)
+def test_areals_teacher_is_one_wherever_it_scores(teacher: str, needed: int) -> None:
+    text = AREAL.replace("TEACHER", teacher)
+    assert "B223" not in codes(text, name="grpo.yaml")
+    assert import_text(text, Path("grpo.yaml")).needed_gpus == needed
+
+
+def test_engines_on_other_machines_take_none_of_this_one() -> None:
+    assert not codes(f"{SKYRL} generator.inference_engine.run_engines_locally=true")
+    assert import_text(f"{SKYRL} generator.inference_engine.run_engines_locally=False", HERE, CARD).layout is None
 
 
 def test_a_system_built_on_verl_may_count_siblings_in_a_setting_of_its_own() -> None:

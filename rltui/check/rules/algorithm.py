@@ -71,7 +71,7 @@ def opd_without_teacher(subject: Subject) -> Iterator[Trouble]:
     """
     layout = subject.layout
     if layout.algorithm == "opd" and layout.roles.teacher is None and not layout.hardware.gpus_outside_ray:
-        yield Trouble("algorithm opd has no teacher role", "roles")
+        yield Trouble("algorithm opd has no teacher role", "roles.teacher")
 
 
 @rule("B224", "warning")

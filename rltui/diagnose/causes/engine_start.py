@@ -281,6 +281,10 @@ CAUSES = (
                 ("does not match the quantization method", ""),
                 ("quantized weight shape", r"input size is not aligned with the quantized weight shape"),
                 ("no module or parameter named", ""),
+                (
+                    "failed to update",
+                    r"(?i)failed to update (?:parameters?|weights?) online: (?!.*(?:timed? ?out|connect))",
+                ),
                 ("not initialized from checkpoint", r"Error: Following weights were not initialized from checkpoint"),
                 ("pipeline parallel", r"(?i)Error: .{0,80}(?:not support|unsupported).{0,40}pipeline parallel"),
                 ("pipeline parallelism is not supported", ""),

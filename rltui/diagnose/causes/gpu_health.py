@@ -312,7 +312,7 @@ CAUSES = (
         recovery="elsewhere",
         title="The NVIDIA driver does not fit the libraries",
         tell="Library and kernel module differ (an update without reboot), the driver is older than CUDA needs, "
-        "or it does not answer.",
+        "or it, or the Fabric Manager that goes with it, does not answer.",
         wordings=worded(
             "driver/library version mismatch",
             ("cuda driver version is insufficient", ""),
@@ -324,6 +324,8 @@ CAUSES = (
             ("communicate with the nvidia driver", ""),
             ("found no nvidia driver", ""),
             ("system not yet initialized", r"(?i)(?:CUDA|Error 802).{0,80}system not yet initialized"),
+            ("fabric manager", r"(?i)\b(?:error|fail\w*|not running|stopped)\b.{0,60}\bfabric ?manager"),
+            ("nvls.cc", r"nvls\.cc:\d+ NCCL WARN Cuda failure"),  # a Fabric Manager that was restarted alone
             ("unknown error", r"Cuda failure (?:999 )?'unknown error'|Error: CUDA (?:error: )?unknown error(?!.*lost)"),
             confidence=0.9,
         ),

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
-from rltui.diagnose.frames import LOADS_WEIGHTS
+from rltui.diagnose.frames import LOADS_WEIGHTS, frames_of
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
@@ -31,7 +31,7 @@ def read_loss_scale(hit: Hit) -> Reading | None:
 def read_bare_assertion(hit: Hit) -> Reading | None:
     """An assertion without words: the line of code that the traceback quotes compares or divides a batch size."""
     code = "\n".join(line.text for line in hit.context.before(4) if line.text.lstrip().startswith("assert "))
-    return Reading(0.8) if re.search(r"batch.*(?:%|//|[<>=]=|[<>])", code) else None
+    return Reading(0.8) if re.search(r"batch.*(?:%|//|[<>=]=|[<>])|[<>=!]= ?\w*batch_?size", code) else None
 
 
 _LOADS = re.compile(r"\b_?load_(?:\w+_)?(?:checkpoint|state_dict)\b|\bcheck_ckpt_list\b|dist_checkpointing/")
@@ -45,6 +45,7 @@ def read_while_loading(hit: Hit) -> Reading | None:
 
 
 _RAISED = r"^[\w.]*Error: (?:.{0,160}[:'] ?)?"
+_LOOKS_UP = re.compile(r"embedding|gather|index_select|scatter_?|one_hot|nll_loss\w*|cross_entropy\w*")
 _COMPARES_SHAPES = re.compile(r"assert .{0,200}(?:\.shape\b|\.size\(|\.numel\(\)|\.dim\(\)|\.dtype\b|\.device\b)")
 
 
@@ -52,6 +53,12 @@ def read_shape_assertion(hit: Hit) -> Reading | None:
     """An assertion without words: the line of code that the traceback quotes compares shapes."""
     above = hit.context.above(4)
     return Reading(0.65) if _COMPARES_SHAPES.search(above) and not LOADS_WEIGHTS.search(above) else None
+
+
+def read_lookup(hit: Hit) -> Reading | None:
+    """A kernel's assertion without its words: it came of looking up rows by number, so a number is too large."""
+    frames = frames_of(hit.context)
+    return Reading(0.7) if frames and _LOOKS_UP.fullmatch(frames[-1].function) else None
 
 
 def read_size_mismatch(hit: Hit) -> Reading | None:
@@ -175,6 +182,7 @@ CAUSES = (
                 ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                "expects all elements of std",
                 ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
                 (
                     "symptom nan:",
@@ -240,6 +248,7 @@ CAUSES = (
                 ("deserializing header", ""),
                 ("size mismatch for", r"size mismatch for \S+: copying a param"),
                 ("loading state_dict", r"Error\(s\) in loading state_dict"),
+                ("invalid access pattern", r"Invalid access pattern: \d+ Sharded\w+ are missing"),
                 (
                     "unpickling",
                     r"UnpicklingError: (?:invalid load key|pickle data was truncated|unpickling stack underflow)",
@@ -312,6 +321,7 @@ CAUSES = (
         "on, parameters are still sharded (ZeRO-3, FSDP) where they are used, or LoRA has another precision.",
         wordings=(
             Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_shape_assertion),
+            Wording(anchor="device-side assert triggered", pattern=_RAISED, check=read_lookup),
             *worded(
                 # what a kernel says of an index beyond a table: a token that the embedding has not, a wrong label
                 (
@@ -322,7 +332,7 @@ CAUSES = (
                 ("size of tensor", _RAISED + r"The (?:expanded )?size of (?:the )?tensor (?:a )?\(\d+\) must match"),
                 ("cannot be multiplied", _RAISED + r"mat1 and mat2 shapes cannot be multiplied"),
                 ("must be", _RAISED + r"'weight' must be 2-D"),
-                ("to be on the same device", _RAISED + r"Expected all tensors to be on the same device"),
+                ("to be on the same device", rf"(?:{_RAISED}|^)Expected all tensors to be on the same device"),
                 ("same dtype", _RAISED + r"(?:[Ee]xpected |.{0,60}must have ).{0,60}\bsame dtype"),
                 ("expected scalar type", _RAISED + r"expected scalar type \w+ but found \w+"),
                 ("flatten tensors with", _RAISED + r"Must flatten tensors with (?:uniform|the same) `?(?:dtype|req)"),

@@ -76,7 +76,7 @@ CAUSES = (
         id="nccl_system_error",
         tier="effect",
         recovery="restart",
-        title="NCCL could not connect: interface, firewall, or a node that is gone",
+        title="NCCL or NVSHMEM could not connect: interface, firewall, or a node that is gone",
         tell="A failed system call with its reason (no route, refused, timed out), or bridges such as br-… and "
         "veth… among the interfaces NCCL uses.",
         wordings=(
@@ -111,6 +111,7 @@ CAUSES = (
                     r"\bCall to (?:recv|recvmsg|send|connect|accept|bind|listen|poll)\b.{0,80}(?:failed|returned) ?:? "
                     r"(?:Connection|No route|Network is|Broken pipe|Host is|Cannot assign)",
                 ),
+                ("nvshmem", r"(?i)nvshmem/\S+: .{0,80}(?:non-zero status: -?\d|\binit\w* failed|unable to init)"),
                 ("net", r"(?:^|\s)(?:Net|NET/Socket) ?: Connection closed by remote peer"),
                 ("bootstrap root", r"Bootstrap Root : .{0,80}(?:already checked in|mismatch)"),
                 ("nccl", r"(?i)nccl.{0,120}(?:No route to host|Network is unreachable|no socket interface found)"),

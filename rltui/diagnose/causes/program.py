@@ -165,8 +165,8 @@ CAUSES = (
         recovery="restart",
         title="Native code crashed a process",
         detail="by {signal}",
-        tell="SIGSEGV, SIGILL, SIGFPE or a broken heap, with a native stack but no Python exception: a library, a "
-        "driver or the memory of the node. -9 is no crash: somebody killed it.",
+        tell="SIGSEGV, SIGILL, SIGFPE, a broken heap or a failed check, with a native stack but no Python exception: a "
+        "library, a driver or the memory of the node. -9 is no crash: somebody killed it.",
         weigh=crashed,
         wordings=(
             *worded(
@@ -179,6 +179,8 @@ CAUSES = (
                 ("fatal python error", r"Fatal Python error: (?P<signal>Illegal instruction|Floating point exception)"),
                 ("core dumped", r"(?P<signal>Illegal instruction|Floating point exception)\s+\(core dumped\)"),
                 ("caught signal", r"Caught signal (?:11|4|8) \((?P<signal>[^:)]+)"),
+                # a process of Ray ends itself so where it does not reach the head
+                ("check failed", r"\.(?:cc|cpp|cu|h):\d+[:\]] +Check failed: (?!.{0,160}\bGCS\b)"),
                 ("task", r"^srun: error: .{0,80}: Exited with exit code (?P<signal>139|132|136)\b", "exited"),
                 confidence=0.8,
             ),

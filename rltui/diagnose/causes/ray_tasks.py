@@ -235,13 +235,14 @@ CAUSES = (
                 ("placement group", r"(?i)cannot provide a placement group"),
                 (
                     "placement group",
-                    r"(?i)placement group.{0,120}(?:infeasible|not ready|timed out|could not be (?:created|scheduled)|"
-                    r"cannot "
-                    r"be (?:created|scheduled))",
+                    r"(?i)placement groups?\b.{0,120}(?:infeasible|not ready|timed out|"
+                    r"could not be (?:created|scheduled)|cannot be (?:created|scheduled))",
+                    "placement",
                 ),
                 (
                     "placement group",
-                    r"(?i)(?:timed? ?out|failed).{0,60}(?:waiting for|creating|to create).{0,40}placement group",
+                    r"(?i)(?:timed? ?out|failed).{0,60}(?:waiting for|creating|to create).{0,40}placement groups?\b",
+                    "placement",
                 ),
                 (
                     "unschedulableerror",

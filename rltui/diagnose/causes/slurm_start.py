@@ -158,7 +158,7 @@ CAUSES = (
                 ("allocate failed", r"Job submit/allocate failed: (?!Unable to contact|Socket timed out|Rate limit)"),
                 (
                     "batch job submission failed",
-                    r"Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit|I/O error)",
+                    r"(?i)Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit|I/O error)",
                 ),
                 (
                     "fatal:",
