@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui.messages import CursorMoved, LineOpened
+from rltui.tui.spans import line
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class ListPane(Pane):
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.top = 0
+        self.is_awaited = False
+        """Whether what it shows is being read, so that nothing can be said of it yet."""
 
     def head(self) -> Sequence[Line]:
         """Lines that stay above the rows."""
@@ -45,6 +48,8 @@ class ListPane(Pane):
 
     def build(self) -> Sequence[Line]:
         """Head and visible rows."""
+        if self.is_awaited:
+            return [line((f" reading {self.glyphs.ellipsis}", "dim"))]
         head = list(self.head())
         total = self.count()
         if not total:
