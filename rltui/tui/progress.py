@@ -31,7 +31,7 @@ def reached(summary: RunSummary) -> dict[str, float]:
 def stage_shown(summary: RunSummary) -> str:
     """The stage of the rail at which the attempt stands, or stood when it ended.
 
-    The scheduler says that a run waits before the run can say anything, and for a while after it has begun.
+    Of one that waits only the scheduler knows: its files are of a start that is over, or say that it was submitted.
     """
     stage = "queued" if summary.state == "queued" else summary.stage.stage
     if stage == "ended" and not (summary.end is not None and summary.end.outcome == "finished"):

@@ -15,7 +15,7 @@ from rltui.service.run_filter import matches
 from rltui.tui import commands, formats, logtext, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
-from rltui.tui.views import charts, launch, overview, parts, queues, stage, tabs
+from rltui.tui.views import charts, launch, metrics, overview, parts, queues, stage, tabs
 from rltui.watch.runs import RATES
 from rltui.watch.snapshots import (
     ActorSnapshot,
@@ -24,6 +24,7 @@ from rltui.watch.snapshots import (
     MetricsSnapshot,
     QueueSnapshot,
     RunSnapshot,
+    StageSnapshot,
     StatusSnapshot,
 )
 
@@ -80,8 +81,9 @@ def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
 @pytest.mark.parametrize(
     ("state", "log", "metric"),
     [
-        ("running", "nothing has been printed yet", "no steps yet"),
-        ("finished", "nothing was printed", "there was no training step"),
+        ("starting", "nothing has been printed yet", "no steps yet"),
+        ("running", "nothing has been printed yet", "was seen, and no number of it"),
+        ("finished", "nothing was printed", "was seen, and no number of it"),
     ],
 )
 async def test_of_an_ended_run_nothing_is_expected_any_more(state: str, log: str, metric: str) -> None:
@@ -96,6 +98,11 @@ async def test_of_an_ended_run_nothing_is_expected_any_more(state: str, log: str
         await until_text(pilot, log)
         await press(pilot, "5")
         await until_text(pilot, metric)
+
+
+def test_a_run_that_ended_before_its_first_step_awaits_none() -> None:
+    run = msgspec.structs.replace(next(run for run in RUNS if run.state == "failed"), stage=StageSnapshot())
+    assert metrics.no_series(run) == "there was no training step"
 
 
 async def test_of_a_run_that_is_still_being_read_nothing_is_said_to_be_missing() -> None:

@@ -48,12 +48,11 @@ class ListPane(Pane):
 
     def build(self) -> Sequence[Line]:
         """Head and visible rows."""
-        if self.is_awaited:
-            return [line((f" reading {self.glyphs.ellipsis}", "dim"))]
         head = list(self.head())
         total = self.count()
         if not total:
-            return [*head, *self.empty()]
+            reading = line((f" reading {self.glyphs.ellipsis}", "dim"))
+            return [*head, *([reading] if self.is_awaited else self.empty())]
         room = max(1, self.size.height - len(head))
         self._keep_in_sight(total, room)
         rows = range(self.top, min(total, self.top + room))
