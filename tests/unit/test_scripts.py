@@ -391,15 +391,3 @@ def test_the_examples_of_several_nodes_do_what_their_page_says(tmp_path: Path) -
         [start] = [begin for begin in WAYS if text.splitlines()[1].startswith(f"# {begin}")]
         found[start] = (one.job.dialect.name, way)
     assert found == WAYS
-
-
-@pytest.mark.parametrize(("there", "problems"), [("0", 1), ("2", 0)])
-def test_a_script_for_more_cards_than_this_machine_has_is_refused_before_it_is_launched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, problems: int
-) -> None:
-    monkeypatch.setenv("RLTUI_LOCAL_GPUS", there)
-    script = tmp_path / "train.sh"
-    script.write_text("#SBATCH --gpus-per-node=2\ntrain\n")
-    here = prepare(str(script), Wishes(), Profile(name="local", scheduler="local"))
-    assert len(here.problems) == problems
-    assert not prepare(str(script), Wishes(), SLURM).problems
