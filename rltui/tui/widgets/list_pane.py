@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rltui.tui.spans import Line
 
 WHEEL_ROWS = 3
+PAN_CELLS = 16
 
 
 class ListPane(Pane):
@@ -27,6 +28,8 @@ class ListPane(Pane):
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.top = 0
+        self.panned = 0
+        """Cells of long lines that are left of the view, where the pane moves them."""
         self.is_awaited = False
         """Whether what it shows is being read, so that nothing can be said of it yet."""
 
@@ -76,6 +79,11 @@ class ListPane(Pane):
     def move(self, rows: int) -> None:
         """Move the cursor, or the view where there is none."""
         self.go_to((self.cursor if self.has_cursor else self.top) + rows)
+
+    def pan(self, step: int) -> None:
+        """Move long lines sideways."""
+        self.panned = max(0, self.panned + step * PAN_CELLS)
+        self.repaint()
 
     def page(self, pages: int) -> None:
         """Move by pages."""
