@@ -116,3 +116,15 @@ def test_a_script_for_more_cards_than_this_machine_has_is_refused_before_it_is_l
     here = prepared(tmp_path, script, Profile(name="local", scheduler="local"))
     assert len(here.problems) == problems
     assert not prepared(tmp_path, script, HERE).problems
+
+
+def test_why_is_told_of_a_run_whose_script_is_not_kept(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    becomes(run, tmp_path, VERL)
+    (run / "out.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB.\n")
+    _, with_script, _ = told(capsys, "why", RUN)
+    (run / json.loads((run / "script.json").read_text())["script"]).unlink()  # recordings hold none
+    _, without, err = told(capsys, "why", RUN)
+    assert not err
+    assert [one["id"] for one in without["diagnoses"]] == [one["id"] for one in with_script["diagnoses"]] != []

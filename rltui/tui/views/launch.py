@@ -169,7 +169,7 @@ def finding_lines(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> li
         lines += wrapped(f"{finding.code} {finding.message}", width, "", "text", mark=(f"  {mark} ", look.role))
         place = f"{finding.file}:{finding.line} {finding.key}" if finding.line else finding.key
         if place:
-            lines.append(line((f"    {place}", "dim")))
+            lines.append(line(("    ", "dim"), (clip_start(place, width - 4, glyphs.ellipsis), "dim")))
         if finding.fix:
             lines += wrapped("  ".join(finding.fix), width, "", "accent", mark=("    fix  ", "key"))
     return lines
