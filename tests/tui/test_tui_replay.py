@@ -28,6 +28,8 @@ def test_the_clock_is_set_by_keys_and_the_screen_follows() -> None:
             await until_text(pilot, "end of recording")
             await enter(pilot, "tsoon\n")
             assert "'soon' is no time of a recording." in notices(pilot)
+            await press(pilot, "escape", "ctrl+c")
+            assert "ctrl+c again within 2 s quits" in notices(pilot)
             await press(pilot, "escape", "space")
             await until_text(pilot, "▶ replay ×2  0:00:0")
 
