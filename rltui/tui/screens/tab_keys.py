@@ -98,6 +98,11 @@ class TabKeys:
         if isinstance(pane, ActorsPane) and pane.actor is not None:
             self._screen.cockpit.open("output", ("actors", self._screen.run_id, "--stack", pane.actor.actor_id), False)
 
+    def do_queue(self) -> None:
+        """Open the queue of the run's cluster."""
+        if self._screen.target is not None:
+            self._screen.cockpit.open("queue", self._screen.target.cluster)
+
     def do_pan_left(self) -> None:
         """Metrics: the cursor to the left; the log: long lines."""
         self._sideways(-1)
