@@ -105,6 +105,19 @@ def test_a_run_that_ended_before_its_first_step_awaits_none() -> None:
     assert metrics.no_series(run) == "there was no training step"
 
 
+def test_the_overview_of_a_run_without_reward_or_speed_shows_what_it_measures() -> None:
+    def told(*names: str) -> tuple[str, str]:
+        series = dict.fromkeys(names, (1.0, 2.0))
+        run = msgspec.structs.replace(RUNS[0], tokens_per_second_history=())
+        return overview.two_series(RunSnapshot(summary=run, metrics=MetricsSnapshot(steps=(1, 2), series=series)))
+
+    assert told("loss", "grad_norm") == ("loss", "grad_norm")
+    assert told("loss") == ("loss", charts.SPEEDS[0])
+    assert told("reward", "loss") == ("reward", "loss")
+    assert told("reward", "loss", charts.TOKENS) == ("reward", charts.TOKENS)
+    assert told() == (charts.REWARD, charts.SPEEDS[0])
+
+
 async def test_of_a_run_that_is_still_being_read_nothing_is_said_to_be_missing() -> None:
     class Slow(FakeCockpit):
         def watch(self, run_id: str, log: str = "") -> RunSnapshot:

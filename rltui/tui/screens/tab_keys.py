@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rltui.tui.screens.run_tabs import Tab
     from rltui.tui.widgets.bars import TabBar
     from rltui.tui.widgets.list_pane import ListPane
+    from rltui.watch.snapshots import RunSummary
 
 
 class HasTabs(OnHost, Protocol):
@@ -38,6 +39,10 @@ class HasTabs(OnHost, Protocol):
     @property
     def tab(self) -> str:
         """Id of the current tab."""
+
+    @property
+    def target(self) -> RunSummary | None:
+        """The run as it was last seen."""
 
     def open_tab(self, index: int) -> None:
         """Show a tab."""
