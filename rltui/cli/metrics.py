@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         picture = read_run(options)
         metrics, about = picture.metrics, {"run_id": picture.summary.run_id}
-        nothing = nothing_yet(picture, "there is no training step")
+        nothing = nothing_yet(picture, "there are no numbers of a step")
     if options.json:
         print_json({"schema": 1, **about, "steps": metrics.steps, "series": metrics.series, "latest": metrics.latest})
     elif metrics.steps:

@@ -33,6 +33,8 @@ class LineReader:
         self.path, self._offset, self._inode = path, offset, 0
         self._ends = re.compile(rb"[\r\n]" if also_returns else rb"\n")
         self._rest = b""
+        self.is_behind = False
+        """Whether the last reading was ended by its limit, so that there may be more."""
 
     def state(self) -> Dict[str, Any]:
         """Where it stands, as plain values from which ``restore`` lets another reader go on."""
@@ -49,6 +51,7 @@ class LineReader:
             limit: About how many bytes to read at most; the next call goes on there.
         """
         if not os.path.exists(self.path):
+            self.is_behind = False
             return
         with open(self.path, "rb") as stream:
             found = os.fstat(stream.fileno())
@@ -57,9 +60,11 @@ class LineReader:
             self._inode = found.st_ino
             stream.seek(self._offset)
             until = None if limit is None else self._offset + limit
+            self.is_behind = True
             while until is None or self._offset < until:
                 data = stream.read(CHUNK)
                 if not data:
+                    self.is_behind = False
                     return
                 self._offset += len(data)
                 lines = self._ends.split(self._rest + data)

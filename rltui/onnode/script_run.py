@@ -24,6 +24,8 @@ from rltui.onnode.node_network import NoPortsError
 from rltui.onnode.script_output import Follower, fill
 
 POLL_S = 0.5
+LOOK_BYTES = 1 << 22
+"""Bytes of the output between two words on where the script stands: it may print faster than they are understood."""
 
 
 def command_of(script: str, words: List[str]) -> List[str]:
@@ -118,10 +120,7 @@ class ScriptRun:
         )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
             signal.signal(number, lambda *_: self.tell(child))
-        while child.poll() is None:
-            follower.look()
-            time.sleep(POLL_S)
-        follower.look(is_last=True)
+        read_to_the_end(child, follower, log)
         if self.samplers is not None:
             end_step(self.samplers, 0.0)
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
@@ -136,6 +135,17 @@ class ScriptRun:
         for group in groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGTERM)
+
+
+def read_to_the_end(child: "subprocess.Popen[bytes]", follower: Follower, log: LineReader) -> None:
+    """Look at what the script prints until it has ended and all of it was read."""
+    has_ended = False
+    while not has_ended or log.is_behind:
+        has_ended = child.poll() is not None
+        follower.look(LOOK_BYTES)
+        if not has_ended and not log.is_behind:
+            time.sleep(POLL_S)
+    follower.look(is_last=True)
 
 
 def _size(attempt: str) -> int:

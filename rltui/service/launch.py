@@ -53,15 +53,21 @@ INSTALLS = {
 class RefusedError(RltuiError):
     """Findings at error level stand in the way of a launch.
 
+    Args:
+        report: The report with the findings.
+        cluster: The cluster that was asked too, so that a check that asks it shows the same; empty: none was.
+
     Attributes:
         report: The report with the findings.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, cluster: str = "") -> None:
         errors = [finding for finding in report.findings if finding.severity == "error"]
         first = errors[0]
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        hint = f"Fix: {shlex.join(first.fix)}" if first.fix else f"`rltui check {report.file}` shows everything."
+        asking = f" --cluster {cluster} --live" if cluster and first.code in LIVE_REGISTRY else ""
+        check = f"`rltui check {report.file}{asking}` shows everything."
+        hint = f"Fix: {shlex.join(first.fix)}" if first.fix else check
         if first.code in LIVE_REGISTRY:
             hint += " The cluster says so; --unchecked submits all the same."
         super().__init__(
@@ -203,7 +209,7 @@ def launch(
     if context.cluster.profile.scheduler == "local" or not unchecked:
         report = asked(context, report)
     if not report.ok or report.loaded is None:
-        raise RefusedError(report)
+        raise RefusedError(report, context.name)
     layout = report.loaded.layout
     if context.cluster.profile.scheduler == "local":
         require_modules(layout)

@@ -139,7 +139,7 @@ def resubmit(
         ask_cluster(context, change.layout)
     if change.layout is None or (report is not None and not report.ok):
         assert report is not None
-        raise RefusedError(report)
+        raise RefusedError(report, context.name)
     if is_here and not isinstance(change.layout, ScriptJob):
         require_modules(change.layout)
     if tell is not None:

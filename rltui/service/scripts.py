@@ -16,6 +16,7 @@ from rltui.errors import RltuiError, UsageError
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
+from rltui.onnode.preflight import capacity
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.allocations import share_of
 from rltui.service.eligible import freest_partition
@@ -125,11 +126,18 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
             *_checkpoint_notes(job),
             *([f"what it asks for is not known: {problem}"] if problem else ()),
         ),
-        problems=tuple(problems_of(job)),
+        problems=(*problems_of(job), *_beyond_this_machine(job, profile)),
         findings=tuple(one for one in report.findings if one.severity in ("error", "warning")) if report else (),
         drawing=report.drawing if report else (),
         arithmetic=report.arithmetic_lines if report else (),
     )
+
+
+def _beyond_this_machine(job: ScriptJob, profile: Profile) -> Iterator[str]:
+    """Why this machine cannot run it: its attempt would find the same, and end, before the script begins."""
+    wanted = 0 if job.hardware.on_cpu or profile.scheduler != "local" else job.hardware.gpus_per_node
+    if wanted and wanted > (there := capacity().gpus):
+        yield f"it asks for {wanted} GPU{'s' * (wanted > 1)} a node, and this machine has {there or 'none'}."
 
 
 def launch_script(

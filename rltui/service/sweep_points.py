@@ -111,7 +111,9 @@ def _axis(word: str) -> tuple[str, list[str]]:
     key, equals, text = word.partition("=")
     values = [value.strip() for value in _VALUE.findall(text)]
     if not equals or not key or len(values) < 2 or "" in values:
-        raise UsageError(f"{word!r} is no sweep.", "Write key=value,value, with as many values as you like.")
+        raise UsageError(
+            f"{word!r} is no sweep.", "Write key=value,value with two values or more; set a single one beside it."
+        )
     if len(set(values)) < len(values):
         raise UsageError(f"{key} has a value twice.", "Change train.seed where a setting is to be run more than once.")
     return key, values

@@ -212,12 +212,20 @@ def _in_own_words(client: RelayClient, attempt: str, found: tuple[Diagnosis, ...
     script = read_script_job(client, attempt)
     if script is None:
         return found
-    text = client.read(f"{attempt}/{script.script}", 0, LARGEST).data if script.script else b""
+    text = _script_text(client, f"{attempt}/{script.script}") if script.script else b""
     path = Path(script.source or "script.sh")
     set_to = command_values(text.decode("utf-8", "replace"), path, script.folder, script.words)
     words = script.dialect.words
     values = {own: set_to[one_spelling(own)] for own in words.values() if one_spelling(own) in set_to}
     return tuple(in_own_words(one, words, values) for one in found)
+
+
+def _script_text(client: RelayClient, path: str) -> bytes:
+    """The script; nothing where it is not kept, as in a recording: remedies then name no numbers of its command."""
+    try:
+        return client.read(path, 0, LARGEST).data
+    except RelayError:
+        return b""
 
 
 def _layout(client: RelayClient, attempt: str) -> LoadedLayout | None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from rltui.tui.host import Severity
 
+READ_PER_S = 20
+"""Characters that somebody reads in a second."""
+
 MOST = 3
 """Notifications at a time: more would hide what they are about."""
 
@@ -38,8 +41,9 @@ class Notices:
         now = self._clock()
         self._said = {old: until for old, until in self._said.items() if until > now}
         if text and text not in self._said and self._app.screen_stack:
-            self._said[text] = now + self._app.NOTIFICATION_TIMEOUT
-            self._app.notify(text, severity=severity, markup=False)
+            shown_s = max(self._app.NOTIFICATION_TIMEOUT, len(text) / READ_PER_S)
+            self._said[text] = now + shown_s
+            self._app.notify(text, severity=severity, timeout=shown_s, markup=False)
             self._app.call_later(self._keep_few)
 
     def tell_of_keys(self) -> None:

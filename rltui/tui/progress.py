@@ -29,8 +29,11 @@ def reached(summary: RunSummary) -> dict[str, float]:
 
 
 def stage_shown(summary: RunSummary) -> str:
-    """The stage of the rail at which the attempt stands, or stood when it ended."""
-    stage = summary.stage.stage
+    """The stage of the rail at which the attempt stands, or stood when it ended.
+
+    Of one that waits only the scheduler knows: its files are of a start that is over, or say that it was submitted.
+    """
+    stage = "queued" if summary.state == "queued" else summary.stage.stage
     if stage == "ended" and not (summary.end is not None and summary.end.outcome == "finished"):
         known = [name for name in STAGE_RAIL[:-1] if name in reached(summary)]
         stage = known[-1] if known else "submitted"

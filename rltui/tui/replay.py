@@ -17,7 +17,7 @@ OPENS = ("why", "help")
 """Screens that are of the recording; all others are of what there is now."""
 
 
-class ReplayApp(CockpitApp, inherit_bindings=False):
+class ReplayApp(CockpitApp):
     """The cockpit on a recording.
 
     Args:

@@ -88,10 +88,10 @@ def job_facts(
     if _has_moved_on(job, start):
         # the files are those of a start that is over; its next one has written nothing yet
         stage, end = None, None
+        if job.state == "pending":
+            return _waiting(job)
     if end is not None:
         return JobFacts(state=fold_state(stage, end, None), sentence=end.reason)
-    if job.state == "pending":
-        return _waiting(job)
     if job.has_ended or job.state == "unknown":
         return _ended(job, is_adopted=is_adopted)
     return JobFacts(state=_running(stage, job), sentence=_pause(job))
@@ -133,8 +133,8 @@ def in_words(facts: JobFacts) -> str:
 
 def _has_moved_on(job: JobSnapshot, start: int | None) -> bool:
     """Whether the job has been started again, or will be, since the files were written."""
-    # a job that waits cannot have files of its coming start
-    return job.state == "pending" or (start is not None and job.restarts > start)
+    # Slurm counts a start as soon as a job is requeued: one of the same number has begun since Slurm was asked
+    return job.state == "pending" if start is None else job.restarts > start
 
 
 def _waiting(job: JobSnapshot) -> JobFacts:

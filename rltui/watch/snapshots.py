@@ -334,6 +334,11 @@ class RunSnapshot(Struct, frozen=True, kw_only=True):
     """What could not be read, or why this is an old picture; empty where all is well."""
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether only the row is known, and the files are being read: a run that makes steps has more than that."""
+        return self.summary.stage.step is not None and not (self.logs or self.events or self.metrics.steps)
+
+    @property
     def role_patterns(self) -> Patterns:
         """What the run's system calls its roles; nobody's words are read where there is no process to know by them."""
         return patterns_of(self.summary.algorithm) if self.actors or self.hosts else OUR_PATTERNS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 from pathlib import Path
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
+os.environ["TZ"] = "UTC"  # pictures have times of day
+time.tzset()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from canned_runs import NOW
@@ -13,7 +14,10 @@ from textual import events
 from textual.geometry import Size
 from textual.keys import _character_to_key
 
+from rltui.service.recording import read_recording
+from rltui.service.replay import ReplayCockpit
 from rltui.tui.app import CockpitApp
+from rltui.tui.replay import ReplayApp
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
+    from rltui.service.recording import Recording
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "recording" / "grpo-tiny.tar.gz"
 DEADLINE_S = 60.0
 CELL = 12.2
 """Width of a cell in an exported picture."""
@@ -43,6 +50,23 @@ async def cockpit(
             await until(pilot, lambda: app.pictures.runs.taken_at > 0, "the list of runs")
         await flushed(pilot)
         yield pilot
+
+
+@asynccontextmanager
+async def replay(
+    recording: Recording | None = None, size: tuple[int, int] = (80, 24), at: str = ""
+) -> AsyncIterator[Pilot[int]]:
+    """A recording, its clock stopped."""
+    cockpit = ReplayCockpit(recording or read_recording(RECORDED), at=at)
+    cockpit.clock.paused = True
+    try:
+        app = ReplayApp(cockpit)
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: app.pictures.run(cockpit.run_id) is not None, "the first picture")
+            await flushed(pilot)
+            yield pilot
+    finally:
+        cockpit.close()
 
 
 async def until(pilot: Pilot[int], condition: Callable[[], bool], what: str = "the condition") -> None:

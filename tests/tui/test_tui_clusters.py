@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from canned_actions import AWAY, CLUSTERS, CODE
 from canned_runs import RUNS
@@ -62,6 +63,16 @@ async def test_clusters_that_are_away_stand_in_the_header_and_in_their_rows() ->
         await until_text(pilot, "▲ mila needs you: a")
         rows = [row for row in screen_lines(pilot) if "stale 3m05" in row]
         assert len(rows) == 1 + sum(run.cluster == "isambard" for run in RUNS)
+
+
+async def test_why_a_cluster_is_away_is_told_to_its_end_below_the_list() -> None:
+    reason = "no.such.host.example.org cannot be found: no address is known for it. Look at host: in the profile."
+    away = msgspec.structs.replace(AWAY[1], problem=reason)
+    async with cockpit(FakeCockpit(all_clusters=(*CLUSTERS[:1], away))) as pilot:
+        await press(pilot, "C", "j")
+        await until_text(pilot, "✗ away")
+        assert reason in " ".join(screen_text(pilot).split())
+        assert any(row.rstrip().endswith("…") for row in screen_lines(pilot))
 
 
 async def test_questions_open_by_a_key_only_and_answers_go_nowhere_else() -> None:

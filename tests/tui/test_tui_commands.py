@@ -75,6 +75,11 @@ async def test_a_verb_that_reads_shows_what_it_prints_and_leaves_with_escape() -
         await until(pilot, lambda: screen.command.exit_code is not None, "the end of the verb")
         await until(pilot, lambda: "exit code 0" in screen_text(pilot), "the exit code on the screen")
         assert "P105 (error)" in screen_text(pilot)
+        screen._text.lines = (f"{'name':120}the end of a long line",)
+        await press(pilot, *(">" * 6))
+        await until_text(pilot, "the end of a long line")
+        await press(pilot, *(["left"] * 6))
+        await until_text(pilot, "name")
         await press(pilot, "G", "Y", "escape")
         assert not isinstance(pilot.app.screen, OutputScreen)
 

@@ -15,6 +15,7 @@ from rltui.tui.spans import width_of
 from rltui.tui.views import gpus
 from rltui.tui.views.gpu_map import MapTable
 from rltui.tui.views.gpu_roles import ChosenTable
+from rltui.watch.node_samples import ProcessSample
 
 if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSnapshot
@@ -34,6 +35,26 @@ def test_nodes_with_something_wrong_come_first_and_a_card_that_only_holds_memory
     rows = [table.row(index).plain for index in range(table.count)]
     assert [row.split()[1] for row in rows if "  idle" in row] == ["GPU2"]
     assert not gpus.is_idle(replace(slow, gpu_history=((1.0,),) * 4), 2), "too few samples to say"
+
+
+def test_processes_of_roles_and_large_ones_stand_before_those_of_ray_itself() -> None:
+    [host] = gpu_hosts(1)
+    said = [
+        ("ray-dashboard-DataHead-0", 0.1, ""),
+        ("python -m trainers.grpo", 0.5, ""),
+        ("ray::Learner.train", 0.3, ""),
+    ]
+    said += [("python score.py", 0.1, "stopped")]
+    processes = tuple(
+        ProcessSample(pid=100 + place, title=title, resident_gib=gib, state=state)
+        for place, (title, gib, state) in enumerate(said)
+    )
+    picture = msgspec.structs.replace(
+        snapshot(RUNS[1]), hosts=(msgspec.structs.replace(host, gpus=(), processes=processes),), actors=()
+    )
+    table = gpus.GpuTable(picture, 120, UNICODE, wall=False)
+    rows = [table.row(index).plain for index in range(1, table.count)]
+    assert [next(pid for pid in range(100, 104) if f" {pid} " in row) for row in rows] == [103, 102, 101, 100]
 
 
 async def test_gpus_are_shown_worst_first_on_a_key() -> None:

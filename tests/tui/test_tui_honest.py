@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from canned_launch import script_review
 from canned_runs import NOW, RUNS, log_lines, snapshot
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
@@ -14,7 +15,7 @@ from rltui.service.run_filter import matches
 from rltui.tui import commands, formats, logtext, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
-from rltui.tui.views import charts, overview, parts, queues, stage, tabs
+from rltui.tui.views import charts, launch, metrics, overview, parts, queues, stage, tabs
 from rltui.watch.runs import RATES
 from rltui.watch.snapshots import (
     ActorSnapshot,
@@ -23,6 +24,7 @@ from rltui.watch.snapshots import (
     MetricsSnapshot,
     QueueSnapshot,
     RunSnapshot,
+    StageSnapshot,
     StatusSnapshot,
 )
 
@@ -79,8 +81,9 @@ def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
 @pytest.mark.parametrize(
     ("state", "log", "metric"),
     [
-        ("running", "nothing has been printed yet", "no steps yet"),
-        ("finished", "nothing was printed", "there was no training step"),
+        ("starting", "nothing has been printed yet", "no steps yet"),
+        ("running", "nothing has been printed yet", "was seen, and no number of it"),
+        ("finished", "nothing was printed", "was seen, and no number of it"),
     ],
 )
 async def test_of_an_ended_run_nothing_is_expected_any_more(state: str, log: str, metric: str) -> None:
@@ -95,6 +98,60 @@ async def test_of_an_ended_run_nothing_is_expected_any_more(state: str, log: str
         await until_text(pilot, log)
         await press(pilot, "5")
         await until_text(pilot, metric)
+
+
+def test_a_run_that_ended_before_its_first_step_awaits_none() -> None:
+    run = msgspec.structs.replace(next(run for run in RUNS if run.state == "failed"), stage=StageSnapshot())
+    assert metrics.no_series(run) == "there was no training step"
+
+
+def test_the_overview_of_a_run_without_reward_or_speed_shows_what_it_measures() -> None:
+    def told(*names: str) -> tuple[str, str]:
+        series = dict.fromkeys(names, (1.0, 2.0))
+        run = msgspec.structs.replace(RUNS[0], tokens_per_second_history=())
+        return overview.two_series(RunSnapshot(summary=run, metrics=MetricsSnapshot(steps=(1, 2), series=series)))
+
+    assert told("loss", "grad_norm") == ("loss", "grad_norm")
+    assert told("loss") == ("loss", charts.SPEEDS[0])
+    assert told("reward", "loss") == ("reward", "loss")
+    assert told("reward", "loss", charts.TOKENS) == ("reward", charts.TOKENS)
+    assert told() == (charts.REWARD, charts.SPEEDS[0])
+
+
+async def test_of_a_run_that_is_still_being_read_nothing_is_said_to_be_missing() -> None:
+    class Slow(FakeCockpit):
+        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+            return RunSnapshot(summary=super().watch(run_id, log).summary, taken_at=NOW)
+
+    run = next(run for run in RUNS if run.state == "running" and run.tokens_per_second_history)
+    async with cockpit(Slow(), open_run=run.run_id) as pilot:
+        await until_text(pilot, "reading …")
+        assert "no steps" not in screen_text(pilot)
+        for tab in "24567":
+            await press(pilot, tab)
+            await settled(pilot)
+            assert "reading …" in screen_text(pilot)
+            assert " yet" not in screen_text(pilot)
+
+
+def test_a_run_that_waits_stands_at_queued_whatever_its_files_have_said() -> None:
+    run = next(run for run in RUNS if run.stage.stage == "training")
+    for stage_of in ("submitted", "loading"):
+        waiting = msgspec.structs.replace(run, state="queued", stage=msgspec.structs.replace(run.stage, stage=stage_of))
+        assert "✓submitted ▶queued ·preflight" in " ".join(stage.rail(waiting, 100, UNICODE).plain.split())
+
+
+def test_an_event_is_told_to_its_end_in_few_columns() -> None:
+    event = {"time": NOW, "kind": "stage", "text": "asked to save and end by SIGUSR2; there is no checkpoint yet"}
+    rows = parts.event_rows(event, NOW, 40)
+    assert " ".join(" ".join(row.plain for row in rows).split()) == f"+0s stage {event['text']}"
+    assert all(len(row.plain) <= 40 for row in rows)
+
+
+def test_what_speaks_against_a_launch_stands_before_its_drawing() -> None:
+    drawn = [row.plain for row in launch.review_lines(None, script_review("train.sh", (), "hpc"), (), 40, UNICODE)]
+    [warnings] = [number for number, row in enumerate(drawn) if "─ warnings ─" in row]
+    assert warnings < next(number for number, row in enumerate(drawn) if "─ layout ─" in row)
 
 
 def test_a_run_that_was_adopted_shows_no_stage_that_nobody_saw() -> None:

@@ -23,6 +23,18 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
 
+async def test_the_queue_opens_from_the_run_that_waits_in_it() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await enter(pilot, "j\n")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
+        await press(pilot, "Q")
+        await until_text(pilot, "[5 waiting]")
+        assert ("queue", "isambard") in fake.calls
+        await press(pilot, "q")
+        assert isinstance(pilot.app.screen, RunScreen)
+
+
 async def test_what_is_free_who_waits_and_where_you_stand() -> None:
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:

@@ -4,39 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pictures import enter, flushed, notices, press, screen_text, until, until_text
+from pictures import enter, notices, press, replay, screen_text, until_text
 
-from rltui.service.recording import Manifest, Recording, read_recording
-from rltui.service.replay import ReplayCockpit
-from rltui.tui.replay import ReplayApp
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from textual.pilot import Pilot
-
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "recording" / "grpo-tiny.tar.gz"
-
-
-@asynccontextmanager
-async def replay(
-    recording: Recording | None = None, size: tuple[int, int] = (80, 24), at: str = ""
-) -> AsyncIterator[Pilot[int]]:
-    """A recording, its clock stopped."""
-    cockpit = ReplayCockpit(recording or read_recording(FIXTURE), at=at)
-    cockpit.clock.paused = True
-    try:
-        app = ReplayApp(cockpit)
-        async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: app.pictures.run(cockpit.run_id) is not None, "the first picture")
-            await flushed(pilot)
-            yield pilot
-    finally:
-        cockpit.close()
+from rltui.service.recording import Manifest, Recording
 
 
 def test_the_clock_is_set_by_keys_and_the_screen_follows() -> None:
@@ -57,6 +28,8 @@ def test_the_clock_is_set_by_keys_and_the_screen_follows() -> None:
             await until_text(pilot, "end of recording")
             await enter(pilot, "tsoon\n")
             assert "'soon' is no time of a recording." in notices(pilot)
+            await press(pilot, "escape", "ctrl+c")
+            assert "ctrl+c again within 2 s quits" in notices(pilot)
             await press(pilot, "escape", "space")
             await until_text(pilot, "▶ replay ×2  0:00:0")
 

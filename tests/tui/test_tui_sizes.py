@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from canned_actions import AWAY, CODE
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, flushed, press, resize, settled
+from pictures import cockpit, enter, flushed, press, replay, resize, settled, until_text
 from textual.widgets import Input
 
 from rltui.tui.theme import DARK, LIGHT, MONO
@@ -74,30 +74,29 @@ def frame(pilot: Pilot[int]) -> list[tuple[str, str]]:
     return found
 
 
-async def frames(typed: str, fake: FakeCockpit) -> str:
-    """The screen at all sizes in all themes."""
+async def frames(pilot: Pilot[int], typed: str = "") -> str:
+    """The screen that ``typed`` leads to, at all sizes in all themes."""
     told = []
-    async with cockpit(fake) as pilot:
+    await settled(pilot)
+    for keys in typed.split(" "):
+        await (press(pilot, keys) if keys.startswith("ctrl+") else enter(pilot, keys))
         await settled(pilot)
-        for keys in typed.split(" "):
-            await (press(pilot, keys) if keys.startswith("ctrl+") else enter(pilot, keys))
-            await settled(pilot)
-        for typed_into in pilot.app.screen.query(Input):
-            typed_into.cursor_blink = False
-        for width, height in SIZES:
-            await resize(pilot, width, height)
-            await settled(pilot)
-            shown = []
-            for theme in THEMES:
-                pilot.app.theme = theme
-                await flushed(pilot)
-                shown.append(frame(pilot))
-            for lines in zip(*shown, strict=True):
-                told += [
-                    "".join(mark if text == shared else "--" for mark, text in lines) + f"│{shared}"
-                    for shared in dict.fromkeys(text for _, text in lines)
-                ]
-            told.append(f"{'─' * 7} {width}×{height}")
+    for typed_into in pilot.app.screen.query(Input):
+        typed_into.cursor_blink = False
+    for width, height in SIZES:
+        await resize(pilot, width, height)
+        await settled(pilot)
+        shown = []
+        for theme in THEMES:
+            pilot.app.theme = theme
+            await flushed(pilot)
+            shown.append(frame(pilot))
+        for lines in zip(*shown, strict=True):
+            told += [
+                "".join(mark if text == shared else "--" for mark, text in lines) + f"│{shared}"
+                for shared in dict.fromkeys(text for _, text in lines)
+            ]
+        told.append(f"{'─' * 7} {width}×{height}")
     return "\n".join(told) + "\n"
 
 
@@ -107,4 +106,11 @@ async def test_the_screen_at_all_sizes_is_as_it_was_reviewed(
 ) -> None:
     monkeypatch.setattr("rltui.tui.widgets.launch_panes.OUTLOOK_SETTLE_S", 600.0)  # what it says has an age
     fake = FakeCockpit(all_clusters=AWAY, questions=(CODE,)) if name in ("clusters", "door") else FakeCockpit()
-    matches_picture(name, await frames(SCREENS[name], fake), ".txt")
+    async with cockpit(fake) as pilot:
+        matches_picture(name, await frames(pilot, SCREENS[name]), ".txt")
+
+
+async def test_a_replay_at_all_sizes_is_as_it_was_reviewed(matches_picture: Callable[..., None]) -> None:
+    async with replay(at="60%") as pilot:
+        await until_text(pilot, "82/240")
+        matches_picture("replay", await frames(pilot), ".txt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from rltui.onnode import rundir
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_sources import Sources
 from rltui.onnode.script_output import Follower, fill, parse_values
+from rltui.onnode.script_run import read_to_the_end
 from rltui.watch.metrics import parse_metrics
 
 if TYPE_CHECKING:
@@ -117,6 +119,29 @@ def follow(attempt: Path, name: str, lines: list[str]) -> Follower:
     follower = Follower(str(attempt), dialect, LineReader(str(log), also_returns=True), sources, lambda: 1.0)
     follower.look(is_last=True)
     return follower
+
+
+def test_of_a_script_that_prints_faster_than_it_is_read_steps_are_told_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltui.onnode.line_reader.CHUNK", 4096)
+    monkeypatch.setattr("rltui.onnode.script_run.LOOK_BYTES", 4096)
+    log = LineReader(str(tmp_path / rundir.OUT_LOG), also_returns=True)
+    (tmp_path / rundir.OUT_LOG).write_text("".join(f"step {step}/999 loss 0.5\n" for step in range(1000)))
+    follower = Follower(str(tmp_path), msgspec.to_builtins(DIALECTS["generic"]), log)
+    told: list[int] = []
+    write_stage = rundir.write_stage
+
+    def note(attempt: str, stage: str, **more: Any) -> None:
+        told.append(more["step"])
+        write_stage(attempt, stage, **more)
+
+    monkeypatch.setattr(rundir, "write_stage", note)
+    with subprocess.Popen(["true"]) as child:
+        child.wait(10)
+        read_to_the_end(child, follower, log)
+    assert len(told) >= 5
+    assert told[-1] == 999
 
 
 def metrics(attempt: Path) -> dict[int, dict[str, float]]:

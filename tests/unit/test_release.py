@@ -38,7 +38,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def test_the_command_works_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+def test_the_command_works_from_an_empty_folder(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", "4")
     run(installed / "rltui", "--check", "local/grpo-tiny", cwd=tmp_path)
     run(installed / "rltui", "--check", "local/grpo-tiny", "train.steps=0", cwd=tmp_path, expect=1)
     (tmp_path / "run.sh").write_text("#!/bin/bash\npython3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=4\n")

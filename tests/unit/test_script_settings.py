@@ -105,3 +105,26 @@ def test_a_scripts_settings_say_which_line_or_word_they_are(
     assert settings["word 3"][0] == "[masked]"
     text = json.dumps(found)
     assert not [secret for secret in ("abcdefgh1", "ijklmnop2", "rstuvwx3", "qqqqqq") if secret in text]
+
+
+@pytest.mark.parametrize(("there", "problems"), [("0", 1), ("2", 0)])
+def test_a_script_for_more_cards_than_this_machine_has_is_refused_before_it_is_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, problems: int
+) -> None:
+    monkeypatch.setenv("RLTUI_LOCAL_GPUS", there)
+    script = "#SBATCH --gpus-per-node=2\ntrain\n"
+    here = prepared(tmp_path, script, Profile(name="local", scheduler="local"))
+    assert len(here.problems) == problems
+    assert not prepared(tmp_path, script, HERE).problems
+
+
+def test_why_is_told_of_a_run_whose_script_is_not_kept(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    becomes(run, tmp_path, VERL)
+    (run / "out.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.55 GiB.\n")
+    _, with_script, _ = told(capsys, "why", RUN)
+    (run / json.loads((run / "script.json").read_text())["script"]).unlink()  # recordings hold none
+    _, without, err = told(capsys, "why", RUN)
+    assert not err
+    assert [one["id"] for one in without["diagnoses"]] == [one["id"] for one in with_script["diagnoses"]] != []

@@ -53,6 +53,17 @@ def test_states_are_folded(stage: str | None, end: str | None, snapshot: JobSnap
     assert job_facts(said, EndSnapshot(outcome=end) if end else None, snapshot).state == state
 
 
+@pytest.mark.parametrize(
+    ("start", "restarts", "end", "state"),
+    [(0, 0, None, "running"), (0, 0, "failed", "failed"), (0, 1, "failed", "queued"), (1, 1, None, "running")],
+)
+def test_a_run_that_began_after_slurm_was_asked_does_not_wait(
+    start: int, restarts: int, end: str | None, state: RunState
+) -> None:
+    said = EndSnapshot(outcome=end) if end else None
+    assert job_facts(TRAINING, said, job("pending", reason="Priority", restarts=restarts), start).state == state
+
+
 def test_a_job_of_ray_ended_as_ray_says() -> None:
     facts = job_facts(None, None, job("failed", word="FAILED", exit_code=1, ending="Job failed: no such module."))
     assert (facts.state, facts.sentence) == ("failed", "Ray says: Job failed: no such module.")

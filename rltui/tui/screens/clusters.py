@@ -63,6 +63,11 @@ class ClusterList(ListPane):
             self.glyphs,
         )
 
+    def build(self) -> Sequence[Line]:
+        """Below the rows why the cluster under the cursor is away, where there is room."""
+        reason = view.cluster_reason(self.selected, self.size.width) if self.selected is not None else []
+        return [*super().build(), *reason]
+
     def empty(self) -> Sequence[Line]:
         """What stands there before the first answer."""
         return [line((f" reading the profiles {self.glyphs.ellipsis}", "dim"))]

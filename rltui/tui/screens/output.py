@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from rltui.errors import UNCONFIRMED, UsageError
 from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import clean, line, wrapped
+from rltui.tui.spans import clean, clip, line, wrapped
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class _Text(ListPane):
         return len(self.lines)
 
     def row(self, index: int) -> Line:
-        return line(f" {clean(self.lines[index])}")
+        text = clean(self.lines[index])[self.panned :]
+        return line(f" {clip(text, self.size.width - 1, self.glyphs.ellipsis)}")
 
     def empty(self) -> Sequence[Line]:
         return wrapped(self.note, self.size.width, " ", "dim")
@@ -56,6 +57,8 @@ KEYS = keys.KeyTable(
             (
                 keys.Key("yes", ("y",), "do it", "Run a command that changes something.", 1, _waits, quiet=True),
                 keys.Key("copy", ("Y",), "copy", "Copy the text.", 2),
+                keys.Key("pan_right", (">", "right"), "long lines", "Move long lines sideways.", 3),
+                keys.Key("pan_left", ("<", "left"), "left", "Move them back."),
             ),
         ),
         keys.LIST,
@@ -160,6 +163,14 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         if self.command is not None:
             self._words = (self._words[0], YES, *self._words[1:])
         self._start()
+
+    def do_pan_right(self) -> None:
+        """Show more of long lines."""
+        self._text.pan(1)
+
+    def do_pan_left(self) -> None:
+        """Go back to their beginning."""
+        self._text.pan(-1)
 
     def do_copy(self) -> None:
         """Copy the text."""

@@ -9,6 +9,7 @@ from textual.reactive import var
 
 from rltui.service.run_columns import place_of
 from rltui.tui import formats, keys, messages
+from rltui.tui.progress import stage_shown
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
@@ -128,8 +129,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if pane is None or snapshot is None:
             return
         if isinstance(pane, OverviewPane):
-            pane.show(snapshot, (("stage ", "title"), (snapshot.summary.stage.stage, "accent")))
+            pane.show(snapshot, (("stage ", "title"), (stage_shown(snapshot.summary), "accent")))
         else:
+            pane.is_awaited = snapshot.is_awaited
             pane.show(snapshot)
         if index == NUMBERS["samples"]:
             self.part(SampleKeys).look(snapshot)

@@ -82,6 +82,7 @@ KEYS = keys.KeyTable(
                 keys.Key("previous_tab", ("[", "shift+tab"), "tab before", "Go to the tab before."),
                 keys.Key("go_right", ("right", "l"), "right", "The next tab; on the map of GPUs, the next node."),
                 keys.Key("go_left", ("left", "h"), "left", "The tab before; on the map of GPUs, the node before."),
+                keys.Key("queue", ("Q",), "queue", "The queue of its cluster: who waits, who holds what, free GPUs."),
                 keys.Key("plugin_tab", ("P",), "plug-ins", "The next tab of a plug-in.", 0, _has_panels),
                 keys.Key(
                     "wall",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rltui.tui.screens.run_tabs import Tab
     from rltui.tui.widgets.bars import TabBar
     from rltui.tui.widgets.list_pane import ListPane
+    from rltui.watch.snapshots import RunSummary
 
 
 class HasTabs(OnHost, Protocol):
@@ -38,6 +39,10 @@ class HasTabs(OnHost, Protocol):
     @property
     def tab(self) -> str:
         """Id of the current tab."""
+
+    @property
+    def target(self) -> RunSummary | None:
+        """The run as it was last seen."""
 
     def open_tab(self, index: int) -> None:
         """Show a tab."""
@@ -97,6 +102,11 @@ class TabKeys:
         pane = self._screen.mover()
         if isinstance(pane, ActorsPane) and pane.actor is not None:
             self._screen.cockpit.open("output", ("actors", self._screen.run_id, "--stack", pane.actor.actor_id), False)
+
+    def do_queue(self) -> None:
+        """Open the queue of the run's cluster."""
+        if self._screen.target is not None:
+            self._screen.cockpit.open("queue", self._screen.target.cluster)
 
     def do_pan_left(self) -> None:
         """Metrics: the cursor to the left; the log: long lines."""

@@ -104,10 +104,12 @@ def series_section(
     values = snapshot.metrics.series.get(name, ()) or fallback
     latest = snapshot.metrics.latest.get(name, values[-1] if values else math.nan)
     labels = labels_of(name)
+    missing = "not measured" if snapshot.metrics.steps else "no steps yet"
+    missing = f"reading {glyphs.ellipsis}" if snapshot.is_awaited else missing
 
     def body(width: int, height: int) -> list[Line]:
         if not values:
-            return exactly([BLANK] * ((height - 1) // 2) + [line(("        no steps yet", "dim"))], height)
+            return exactly([BLANK] * ((height - 1) // 2) + [line((f"        {missing}", "dim"))], height)
         return list(curve(values, width, height, glyphs, labels))
 
     return Section(title_spans(name, latest), (), body, least=2, wanted=wanted, rank=rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import Line, clip, line, pad
+from rltui.tui.spans import BLANK, Line, clip, cut, line, pad, wrapped
 
 if TYPE_CHECKING:
     from rltui.service.cockpit import ClusterSummary
@@ -31,7 +31,12 @@ def cluster_row(cluster: ClusterSummary, num_runs: int, now: float, width: int, 
     ]
     if not cluster.problem and place:
         spans.append((f"  {clip(place, max(0, width - 50))}", "dim"))
-    return line(*spans, selected=selected)
+    return Line(cut(spans, width, glyphs.ellipsis), selected)
+
+
+def cluster_reason(cluster: ClusterSummary, width: int) -> list[Line]:
+    """Why a cluster does not answer, in full; its row may have no room for that."""
+    return [BLANK, *wrapped(cluster.problem, width, "  ", "text")] if cluster.problem else []
 
 
 def cluster_state(cluster: ClusterSummary, now: float, glyphs: Glyphs) -> Span:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
     from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
+    from rltui.watch.owners import Owners
     from rltui.watch.snapshots import RunSnapshot
 
 
@@ -81,6 +82,7 @@ class GpuTable:
         self._name_width, self._room = host_views.wall_widths(snapshot.hosts, width)
         sizes = [] if wall else [1 + len(host.gpus) + _num_others(host) + 1 for host in snapshot.hosts]
         self._ends = list(accumulate(sizes))
+        self._others: dict[int, list[ProcessSample]] = {}
 
     @property
     def count(self) -> int:
@@ -107,7 +109,9 @@ class GpuTable:
             return host_views.host_row(host, self._name_width, self._width, self._glyphs)
         if inside <= len(host.gpus):
             return self.gpu_row(host, inside - 1)
-        others = _others(host)
+        if place not in self._others:
+            self._others[place] = _others(host, self._known)
+        others = self._others[place]
         inside -= 1 + len(host.gpus)
         if inside < len(others):
             return host_views.process_row(others[inside], host, self._known, self._width, self._glyphs)
@@ -179,10 +183,13 @@ def _num_others(host: HostSnapshot) -> int:
     return len({one.pid for one in host.processes}.difference(*[gpu.pids for gpu in host.gpus]))
 
 
-def _others(host: HostSnapshot) -> tuple[ProcessSample, ...]:
-    """Processes that are on no GPU."""
+def _others(host: HostSnapshot, known: Owners) -> list[ProcessSample]:
+    """Processes that are on no GPU: halted ones, those of roles, then the largest; Ray has a score of small ones."""
     on_gpus = {pid for gpu in host.gpus for pid in gpu.pids}
-    return tuple(one for one in host.processes if one.pid not in on_gpus) if on_gpus else host.processes
+    rest = [one for one in host.processes if one.pid not in on_gpus]
+    return sorted(
+        rest, key=lambda one: (not one.state, not known.of(host, (one.pid,)).letter, -one.resident_gib, one.pid)
+    )
 
 
 def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, more: Sequence[str]) -> Line:

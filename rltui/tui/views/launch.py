@@ -67,7 +67,7 @@ def review_lines(
     beside: Sequence[Line] = (),
     sweep: Sweep = NO_SWEEP,
 ) -> list[Line]:
-    """All there is to see before a launch, errors first; ``beside`` is what ``outlook_lines`` makes."""
+    """All there is to see before a launch, errors and warnings first; ``beside`` is what ``outlook_lines`` makes."""
     lines: list[Line] = []
     if preset is not None and preset.summary:
         lines += [*wrapped(preset.summary, width, " ", "dim"), BLANK]
@@ -79,17 +79,17 @@ def review_lines(
         )
     if review is None:
         return lines
-    errors = [finding for finding in review.findings if finding.severity == "error"]
-    others = [finding for finding in review.findings if finding.severity != "error"]
-    if errors:
-        lines += _part("errors", finding_lines(errors, width, glyphs), width, glyphs)
+    judged = {word: [one for one in review.findings if one.severity == word] for word in SEVERITIES}
+    for severity in ("error", "warning"):
+        if judged[severity]:
+            lines += _part(f"{severity}s", finding_lines(judged[severity], width, glyphs), width, glyphs)
     lines += _part("what was read", _texts(review.notes, width, "text"), width, glyphs)
     lines += _part("layout", [line("  ", (text, "text")) for text in review.drawing], width, glyphs)
     lines += _part("arithmetic", _texts(review.arithmetic, width, "text"), width, glyphs)
     lines += _part("plan", _texts(review.plan, width, "text"), width, glyphs, "estimate")
     lines += beside
-    if others or not errors:
-        lines += _part("findings", finding_lines(others, width, glyphs), width, glyphs)
+    if judged["note"] or not review.findings:
+        lines += _part("findings", finding_lines(judged["note"], width, glyphs), width, glyphs)
     lines += _part("what will run", _texts(review.commands, width, "accent"), width, glyphs, review.cluster)
     memory = [line("  ", (clip(text, max(0, width - 2), glyphs.ellipsis), "text")) for text in review.memory]
     return lines + _part("memory", memory, width, glyphs, "estimate")
@@ -169,7 +169,7 @@ def finding_lines(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> li
         lines += wrapped(f"{finding.code} {finding.message}", width, "", "text", mark=(f"  {mark} ", look.role))
         place = f"{finding.file}:{finding.line} {finding.key}" if finding.line else finding.key
         if place:
-            lines.append(line((f"    {place}", "dim")))
+            lines.append(line(("    ", "dim"), (clip_start(place, width - 4, glyphs.ellipsis), "dim")))
         if finding.fix:
             lines += wrapped("  ".join(finding.fix), width, "", "accent", mark=("    fix  ", "key"))
     return lines

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
     from rltui.tui.views.charts import Board
+    from rltui.watch.snapshots import RunSummary
 
 ROOM_FOR_KEYS = 70
 """Columns from which the head says how to read values."""
@@ -62,10 +63,15 @@ def _place(place: float, board: Board) -> str:
 def rows(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
     """Where the steps went, then every series as a chart."""
     if not board.run.metrics.series:
-        live = board.run.summary.is_live
-        words = "no steps yet: series appear with the first training step" if live else "there was no training step"
-        return wrapped(words, width, " ", "dim")
+        return wrapped(no_series(board.run.summary), width, " ", "dim")
     return [*step_time.chart(board.run.metrics, width, glyphs), *charts.grid(board, width, glyphs)]
+
+
+def no_series(run: RunSummary) -> str:
+    """Why there is nothing to draw."""
+    if run.stage.step:
+        return f"step {run.stage.step} was seen, and no number of it: a script says them by name, as in loss=0.5"
+    return "no steps yet: series appear with the first training step" if run.is_live else "there was no training step"
 
 
 def alone(board: Board, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:

@@ -59,11 +59,21 @@ def _post_mortem(snapshot: RunSnapshot) -> RunSnapshot:
 
 
 def _curves(snapshot: RunSnapshot, glyphs: Glyphs, wanted: int) -> tuple[Section, Section]:
-    rates = snapshot.summary.tokens_per_second_history
+    first, second = two_series(snapshot)
+    rates = snapshot.summary.tokens_per_second_history if second in charts.SPEEDS else ()
     return (
-        charts.series_section(snapshot, charts.REWARD, glyphs, 2, wanted),
-        charts.series_section(snapshot, _speed(snapshot), glyphs, 2, wanted, fallback=rates),
+        charts.series_section(snapshot, first, glyphs, 2, wanted),
+        charts.series_section(snapshot, second, glyphs, 2, wanted, fallback=rates),
     )
+
+
+def two_series(snapshot: RunSnapshot) -> tuple[str, str]:
+    """Reward and speed; in the place of one that the run does not measure another that it does."""
+    known, speed = charts.ordered_names(snapshot.metrics), _speed(snapshot)
+    others = [name for name in known if name not in (charts.REWARD, *charts.SPEEDS)]
+    first = charts.REWARD if charts.REWARD in known or not others else others.pop(0)
+    has_speed = speed in known or snapshot.summary.tokens_per_second_history or not others
+    return first, speed if has_speed else others.pop(0)
 
 
 def _speed(snapshot: RunSnapshot) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section
-from rltui.tui.spans import Line, cell_width, clip, line, pad
+from rltui.tui.spans import Line, cell_width, clip, line, pad, width_of, wrapped
 from rltui.tui.views import step_time
 from rltui.watch.phases import TOTAL, stacked
 
@@ -77,13 +77,12 @@ def log_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, least: int = 1
     return Section((("log", "title"),), (), body, min(least, len(lines)), min(6, len(lines)), rank, grows=True)
 
 
-def event_row(event: Mapping[str, Any], first: float, width: int, glyphs: Glyphs) -> Line:
-    """One event: seconds since the first, its kind, its words."""
+def event_rows(event: Mapping[str, Any], first: float, width: int) -> list[Line]:
+    """One event: seconds since the first, its kind, its words to their end."""
     at, kind, words = float(event.get("time", first)), str(event.get("kind", "")), str(event.get("text", ""))
     rest = "  ".join(f"{key}={value}" for key, value in event.items() if key not in ("time", "kind", "text"))
-    words = clip("  ".join(part for part in (words, rest) if part), max(0, width - 22), glyphs.ellipsis)
-    return line(
-        (f" {'+' + formats.duration(at - first):>7}  ", "dim"),
-        (pad(kind, 11), "accent"),
-        (f" {words}", log_role(words)),
-    )
+    words = "  ".join(part for part in (words, rest) if part)
+    begin: tuple[Span, ...] = ((f" {'+' + formats.duration(at - first):>7}  ", "dim"), (pad(kind, 11), "accent"))
+    indent = width_of(begin)
+    rows = wrapped(words, width - indent, " ", log_role(words))
+    return [line(*(((" " * indent, "dim"),) if index else begin), *row.spans) for index, row in enumerate(rows)]

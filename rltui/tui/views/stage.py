@@ -124,10 +124,13 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
     summary = snapshot.summary
 
     def body(width: int, height: int) -> list[Line]:
+        bar = [step_bar(snapshot, width, glyphs)] if has_bar else []
         extra = verdict(summary, width, glyphs) + symptom_line(summary) + roles_line(summary, width, glyphs)
-        return [rail(summary, width, glyphs), step_bar(snapshot, width, glyphs), *extra][:height]
+        return [rail(summary, width, glyphs), *bar, *extra][:height]
 
-    rows = 2 + len(verdict(summary, REASON_CELLS, glyphs)) + len(symptom_line(summary))
+    # of a run that ended before its first step the bar would only say what the verdict says
+    has_bar = summary.is_live or summary.end is None or summary.stage.step is not None
+    rows = 1 + has_bar + len(verdict(summary, REASON_CELLS, glyphs)) + len(symptom_line(summary))
     rows += len(roles_line(summary, 80, glyphs))
     spent = progress.elapsed_s(summary, snapshot.taken_at)
     right: tuple[Span, ...] = ((formats.duration(spent), "dim"),) if spent is not None else ()

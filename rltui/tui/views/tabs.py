@@ -64,9 +64,9 @@ def events_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[L
     return [rule([("events", "title")], [(f"{len(snapshot.events)}, newest first", "dim")], width, glyphs)]
 
 
-def events(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+def events(snapshot: RunSnapshot, width: int, _: Glyphs) -> Sequence[Line]:
     """All events, the newest first, with the time since the first."""
     if not snapshot.events:
         return wrapped("nothing has happened yet", width, " ", "dim")
     first = float(snapshot.events[0].get("time", 0.0))
-    return [parts.event_row(event, first, width, glyphs) for event in reversed(snapshot.events)]
+    return [row for event in reversed(snapshot.events) for row in parts.event_rows(event, first, width)]

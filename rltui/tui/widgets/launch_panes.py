@@ -205,7 +205,7 @@ class ScriptPane(ListPane):
 
     def head(self) -> Sequence[Line]:
         """The rule with the number of lines."""
-        right: list[Span] = [(f"{len(self._script)} lines  v shows the review", "dim")] if self._script else []
+        right: list[Span] = [(f"{len(self._script)} lines  v review", "dim")] if self._script else []
         return [rule([("job script", "title")], right, self.size.width, self.glyphs)]
 
     def count(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.tui.messages import CursorMoved, LineOpened
+from rltui.tui.spans import line
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rltui.tui.spans import Line
 
 WHEEL_ROWS = 3
+PAN_CELLS = 16
 
 
 class ListPane(Pane):
@@ -26,6 +28,10 @@ class ListPane(Pane):
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.top = 0
+        self.panned = 0
+        """Cells of long lines that are left of the view, where the pane moves them."""
+        self.is_awaited = False
+        """Whether what it shows is being read, so that nothing can be said of it yet."""
 
     def head(self) -> Sequence[Line]:
         """Lines that stay above the rows."""
@@ -48,7 +54,8 @@ class ListPane(Pane):
         head = list(self.head())
         total = self.count()
         if not total:
-            return [*head, *self.empty()]
+            reading = line((f" reading {self.glyphs.ellipsis}", "dim"))
+            return [*head, *([reading] if self.is_awaited else self.empty())]
         room = max(1, self.size.height - len(head))
         self._keep_in_sight(total, room)
         rows = range(self.top, min(total, self.top + room))
@@ -72,6 +79,11 @@ class ListPane(Pane):
     def move(self, rows: int) -> None:
         """Move the cursor, or the view where there is none."""
         self.go_to((self.cursor if self.has_cursor else self.top) + rows)
+
+    def pan(self, step: int) -> None:
+        """Move long lines sideways."""
+        self.panned = max(0, self.panned + step * PAN_CELLS)
+        self.repaint()
 
     def page(self, pages: int) -> None:
         """Move by pages."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rltui.tui.spans import Span
     from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot
 
-PAN_CELLS = 16
 NOTHING = LogQuery("")
 """No search."""
 
@@ -48,7 +47,6 @@ class LogPane(ListPane):
         self.note = ""
         """What is known of hits beyond these lines."""
         self.hit: int | None = None
-        self._pan = 0
         self._hits: list[int] = []
         self._reveal = False  # the hit is brought into sight when the pane is drawn: only then its height is known
 
@@ -107,7 +105,7 @@ class LogPane(ListPane):
     def show_part(self, part: LogPart, query: LogQuery = NOTHING) -> None:
         """Show a piece of a log, with the line that was asked for in its middle; it may be a hit of a search."""
         self.part, self._expected, self.sought = part, "", query
-        self.hit, self.following, self._pan = None, False, 0
+        self.hit, self.following, self.panned = None, False, 0
         self._put(part.lines)
         self.hit = min(max(0, part.line - part.first_line), len(part.lines) - 1) if part.lines else None
         self.top, self._reveal = 0, True
@@ -204,11 +202,6 @@ class LogPane(ListPane):
         self.note = note
         self.repaint()
 
-    def pan(self, step: int) -> None:
-        """Move long lines sideways."""
-        self._pan = max(0, self._pan + step * PAN_CELLS)
-        self.repaint()
-
     @property
     def line_to_copy(self) -> str:
         """The line of the hit, or the last one that can be seen."""
@@ -222,7 +215,14 @@ class LogPane(ListPane):
         if self.sought.pattern:
             words = self.sought.text
             left += [(f" {glyphs.dot} ", "dim"), (clip(words, 24), "match")]
-            left.append((f" {len(self._hits)} here, {self.note}" if self.note else f" {len(self._hits)} lines", "dim"))
+            left.append(
+                (
+                    f" {len(self._hits)} here, {self.note}"
+                    if self.note
+                    else f" {len(self._hits)} line{'s' * (len(self._hits) != 1)}",
+                    "dim",
+                )
+            )
             if not self._hits and self.is_piece and not self.note:
                 left.append((" in this part", "attention"))
         last = min(len(self.lines), self.top + self.room)
@@ -259,7 +259,7 @@ class LogPane(ListPane):
         text = self.lines[index]
         here = self.glyphs.cursor if index == self.hit else " "
         number = f"{self.part.first_line + index:>7} " if self.part is not None and self.part.line else ""
-        shown = text[self._pan :] if self._pan else text
+        shown = text[self.panned :] if self.panned else text
         room = self.size.width - 1 - len(number)
         return line(
             (here, "accent"),

@@ -94,6 +94,8 @@ class LinesPane(ListPane):
 
     def _all(self) -> Sequence[Line]:
         width = self.size.width
+        if self.is_awaited:
+            return ()
         if self._made[0] != width and self._snapshot is not None:
             self._made = (width, self._view(self._snapshot, width, self.glyphs))
         return self._made[1]
