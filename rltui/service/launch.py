@@ -196,28 +196,45 @@ def launch(
         raise UsageError(f"A chain has 1 to {MOST_LINKS} jobs, not {chain}.")
     if chain > 1 and context.cluster.profile.scheduler != "slurm":
         raise UsageError(f"{context.name} has no Slurm, so no time limit that a chain would help over.", "Launch once.")
+    report, name = checked(context, source, overrides, unchecked=unchecked)
+    if not report.ok or report.loaded is None:
+        raise RefusedError(report)
+    layout = report.loaded.layout
+    if context.cluster.profile.scheduler == "local":
+        require_modules(layout)
+    for finding in remembered(context, layout) if tell is not None else ():
+        tell(finding)
+    known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
+    first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
+    for number in range(2, chain + 1):
+        link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)
+    return first
+
+
+def checked(context: Context, source: str, overrides: Sequence[str], *, unchecked: bool = False) -> tuple[Report, str]:
+    """What a launch goes by: the findings of ``source``, the cluster's word too, and the partition that was chosen.
+
+    Args:
+        context: Where.
+        source: A preset's name or a file.
+        overrides: Changes, ``key.path=value``.
+        unchecked: Do not ask the cluster, nor heed what its profile says.
+    """
     report = launchable(check_file(resolve(source), overrides))
     name = chosen_partition(context, report)
     if name:
         report = launchable(check_file(resolve(source), [*overrides, f"slurm.partition={name}"]))
     if context.cluster.profile.scheduler == "local" or not unchecked:
         report = asked(context, report)
-    if not report.ok or report.loaded is None:
-        raise RefusedError(report)
-    layout = report.loaded.layout
-    if context.cluster.profile.scheduler == "local":
-        require_modules(layout)
-    if tell is not None:
-        from rltui.service.bad_nodes import offers
-        from rltui.service.memory_peaks import measured_findings
+    return report, name
 
-        for finding in (*offers(context, layout), *measured_findings(context, layout)):
-            tell(finding)
-    known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
-    first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
-    for number in range(2, chain + 1):
-        link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)
-    return first
+
+def remembered(context: Context, layout: Layout) -> tuple[Finding, ...]:
+    """Nodes that are remembered as bad and may be used, and the memory that earlier runs like this one took."""
+    from rltui.service.bad_nodes import offers
+    from rltui.service.memory_peaks import measured_findings
+
+    return (*offers(context, layout), *measured_findings(context, layout))
 
 
 def launch_in(context: Context, source: str, overrides: Sequence[str], job_id: str) -> Launched:

@@ -235,7 +235,9 @@ def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Lapt
         (script, "{python: /bin/true, max_time: '01:00:00'}", "02:00:00 is asked for; lab accepts at most 01:00:00"),
         (launch, "{python: /bin/true, env_file: ~/secrets}", "S633 lab.env_file: ~/secrets has mode 644"),
         (launch, "{python: /bin/true, env_file: ~/none}", "S633 lab.env_file: ~/none is not there"),
-        (launch, "{python: python3, setup_lines: [module load x]}", "lacks torch"),
+        (launch, "{python: python3, setup_lines: ['cd /tmp']}", "lacks torch"),
+        (launch, "{python: python3, setup_lines: [module load x]}", "S632 lab.python: the profile's setup_lines end"),
+        (script, "{python: python3, setup_lines: ['true', module load x]}", "module: command not found"),
         (launch, "{python: /opt/none/python}", "S632 lab.python: /opt/none/python is not there on the login node"),
     ):
         body = "host: lab, scheduler: slurm, partition: gpu, run_root: ~/runs, "
