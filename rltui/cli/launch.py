@@ -107,8 +107,9 @@ def _show(context: Context, options: argparse.Namespace, into: str) -> int:
     report, partition = checked(context, options.layout, options.overrides, unchecked=options.unchecked or bool(into))
     problems: list[str] = []
     if report.loaded is not None:
-        report = replace(report, findings=(*report.findings, *remembered(context, report.loaded.layout)))
-        problems = list(refusal_in(context, into, report.loaded.layout)) if into and report.ok else []
+        layout, is_sound = report.loaded.layout, report.ok
+        report = replace(report, findings=(*report.findings, *remembered(context, layout)))
+        problems = refusal_in(context, into, layout) if into and is_sound else []
     if options.json:
         print_json({**as_json([report]), "problems": problems, "partition": partition})
         return 0 if report.ok and not problems else 1

@@ -243,10 +243,10 @@ print("rltui-doctor " + json.dumps({**found, **{n: version(n) for n in sys.argv[
 
 def python_words(profile: Profile, code: str, *words: str) -> list[str]:
     """The command that runs ``code`` with ``words`` by the trainers' interpreter, after the set-up lines."""
-    lines = "".join(f"{line}\n" for line in profile.setup_lines)
-    script = f'set -eo pipefail; python=$1 code=$2; shift 2; words=("$@"); set --\n{lines}exec "$python" -c "$code" "${{words[@]}}"\n'
+    lines = "".join(f"{line}\n" for line in ("set -eo pipefail", *profile.setup_lines))
+    script = f'python=$1 code=$2; shift 2; words=("$@"); set --\n{lines}exec "$python" -c "$code" "${{words[@]}}"\n'
     # as in job scripts: only a login shell has the command that loads modules
-    return ["bash", *(["-l"] if lines else []), "-c", script, "bash", profile.python, code, *words]
+    return ["bash", *(["-l"] if profile.setup_lines else []), "-c", script, "bash", profile.python, code, *words]
 
 
 def check_python(patient: Patient) -> Iterator[Check]:

@@ -202,8 +202,9 @@ def launch(
     layout = report.loaded.layout
     if context.cluster.profile.scheduler == "local":
         require_modules(layout)
-    for finding in remembered(context, layout) if tell is not None else ():
-        tell(finding)
+    if tell is not None:
+        for finding in remembered(context, layout):
+            tell(finding)
     known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
     first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
     for number in range(2, chain + 1):
