@@ -17,6 +17,7 @@ from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.relay_types import RelayError
+from rltui.cluster.trusted_server import TOKEN_FILE
 from rltui.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
@@ -112,6 +113,10 @@ class RayJobs:
             "metadata": dict(metadata or {}),
             "entrypoint_num_cpus": cpus,
         }
+        try:  # a gateway that wants another header may break off a request with a body before it says so
+            self.version()
+        except ClusterError as error:
+            raise SubmitRefusedError(f"Nothing was submitted: {error.message}", error.hint) from error
         try:
             answer = self._ask("POST", "/api/jobs/", json.dumps(body).encode(), SUBMIT_TIMEOUT_S)
         except RelayError as error:
@@ -250,7 +255,9 @@ def _complaint(answer: HttpAnswer) -> str:
 
 
 def _hint(status: int) -> str:
-    return "Ray wants a token, or another one than it was given." if status in (401, 403) else ""
+    if status not in (401, 403):
+        return ""
+    return f"Its token belongs into ~/{TOKEN_FILE} there; other headers into the file that ray_headers_file: names."
 
 
 def _no_ray(address: str) -> ClusterError:
