@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rltui.cluster.slurm.ids import first_task
 from rltui.cluster.slurm.job_details import read_jobs
 
 ONE = (
@@ -36,6 +37,12 @@ def test_a_task_of_an_array_has_its_own_id_and_one_log() -> None:
     (found,) = read_jobs(ARRAY)
     assert (found.job.job_id, found.command, found.logs) == ("8_3", "", ("/x/8_3.out",))
     assert (found.gpus, found.gpu) == (4, "a100")
+
+
+def test_tasks_of_an_array_that_wait_are_named_by_the_first_of_them() -> None:
+    (found,) = read_jobs(ARRAY.replace("ArrayTaskId=3", "ArrayTaskId=4-10%1"))
+    assert (found.job.job_id, first_task(found.job.job_id)) == ("8_[4-10%1]", "8_4")
+    assert first_task("8_3") == "8_3"
 
 
 def test_no_job_and_no_output_are_nothing() -> None:
