@@ -12,7 +12,7 @@ from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.cluster.slurm.folding import by_id, is_same_job, waiting_among
+from rltui.cluster.slurm.folding import by_id, is_same_job
 from rltui.cluster.slurm.queries import (
     ACCOUNTING_FIELDS,
     QUEUE_FIELDS,
@@ -384,14 +384,6 @@ def test_an_array_is_over_when_all_its_tasks_are() -> None:
     over = by_id(tasks[:2])["8"]
     assert (over.state, over.ended_at) == ("failed", 9.0)
     assert set(by_id(tasks)) == {"8", "8_1", "8_2", "8_[3-4%1]"}
-
-
-def test_tasks_of_an_array_that_wait_are_found_in_the_one_row_that_squeue_has_of_them() -> None:
-    found = by_id([job("8_1", "running"), job("8_[3-7:2,9%1]", "pending"), job("9_[1-4]", "pending")])
-    waiting = waiting_among(found, ["8_1", "8_3", "8_4", "8_5", "8_9", "8", "7_3", "9+1", "x"])
-    assert [(one, row.job_id, row.state) for one, row in waiting.items()] == [
-        (one, one, "pending") for one in ("8_3", "8_5", "8_9")
-    ]
 
 
 def test_an_id_that_was_given_out_again_is_another_job() -> None:
