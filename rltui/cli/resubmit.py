@@ -8,7 +8,7 @@ import msgspec
 
 from rltui.cli.asking import confirm, show
 from rltui.cli.launch import add_unchecked
-from rltui.cli.output import add_json, add_run, print_json, talk
+from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.resubmit import needs_consent, preview_resubmit, resubmit
@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of the layout")
-    parser.add_argument(
-        "--exclude", action="append", default=[], metavar="NODE", help="keep away from NODE, from now on"
-    )
+    add_exclude(parser)
     parser.add_argument("--lower-memory", action="store_true", help="lower the memory peak that is in its way")
     parser.add_argument("--cancel", action="store_true", help="end it first if it is alive")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
