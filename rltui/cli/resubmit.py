@@ -11,7 +11,7 @@ from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import newest_checkpoint_step
-from rltui.service.resubmit import needs_consent, preview_resubmit, resubmit
+from rltui.service.resubmit import needs_consent, possible_change, preview_resubmit, resubmit
 
 if TYPE_CHECKING:
     import argparse
@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
             preview = preview_resubmit(context, summary, overrides, options.exclude)
             if options.dry_run:
                 print_json({"schema": 1, "preview": preview}) if options.json else show(preview)
+                possible_change(context, summary, overrides, options.exclude, unchecked=options.unchecked)
                 return 0
             confirm(preview) if is_risky and not options.yes else show(preview)
             tell = None  # the preview has said it

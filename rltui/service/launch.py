@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 MOST_LINKS = 50
+MOST_TOLD = 4
+"""Errors that a refusal names."""
 
 LIMITS_OF_PARTITION = frozenset({"S611", "S612"})
 """Findings about what the profile says of its own partition."""
@@ -59,14 +61,13 @@ class RefusedError(RltuiError):
 
     def __init__(self, report: Report) -> None:
         errors = [finding for finding in report.findings if finding.severity == "error"]
-        first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        hint = f"Fix: {shlex.join(first.fix)}" if first.fix else f"`rltui check {report.file}` shows everything."
-        if first.code in LIVE_REGISTRY:
-            hint += " The cluster says so; --unchecked submits all the same."
-        super().__init__(
-            f"Not launched: {first.code} {first.key + ': ' if first.key else ''}{first.message}{more}", hint
-        )
+        told = [f"{one.code} {one.key + ': ' if one.key else ''}{one.message}" for one in errors[:MOST_TOLD]]
+        more = f" (and {len(errors) - MOST_TOLD} more; --dry-run shows all)" if len(errors) > MOST_TOLD else ""
+        fixes = [word for one in errors[:1] for word in one.fix]
+        says = [f"Fix: {shlex.join(fixes)}"] if fixes else []
+        if any(one.code in LIVE_REGISTRY for one in errors):
+            says.append("The cluster says so; --unchecked submits all the same.")
+        super().__init__(f"Not launched: {'; '.join(told)}{more}", " ".join(says))
         self.report = report
         self.exit_code = 1 if report.readable else 2
 

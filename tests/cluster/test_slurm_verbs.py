@@ -113,6 +113,8 @@ def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(lapt
     shown = laptop.run("resubmit", run_id, "slurm.options=[]", "--exclude", "node1", "--dry-run").stderr
     assert "keeps away from node1: 2 of 3 nodes of gpu are left" in shown
     assert "+ slurm.exclude: [node1]" in shown
+    asked = laptop.run("resubmit", run_id, "slurm.qos=none-such", "--dry-run", expect=1).stderr
+    assert "qualities of service: normal, high" in asked
     laptop.run("resubmit", run_id, "slurm.options=[]", "train.steps=none", expect=2)
     again = laptop.json("resubmit", run_id, "slurm.options=[]", "--exclude", "node1")
     assert (again["attempt"], again["run_id"]) == (2, run_id)
