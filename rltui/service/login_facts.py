@@ -210,7 +210,7 @@ def ask_cluster(context: Context, job: ScriptJob) -> None:
     """
     problems = cluster_problems(context, job)
     if problems:
-        raise RltuiError(f"Not launched: {problems[0]}", "The cluster says so; --unchecked submits all the same.")
+        raise RltuiError(f"Not launched: {'; '.join(problems)}", "The cluster says so; --unchecked submits all the same.")
 
 
 def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
