@@ -104,7 +104,11 @@ def python_problem(relay: RelayClient, profile: Profile, slurm: Slurm, modules: 
     if last == NO_PYTHON:
         return f"{profile.python} is not there on the login node{_shell_says(done)}"
     missing = last.removeprefix(LACKS).split() if last.startswith(LACKS) else []
-    return f"{profile.python} lacks {', '.join(missing)}" if missing else ""
+    return (
+        f"{profile.python} lacks {', '.join(missing)}; python: of the profile names one that has them"
+        if missing
+        else ""
+    )
 
 
 def container_problems(relay: RelayClient, profile: Profile, slurm: Slurm) -> tuple[str, str]:
@@ -210,7 +214,9 @@ def ask_cluster(context: Context, job: ScriptJob) -> None:
     """
     problems = cluster_problems(context, job)
     if problems:
-        raise RltuiError(f"Not launched: {'; '.join(problems)}", "The cluster says so; --unchecked submits all the same.")
+        raise RltuiError(
+            f"Not launched: {'; '.join(problems)}", "The cluster says so; --unchecked submits all the same."
+        )
 
 
 def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
