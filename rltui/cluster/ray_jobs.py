@@ -81,7 +81,7 @@ class RayJobs:
         Raises:
             ClusterError: It does not answer, or not as Ray does.
         """
-        answer = self._ask("GET", "/api/version")
+        answer = self._good(self._ask("GET", "/api/version"))
         return plain(str(_object(answer).get("ray_version", "")))[:40]
 
     def submit(
@@ -189,7 +189,10 @@ class RayJobs:
 
     def _ask(self, method: str, path: str, body: bytes = b"", timeout_s: float = ASK_TIMEOUT_S) -> HttpAnswer:
         url = self._address + path
-        return self._relay.http(url, method=method, headers=self._headers, body=body, timeout_s=timeout_s)
+        try:
+            return self._relay.http(url, method=method, headers=self._headers, body=body, timeout_s=timeout_s)
+        except RelayError as error:
+            raise RelayError(error.kind, f"Ray at {self._address}: {error.message}", error.hint) from error
 
 
 def _checked(submission_id: str) -> str:

@@ -166,7 +166,7 @@ def _ray(patient: Patient) -> Check:
     try:
         version = RayJobs(patient.relay, address).version()
     except ClusterError as error:
-        return broken("ray", f"{address}: {error.message.rstrip('.')}", error.hint or "Check ray_address: and its way.")
+        return broken("ray", error.message.rstrip("."), error.hint or "Check ray_address: and its way.")
     if is_in_the_clear(address):
         cause = "no https: the token and every job can be read on the way"
         return warning(
