@@ -8,7 +8,7 @@ import msgspec
 
 from rltui.cli.asking import confirm, show
 from rltui.cli.launch import add_unchecked
-from rltui.cli.output import add_json, add_run, print_json, talk
+from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.one_fix import compose_fix, preview_fix
 from rltui.service.resubmit import resubmit
@@ -21,9 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the run, the user's own part of the fix, and how far to go."""
     add_run(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of your own, besides the fix's")
-    parser.add_argument(
-        "--exclude", action="append", default=[], metavar="NODE", help="keep away from NODE too, from now on"
-    )
+    add_exclude(parser)
     parser.add_argument("--dry-run", action="store_true", help="only show the fix")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_unchecked(parser)

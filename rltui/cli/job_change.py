@@ -21,11 +21,6 @@ def add_change(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def add_exclude(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--exclude``."""
-    parser.add_argument("--exclude", action="append", default=[], metavar="NODE", help="keep away from NODE too")
-
-
 def change(options: argparse.Namespace, act: Callable[[Context, RunSummary], str]) -> int:
     """Find the run, act on it, and say what was done."""
     with open_clusters(options.cluster) as clusters:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from rltui.cli.asking import ask
-from rltui.cli.output import add_cluster, add_json, print_json, talk
+from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk
 from rltui.cluster.profile import LOCAL
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
 from rltui.service.context import open_context
-from rltui.service.launch import launch, launch_in
+from rltui.service.launch import checked, launch, launch_in, remembered
 from rltui.service.login_node import here_instead_of_slurm
-from rltui.service.wishes import add_wishes, wishes_of
+from rltui.service.wishes import add_wishes, refuse_for_layout, wishes_of
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     script.add_argument(
         "--dry-run",
         action="store_true",
-        help="of a script or a sweep: only show what would be run, and what the cluster says of a script",
+        help="only show what would be run, and what the cluster says of it; exit 1 if that is no",
     )
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     parser.add_argument("--auto", action="store_true", help="hands-off mode: go on by itself after faults (rltui auto)")
@@ -72,12 +74,16 @@ def run(options: argparse.Namespace) -> int:
     _require_sense(options)
     if not options.script and not options.layout:
         raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
+    if not options.script and not is_script(options.layout):
+        refuse_for_layout(wishes_of(options, ()))
     if options.sweep:
         return _sweep(options)
     if options.script or is_script(options.layout):
         return _run_script(options)
     into = _allocation(options)
     with open_context(_cluster(options), TerminalPrompter()) as context:
+        if options.dry_run:
+            return _show(context, options, into)
         if into:
             return _launched(context, launch_in(context, options.layout, options.overrides, into), options)
         _require_place(context, options)
@@ -91,6 +97,29 @@ def run(options: argparse.Namespace) -> int:
             tell=lambda finding: talk(f"  {finding.severity} {finding.code}: {finding.message}"),
         )
         return _launched(context, launched, options)
+
+
+def _show(context: Context, options: argparse.Namespace, into: str) -> int:
+    """Show what a launch of the layout would be told; nothing is launched."""
+    from rltui.check.reporters import as_json, as_text
+    from rltui.service.allocations import refusal_in
+
+    report, partition = checked(context, options.layout, options.overrides, unchecked=options.unchecked or bool(into))
+    problems: list[str] = []
+    if report.loaded is not None:
+        layout, is_sound = report.loaded.layout, report.ok
+        report = replace(report, findings=(*report.findings, *remembered(context, layout)))
+        problems = refusal_in(context, into, layout) if into and is_sound else []
+    if options.json:
+        print_json({**as_json([report]), "problems": problems, "partition": partition})
+        return 0 if report.ok and not problems else 1
+    print_lines(as_text(report))
+    for line in (f"error: {problem}" for problem in problems):
+        talk(f"  {line}")
+    if report.ok and not problems:
+        where = f"{context.name}, partition {partition}" if partition and not into else context.name
+        talk(f"  would be launched on {where}; nothing was")
+    return 0 if report.ok and not problems else 1
 
 
 def _run_script(options: argparse.Namespace) -> int:

@@ -49,6 +49,20 @@ def add_only_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="", metavar="C", help="only this cluster (default: all of them)")
 
 
+def add_exclude(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--exclude``, whose names Slurm's users write as lists."""
+    from rltui.cluster.slurm.nodelist import expand
+
+    parser.add_argument(
+        "--exclude",
+        action="extend",
+        type=expand,
+        default=[],
+        metavar="NODES",
+        help="keep away from these too, from now on: n7, n3,n4 or n[1-3]",
+    )
+
+
 def add_cluster_name(parser: argparse.ArgumentParser, *, default: str = "") -> None:
     """Declare the cluster that a verb is about, which may be named with ``--cluster`` or without.
 

@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _jobs(options: argparse.Namespace) -> int:
     """List jobs that are no runs; exits with 3 where no cluster could be asked."""
+    from rltui.cluster.slurm.ids import first_task
     from rltui.service.adopt import jobs_of  # reads scripts with all importers and checks: a list of runs needs none
 
     with open_clusters(options.cluster) as clusters:
@@ -89,7 +90,8 @@ def _jobs(options: argparse.Namespace) -> int:
         print_json({"schema": 1, "jobs": found, "problem": "; ".join(problems)})
     elif found:
         print_lines(columns(JOBS_HEADER, [_job_row(one) for one in found]))
-        talk(f"`rltui adopt {found[0].job.job_id} --cluster {found[0].cluster}` makes a run of it, untouched.")
+        first = first_task(found[0].job.job_id)
+        talk(f"`rltui adopt {first} --cluster {found[0].cluster}` makes a run of it, untouched.")
     elif not problems:
         talk("No jobs beside the runs." if slurms else "No profile is of a Slurm cluster; `rltui setup` describes one.")
     for problem in problems:

@@ -8,10 +8,10 @@ import msgspec
 
 from rltui.cli.asking import confirm, show
 from rltui.cli.launch import add_unchecked
-from rltui.cli.output import add_json, add_run, print_json, talk
+from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import newest_checkpoint_step
-from rltui.service.resubmit import needs_consent, preview_resubmit, resubmit
+from rltui.service.resubmit import needs_consent, possible_change, preview_resubmit, resubmit
 
 if TYPE_CHECKING:
     import argparse
@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of the layout")
-    parser.add_argument(
-        "--exclude", action="append", default=[], metavar="NODE", help="keep away from NODE, from now on"
-    )
+    add_exclude(parser)
     parser.add_argument("--lower-memory", action="store_true", help="lower the memory peak that is in its way")
     parser.add_argument("--cancel", action="store_true", help="end it first if it is alive")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
@@ -49,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
             preview = preview_resubmit(context, summary, overrides, options.exclude)
             if options.dry_run:
                 print_json({"schema": 1, "preview": preview}) if options.json else show(preview)
+                possible_change(context, summary, overrides, options.exclude, unchecked=options.unchecked)
                 return 0
             confirm(preview) if is_risky and not options.yes else show(preview)
             tell = None  # the preview has said it

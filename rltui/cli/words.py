@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable  # noqa: TC003 (the table is typed by it when it is made)
 from typing import TYPE_CHECKING
 
-from rltui.service.run_columns import COLUMNS, MISSING
+from rltui.service.run_columns import COLUMNS, MISSING, shape_of
 from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.silence import no_step_words
 
@@ -65,7 +65,7 @@ def trend(run: RunSummary) -> str:
 
 CELLS: dict[str, Callable[[RunSummary], str]] = {
     "state": state,
-    "shape": lambda run: f"{run.nodes}×{run.gpus_per_node}",
+    "shape": shape_of,
     "step": step,
     "tok/s": lambda run: rate(run.tokens_per_second),
     "trend": trend,

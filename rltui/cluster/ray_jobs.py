@@ -17,6 +17,7 @@ from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.relay_types import RelayError
+from rltui.cluster.trusted_server import TOKEN_FILE
 from rltui.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class RayJobs:
         Raises:
             ClusterError: It does not answer, or not as Ray does.
         """
-        answer = self._ask("GET", "/api/version")
+        answer = self._good(self._ask("GET", "/api/version"))
         return plain(str(_object(answer).get("ray_version", "")))[:40]
 
     def submit(
@@ -112,6 +113,10 @@ class RayJobs:
             "metadata": dict(metadata or {}),
             "entrypoint_num_cpus": cpus,
         }
+        try:  # a gateway that wants another header may break off a request with a body before it says so
+            self.version()
+        except ClusterError as error:
+            raise SubmitRefusedError(f"Nothing was submitted: {error.message}", error.hint) from error
         try:
             answer = self._ask("POST", "/api/jobs/", json.dumps(body).encode(), SUBMIT_TIMEOUT_S)
         except RelayError as error:
@@ -184,7 +189,10 @@ class RayJobs:
 
     def _ask(self, method: str, path: str, body: bytes = b"", timeout_s: float = ASK_TIMEOUT_S) -> HttpAnswer:
         url = self._address + path
-        return self._relay.http(url, method=method, headers=self._headers, body=body, timeout_s=timeout_s)
+        try:
+            return self._relay.http(url, method=method, headers=self._headers, body=body, timeout_s=timeout_s)
+        except RelayError as error:
+            raise RelayError(error.kind, f"Ray at {self._address}: {error.message}", error.hint) from error
 
 
 def _checked(submission_id: str) -> str:
@@ -250,7 +258,9 @@ def _complaint(answer: HttpAnswer) -> str:
 
 
 def _hint(status: int) -> str:
-    return "Ray wants a token, or another one than it was given." if status in (401, 403) else ""
+    if status not in (401, 403):
+        return ""
+    return f"Its token belongs into ~/{TOKEN_FILE} there; other headers into the file that ray_headers_file: names."
 
 
 def _no_ray(address: str) -> ClusterError:

@@ -120,14 +120,20 @@ def write_run(
         "algorithm": layout.algorithm,
         "cluster": cluster,
         "created_at": time.time(),
-        "nodes": layout.hardware.all_nodes,
-        # of several kinds the mean, so that nodes times this is what the run holds
-        "gpus_per_node": layout.hardware.mean_gpus_per_node,
-        "gpu": ", ".join(dict.fromkeys(part.gpu for part in layout.hardware.parts)),
+        **held(layout.hardware),
         "wandb_run_id": secrets.token_hex(4),
         **({"sweep": sweep} if sweep else {}),
     }
     client.put(f"{run_root}/{run_id}/{rundir.RUN}", json.dumps(record).encode())
+
+
+def held(hardware: Hardware) -> dict[str, Any]:
+    """Nodes that an attempt asks for, GPUs of each (of several kinds the mean, so that the product is right), kinds."""
+    return {
+        "nodes": hardware.all_nodes,
+        "gpus_per_node": hardware.mean_gpus_per_node,
+        "gpu": ", ".join(dict.fromkeys(part.gpu for part in hardware.parts)),
+    }
 
 
 def make_attempt(client: RelayClient, attempt: Attempt, files: Mapping[str, bytes], group: str = "") -> None:
@@ -215,7 +221,7 @@ def stage_code(client: RelayClient, run_root: str, snapshot: CodeSnapshot) -> st
     if client.run(["test", "-e", f"{folder}/.whole"], timeout_s=20).rc == 0:
         return folder
     fresh = f"{folder}.{secrets.token_hex(4)}"
-    _make_folders(client, [fresh])
+    _make_folders(client, [run_root, fresh])  # the first launch makes the run root with it
     client.put(f"{fresh}/code.tar.gz", snapshot.archive)
     unpacked = client.run(["sh", "-c", UNPACK, "sh", fresh, folder], timeout_s=60)
     if unpacked.rc:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rltui.cluster.slurm.ids import first_task, waiting_tasks
 from rltui.cluster.slurm.marks import MARK
 from rltui.cluster.slurm.times import write_duration
 from rltui.cluster.slurm_cluster import SlurmCluster
@@ -164,9 +165,9 @@ def _one_job(context: Context, cluster: SlurmCluster, job_id: str) -> JobDetails
         raise UsageError(
             f"Slurm on {context.name} knows no job {job_id}.", f"`rltui ps --jobs --cluster {context.name}` lists them."
         )
-    if len(found) > 1:
-        ids = ", ".join(one.job.job_id for one in found[:4])
-        raise UsageError(f"Job {job_id} is {len(found)} jobs.", f"Name one of them: {ids}.")
+    if len(found) > 1 or waiting_tasks(found[0].job.job_id):
+        ids = ", ".join(first_task(one.job.job_id) for one in found[:4])
+        raise UsageError(f"Job {job_id} is an array of several.", f"Name one of them, such as {ids}.")
     job = found[0].job
     if found[0].uid != cluster.slurm.uid():
         raise RltuiError(f"Job {job.job_id} belongs to {job.user or 'somebody else'}; only your own can be adopted.")

@@ -101,7 +101,7 @@ def share_of(context: Context, job_id: str, work: Layout | ScriptJob, besides: s
     )
 
 
-def refusal_in(context: Context, job_id: str, work: ScriptJob) -> list[str]:
+def refusal_in(context: Context, job_id: str, work: Layout | ScriptJob) -> list[str]:
     """Why ``work`` would not be started in the allocation; empty where it would."""
     try:
         share_of(context, job_id, work)

@@ -12,8 +12,10 @@ import msgspec
 from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import container_of
+from rltui.cluster.ray_jobs import RayJobs
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.trusted_server import TOKEN_FILE, is_in_the_clear, trust_ray
+from rltui.cluster.trusted_server import is_in_the_clear, trust_ray
+from rltui.errors import ClusterError
 from rltui.layout.settings import Slurm
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
 from rltui.service.doctor_host import check_host
@@ -161,16 +163,10 @@ def job_options(patient: Patient) -> list[str]:
 def _ray(patient: Patient) -> Check:
     address = patient.profile.ray_address.rstrip("/")
     trust_ray(patient.relay, patient.profile)
-    answer = patient.relay.http(f"{address}/api/version")
-    if answer.status in (401, 403):
-        hint = f"It belongs into ~/{TOKEN_FILE} there; other headers into the file that ray_headers_file: names."
-        return broken("ray", f"{address} wants a token, or another one", hint)
     try:
-        version = msgspec.json.decode(answer.body)["ray_version"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return broken(
-            "ray", f"{address} answers with HTTP {answer.status}, not as Ray's dashboard", "Check ray_address:."
-        )
+        version = RayJobs(patient.relay, address).version()
+    except ClusterError as error:
+        return broken("ray", error.message.rstrip("."), error.hint or "Check ray_address: and its way.")
     if is_in_the_clear(address):
         cause = "no https: the token and every job can be read on the way"
         return warning(
@@ -243,10 +239,10 @@ print("rltui-doctor " + json.dumps({**found, **{n: version(n) for n in sys.argv[
 
 def python_words(profile: Profile, code: str, *words: str) -> list[str]:
     """The command that runs ``code`` with ``words`` by the trainers' interpreter, after the set-up lines."""
-    lines = "".join(f"{line}\n" for line in profile.setup_lines)
+    lines = "".join(f"{line}\n" for line in ("set -eo pipefail", *profile.setup_lines))
     script = f'python=$1 code=$2; shift 2; words=("$@"); set --\n{lines}exec "$python" -c "$code" "${{words[@]}}"\n'
     # as in job scripts: only a login shell has the command that loads modules
-    return ["bash", *(["-l"] if lines else []), "-c", script, "bash", profile.python, code, *words]
+    return ["bash", *(["-l"] if profile.setup_lines else []), "-c", script, "bash", profile.python, code, *words]
 
 
 def check_python(patient: Patient) -> Iterator[Check]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 MOST_LINKS = 50
+MOST_TOLD = 4
+"""Errors that a refusal names."""
 
 LIMITS_OF_PARTITION = frozenset({"S611", "S612"})
 """Findings about what the profile says of its own partition."""
@@ -63,16 +65,15 @@ class RefusedError(RltuiError):
 
     def __init__(self, report: Report, cluster: str = "") -> None:
         errors = [finding for finding in report.findings if finding.severity == "error"]
-        first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        asking = f" --cluster {cluster} --live" if cluster and first.code in LIVE_REGISTRY else ""
-        check = f"`rltui check {report.file}{asking}` shows everything."
-        hint = f"Fix: {shlex.join(first.fix)}" if first.fix else check
-        if first.code in LIVE_REGISTRY:
-            hint += " The cluster says so; --unchecked submits all the same."
-        super().__init__(
-            f"Not launched: {first.code} {first.key + ': ' if first.key else ''}{first.message}{more}", hint
-        )
+        told = [f"{one.code} {one.key + ': ' if one.key else ''}{one.message}" for one in errors[:MOST_TOLD]]
+        more = f" (and {len(errors) - MOST_TOLD} more)" if len(errors) > MOST_TOLD else ""
+        live = any(one.code in LIVE_REGISTRY for one in errors)
+        fixes = [word for one in errors[:1] for word in one.fix]
+        asking = f" --cluster {cluster} --live" if cluster and live else ""
+        says = [f"Fix: {shlex.join(fixes)}" if fixes else f"`rltui check {report.file}{asking}` shows everything."]
+        if live:
+            says.append("The cluster says so; --unchecked submits all the same.")
+        super().__init__(f"Not launched: {'; '.join(told)}{more}", " ".join(says))
         self.report = report
         self.exit_code = 1 if report.readable else 2
 
@@ -202,28 +203,46 @@ def launch(
         raise UsageError(f"A chain has 1 to {MOST_LINKS} jobs, not {chain}.")
     if chain > 1 and context.cluster.profile.scheduler != "slurm":
         raise UsageError(f"{context.name} has no Slurm, so no time limit that a chain would help over.", "Launch once.")
-    report = launchable(check_file(resolve(source), overrides))
-    name = chosen_partition(context, report)
-    if name:
-        report = launchable(check_file(resolve(source), [*overrides, f"slurm.partition={name}"]))
-    if context.cluster.profile.scheduler == "local" or not unchecked:
-        report = asked(context, report)
+    report, name = checked(context, source, overrides, unchecked=unchecked)
     if not report.ok or report.loaded is None:
         raise RefusedError(report, context.name)
     layout = report.loaded.layout
     if context.cluster.profile.scheduler == "local":
         require_modules(layout)
     if tell is not None:
-        from rltui.service.bad_nodes import offers
-        from rltui.service.memory_peaks import measured_findings
-
-        for finding in (*offers(context, layout), *measured_findings(context, layout)):
+        for finding in remembered(context, layout):
             tell(finding)
     known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
     first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
     for number in range(2, chain + 1):
         link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)
     return first
+
+
+def checked(context: Context, source: str, overrides: Sequence[str], *, unchecked: bool = False) -> tuple[Report, str]:
+    """What a launch goes by: the findings of ``source``, the cluster's word too, and the partition that was chosen.
+
+    Args:
+        context: Where.
+        source: A preset's name or a file.
+        overrides: Changes, ``key.path=value``.
+        unchecked: Do not ask the cluster, nor heed what its profile says.
+    """
+    report = launchable(check_file(resolve(source), overrides))
+    name = chosen_partition(context, report)
+    if name:
+        report = launchable(check_file(resolve(source), [*overrides, f"slurm.partition={name}"]))
+    if context.cluster.profile.scheduler == "local" or not unchecked:
+        report = asked(context, report)
+    return report, name
+
+
+def remembered(context: Context, layout: Layout) -> tuple[Finding, ...]:
+    """Nodes that are remembered as bad and may be used, and the memory that earlier runs like this one took."""
+    from rltui.service.bad_nodes import offers
+    from rltui.service.memory_peaks import measured_findings
+
+    return (*offers(context, layout), *measured_findings(context, layout))
 
 
 def launch_in(context: Context, source: str, overrides: Sequence[str], job_id: str) -> Launched:
@@ -235,7 +254,7 @@ def launch_in(context: Context, source: str, overrides: Sequence[str], job_id: s
     """
     report = launchable(check_file(resolve(source), overrides))
     if not report.ok or report.loaded is None:
-        raise RefusedError(report)
+        raise RefusedError(report, context.name)
     layout = report.loaded.layout
     return submit_new(context, layout, share=share_of(context, job_id, layout), origins=origins(report.loaded))
 

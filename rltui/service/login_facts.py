@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
+    from rltui.cluster.relay_types import Completed
     from rltui.layout.schema import Layout
     from rltui.layout.settings import Slurm
     from rltui.runs.script_job import ScriptJob
@@ -38,12 +39,19 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """How long the profile's set-up lines and python may take here; what takes longer is left to the job."""
 
-NO_PYTHON, LACKS = "rltui: no python", "rltui: lacks"
+NO_PYTHON, LACKS, SET_UP = "rltui: no python", "rltui: lacks", "rltui: set-up"
 PROBE = """
 command -v "$rltui_python" >/dev/null || {{ echo '{no_python}'; exit 0; }}
 exec "$rltui_python" -c 'import importlib.util as u, sys
 print("{lacks}", *[name for name in sys.argv[1:] if u.find_spec(name) is None])' {modules}
 """
+
+AFTER_SET_UP = """set -eo pipefail
+trap 'echo "rltui: set-up ended with status $?"' EXIT
+{lines}
+trap - EXIT
+"""
+"""The profile's lines as a job takes them, where one that fails is the end, and what tells that it was one of them."""
 
 CONTAINER_PROBE = """
 said() {{ echo "rltui: $1 $2"; }}
@@ -75,7 +83,7 @@ MOST_NAMES = 12
 
 
 def python_problem(relay: RelayClient, profile: Profile, slurm: Slurm, modules: Sequence[str] = ()) -> str:
-    """Why the profile's python cannot do it, seen from the login node; empty where that is not clear.
+    """Why the profile's set-up lines or python cannot do it, seen from the login node; empty where that is not clear.
 
     Args:
         relay: The login node.
@@ -85,19 +93,22 @@ def python_problem(relay: RelayClient, profile: Profile, slurm: Slurm, modules: 
     """
     if container_of(slurm, profile) is not None:  # it is in the image, which the node check asks
         return ""
-    lines = [*profile.setup_lines, f"rltui_python={quoting.bash_path(profile.python, 'python')}"]
-    script = "\n".join([*lines, PROBE.format(no_python=NO_PYTHON, lacks=LACKS, modules=" ".join(modules))])
-    shell = ["bash", "-l"] if profile.setup_lines else ["bash"]
-    try:
-        done = relay.run([*shell, "-s"], stdin=script.encode(), timeout_s=LOOK_S, idempotent=True)
-    except RelayError:
+    path = quoting.bash_path(profile.python, "python")
+    probe = PROBE.format(no_python=NO_PYTHON, lacks=LACKS, modules=" ".join(modules))
+    done = _after_set_up(relay, profile, f"rltui_python={path}\n{probe}")
+    if done is None:
         return ""
     last = next((line for line in reversed(done.out.splitlines()) if line.startswith("rltui: ")), "")
+    if last.startswith(SET_UP):
+        return _set_up_problem(done)
     if last == NO_PYTHON:
-        said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else ""
-        return f"{profile.python} is not there on the login node{f' (its shell says: {said})' if said else ''}"
+        return f"{profile.python} is not there on the login node{_shell_says(done)}"
     missing = last.removeprefix(LACKS).split() if last.startswith(LACKS) else []
-    return f"{profile.python} lacks {', '.join(missing)}" if missing else ""
+    return (
+        f"{profile.python} lacks {', '.join(missing)}; python: of the profile names one that has them"
+        if missing
+        else ""
+    )
 
 
 def container_problems(relay: RelayClient, profile: Profile, slurm: Slurm) -> tuple[str, str]:
@@ -116,15 +127,37 @@ def container_problems(relay: RelayClient, profile: Profile, slurm: Slurm) -> tu
         python=quoting.bash_path(python, "outer_python"),
         no_python=quoting.bash_quote(f"{python} is no Python 3.8 or newer on the login node (container.outer_python)"),
     )
-    shell = ["bash", "-l"] if profile.setup_lines else ["bash"]
-    script = "\n".join([*profile.setup_lines, probe])
-    try:
-        done = relay.run([*shell, "-s"], stdin=script.encode(), timeout_s=LOOK_S, idempotent=True)
-    except RelayError:
+    done = _after_set_up(relay, profile, probe)
+    if done is None:
         return "", ""
+    if SET_UP in done.out:
+        return _set_up_problem(done), ""
     said = [line.removeprefix("rltui: ").split(" ", 1) for line in done.out.splitlines() if line.startswith("rltui: ")]
     kinds = ["; ".join(plain(text) for kind, text in said if kind == one) for one in ("problem", "warning")]
     return kinds[0], kinds[1]
+
+
+def _after_set_up(relay: RelayClient, profile: Profile, script: str) -> Completed | None:
+    """What ``script`` says after the profile's set-up lines; None where that takes too long to be told here."""
+    shell = ["bash", "-l"] if profile.setup_lines else ["bash"]  # as in job scripts: only a login shell has modules
+    before = AFTER_SET_UP.format(lines="\n".join(profile.setup_lines)) if profile.setup_lines else ""
+    try:
+        return relay.run([*shell, "-s"], stdin=(before + script).encode(), timeout_s=LOOK_S, idempotent=True)
+    except RelayError:
+        return None
+
+
+def _set_up_problem(done: Completed) -> str:
+    status = done.out.rpartition(SET_UP)[2].split()[-1]
+    return f"the profile's setup_lines end with status {status} on the login node{_shell_says(done)}"
+
+
+def _shell_says(done: Completed) -> str:
+    lines = done.err.strip().splitlines()
+    said = (
+        re.sub(r"^\S*bash: line \d+: ", "", plain(lines[-1]))[:200] if lines else ""
+    )  # a line of the probe, not theirs
+    return f" (its shell says: {said})" if said else ""
 
 
 def env_file_problem(relay: RelayClient, profile: Profile) -> str:
@@ -181,7 +214,9 @@ def ask_cluster(context: Context, job: ScriptJob) -> None:
     """
     problems = cluster_problems(context, job)
     if problems:
-        raise RltuiError(f"Not launched: {problems[0]}", "The cluster says so; --unchecked submits all the same.")
+        raise RltuiError(
+            f"Not launched: {'; '.join(problems)}", "The cluster says so; --unchecked submits all the same."
+        )
 
 
 def cluster_problems(context: Context, job: ScriptJob) -> list[str]:

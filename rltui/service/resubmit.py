@@ -100,6 +100,32 @@ def preview_resubmit(
     )
 
 
+def possible_change(
+    context: Context, run: RunSummary, overrides: Sequence[str] = (), exclude: Sequence[str] = (), *, unchecked: bool
+) -> tuple[Change, bool]:
+    """``run`` with a change that nothing stands in the way of, and whether it takes a job of its own; see ``resubmit``.
+
+    Raises:
+        RltuiError: A finding stands in the way, the cluster's own word too unless it is ``unchecked``.
+    """
+    context.require_own(run)
+    _refuse_archived(run)
+    change = changed(context, run, overrides, exclude)
+    is_here = context.cluster.profile.scheduler == "local"
+    report = change.report
+    submits = run.share is None or leaves_allocation(context, run)
+    if report is not None and not is_here and submits and not unchecked:
+        report = asked(context, report)
+    if isinstance(change.layout, ScriptJob) and submits and not unchecked:
+        ask_cluster(context, change.layout)
+    if change.layout is None or (report is not None and not report.ok):
+        assert report is not None
+        raise RefusedError(report, context.name)
+    if is_here and not isinstance(change.layout, ScriptJob):
+        require_modules(change.layout)
+    return change, submits
+
+
 def resubmit(
     context: Context,
     run: RunSummary,
@@ -127,21 +153,8 @@ def resubmit(
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
         ClaimedError: Another rltui was faster.
     """
-    context.require_own(run)
-    _refuse_archived(run)
-    change = changed(context, run, overrides, exclude)
-    is_here = context.cluster.profile.scheduler == "local"
-    report = change.report
-    submits = run.share is None or leaves_allocation(context, run)
-    if report is not None and not is_here and submits and not unchecked:
-        report = asked(context, report)
-    if isinstance(change.layout, ScriptJob) and submits and not unchecked:
-        ask_cluster(context, change.layout)
-    if change.layout is None or (report is not None and not report.ok):
-        assert report is not None
-        raise RefusedError(report, context.name)
-    if is_here and not isinstance(change.layout, ScriptJob):
-        require_modules(change.layout)
+    change, submits = possible_change(context, run, overrides, exclude, unchecked=unchecked)
+    assert change.layout is not None
     if tell is not None:
         for finding in _bad_nodes(context, run, change):
             tell(finding)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.errors import UsageError
+from rltui.layout.scalars import CPU
 from rltui.service.kept import keep, kept_text
 from rltui.watch.pending import span_words, waiting_job
 
@@ -51,6 +52,11 @@ def _gpu_load(run: RunSummary, _: float) -> str:
     return MISSING if run.gpu_percent is None else f"{run.gpu_percent:.0f}%"
 
 
+def shape_of(run: RunSummary, times: str = "×") -> str:
+    """Nodes times GPUs of each, ``2×4``; ``2×4c`` where each "GPU" is a CPU core."""
+    return f"{run.nodes}{times}{run.gpus_per_node}{'c' if run.gpu == CPU else ''}"
+
+
 def place_of(run: RunSummary) -> str:
     """The cluster of a run, with the colleague whose run it is."""
     return f"{run.owner}@{run.cluster}" if run.owner else run.cluster
@@ -58,7 +64,7 @@ def place_of(run: RunSummary) -> str:
 
 COLUMNS: dict[str, RunColumn] = {
     "algo": RunColumn("ALGO", "algorithm", text=lambda run, _: run.algorithm.upper()),
-    "shape": RunColumn("N×G", "nodes × GPUs of each"),
+    "shape": RunColumn("N×G", "nodes × GPUs of each; 1×3c: CPU cores"),
     "cluster": RunColumn("CLUSTER", "where it is", text=lambda run, _: place_of(run)),
     "step": RunColumn("STEP", "steps done, of how many", right=True),
     "tok/s": RunColumn("TOK/S", "tokens a second", right=True),

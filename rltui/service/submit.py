@@ -24,6 +24,7 @@ from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import (
     ClaimedError,
+    held,
     job,
     make_attempt,
     make_run,
@@ -185,6 +186,7 @@ def attempt_files(
         told["allocation"] = msgspec.to_builtins(share)
     if notify := cluster.profile.notify.for_nodes():
         told["notify"] = notify
+    told["held"] = held(work.hardware)
     files[rundir.JOB] = msgspec.json.encode(told)
     if is_slurm:
         from rltui.runs.script import render_script

@@ -30,6 +30,24 @@ class Wishes(Struct, frozen=True, kw_only=True):
     """Launch it also where its roles seem to need more GPUs than it gets."""
 
 
+KEYS = {"name": "name", "nodes": "hardware.nodes", "gpus_per_node": "hardware.gpus_per_node", "gpu": "hardware.gpu"}
+"""Where a layout says what is a wish beside a script."""
+
+
+def refuse_for_layout(wishes: Wishes) -> None:
+    """Refuse wishes beside a layout, which would be of no effect.
+
+    Raises:
+        UsageError: There are some.
+    """
+    for name, value in structs.asdict(wishes).items():
+        if value == getattr(Wishes(), name):
+            continue
+        word = "--on-first-node" if value is False and name == "on_each_node" else f"--{name.replace('_', '-')}"
+        instead = f"A layout says it itself: {KEYS[name]}={value}" if name in KEYS else "Leave it out."
+        raise UsageError(f"{word} is for scripts.", instead)
+
+
 def add_wishes(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None:
     """Declare the options of a script."""
     group.add_argument("--nodes", type=int, metavar="N", help="nodes; else as its #SBATCH lines say")

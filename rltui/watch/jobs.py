@@ -52,6 +52,7 @@ ENDINGS = {
     "NODE_FAIL": _Ending("A node of the job failed, and with it the job.", "Exclude the node and resubmit."),
     "OUT_OF_MEMORY": _Ending("The job used more main memory than it had asked for.", "Ask for more, then resubmit."),
     "PREEMPTED": _Ending("The job was preempted by one of higher priority.", _RESUME),
+    "STOPPED": _Ending("The job was cancelled."),  # Ray's word
     "REVOKED": _Ending("The job was started on another cluster of the federation."),
     "TIMEOUT": _Ending("The job reached its time limit before it had saved and ended.", _RESUME),
 }

@@ -37,16 +37,22 @@ SCRIPT_MODULE = "rltui.onnode.script_run"
 _ATTEMPT_PATH = re.compile(r"attempts/(\d{1,6})/([^/]+)\Z")
 
 
-class RunRecord(Struct, frozen=True):
-    """``run.json``."""
+class Held(Struct, frozen=True):
+    """What a run, or an attempt of it, asks for."""
+
+    nodes: int = 0
+    gpus_per_node: int = 0
+    """On CPUs its slots."""
+    gpu: str = ""
+
+
+class RunRecord(Held, frozen=True):
+    """``run.json``; what is held is that of its first attempt."""
 
     name: str = ""
     algorithm: str = ""
     cluster: str = ""
     created_at: float = 0.0
-    nodes: int = 0
-    gpus_per_node: int = 0
-    gpu: str = ""
     sweep: str = ""
 
 
@@ -92,6 +98,7 @@ class Resources(Struct, frozen=True):
 class JobFile(Struct, frozen=True):
     """``job.json``, as far as it tells what is held."""
 
+    held: Held | None = None
     resources: Resources = Resources()
     requeue_of: int | None = None
     argv: tuple[str, ...] = ()
@@ -155,6 +162,8 @@ class AttemptFacts(Struct, frozen=True, kw_only=True):
     """Its nodes by name, as far as its files say."""
     gpus_per_node: int = 0
     """0 on CPUs."""
+    held: Held | None = None
+    """What it asks for; None where it is the run's, in attempts of earlier releases."""
     share: AllocationShare | None = None
     """What it has of an allocation that it did not ask for itself."""
     is_script: bool = False
@@ -238,6 +247,7 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
         nodes=nodes,
         hosts=_hosts(files, supervisor),
         gpus_per_node=job.resources.gpus,
+        held=job.held,
         is_script=SCRIPT_MODULE in job.argv,
         share=job.allocation,
     )
@@ -312,6 +322,7 @@ def fold_state(stage: StageSnapshot | None, end: EndSnapshot | None, supervisor_
 def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunSummary:
     """Return a run's row, without its metrics."""
     newest, record = facts.newest, facts.record
+    held = newest.held or record
     return RunSummary(
         run_id=facts.run_id,
         name=record.name or facts.run_id,
@@ -320,9 +331,9 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         state=fold_state(newest.stage, newest.end, supervisor_alive),
         attempt=newest.number,
         created_at=record.created_at,
-        nodes=record.nodes,
-        gpus_per_node=record.gpus_per_node,
-        gpu=record.gpu,
+        nodes=held.nodes,
+        gpus_per_node=held.gpus_per_node,
+        gpu=held.gpu,
         sweep=record.sweep,
         stage=newest.stage or StageSnapshot(),
         end=newest.end,

@@ -193,6 +193,7 @@ def test_a_ray_behind_https_is_asked_with_its_token_and_headers_and_nobody_else_
         cluster.close()
 
         stranger = RayCluster(Profile(**keys), LocalTransport())
-        with pytest.raises(ClusterError, match="403"):
-            stranger.ray.version()
+        with pytest.raises(SubmitRefusedError, match="403") as refused:
+            stranger.ray.submit(uuid4().hex, ["true"])
+        assert "ray_headers_file" in refused.value.hint
         stranger.close()

@@ -113,6 +113,8 @@ def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(lapt
     shown = laptop.run("resubmit", run_id, "slurm.options=[]", "--exclude", "node1", "--dry-run").stderr
     assert "keeps away from node1: 2 of 3 nodes of gpu are left" in shown
     assert "+ slurm.exclude: [node1]" in shown
+    asked = laptop.run("resubmit", run_id, "slurm.qos=none-such", "--dry-run", expect=1).stderr
+    assert "qualities of service: normal, high" in asked
     laptop.run("resubmit", run_id, "slurm.options=[]", "train.steps=none", expect=2)
     again = laptop.json("resubmit", run_id, "slurm.options=[]", "--exclude", "node1")
     assert (again["attempt"], again["run_id"]) == (2, run_id)
@@ -235,7 +237,9 @@ def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Lapt
         (script, "{python: /bin/true, max_time: '01:00:00'}", "02:00:00 is asked for; lab accepts at most 01:00:00"),
         (launch, "{python: /bin/true, env_file: ~/secrets}", "S633 lab.env_file: ~/secrets has mode 644"),
         (launch, "{python: /bin/true, env_file: ~/none}", "S633 lab.env_file: ~/none is not there"),
-        (launch, "{python: python3, setup_lines: [module load x]}", "lacks torch"),
+        (launch, "{python: python3, setup_lines: ['cd /tmp']}", "lacks torch"),
+        (launch, "{python: python3, setup_lines: [module load x]}", "S632 lab.python: the profile's setup_lines end"),
+        (script, "{python: python3, setup_lines: ['true', module load x]}", "module: command not found"),
         (launch, "{python: /opt/none/python}", "S632 lab.python: /opt/none/python is not there on the login node"),
     ):
         body = "host: lab, scheduler: slurm, partition: gpu, run_root: ~/runs, "

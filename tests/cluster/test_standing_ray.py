@@ -133,6 +133,9 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray
     eventually(lambda: not processes.by_attempt(mark), "the end of its processes, samplers too")
     run = context.find(run_id)
     saved = newest_checkpoint_step(context, run) or 0
-    assert resubmit(context, run, [f"train.steps={saved + 2}"]).attempt == 2
+    fewer = ["hardware.nodes=1", "hardware.gpus_per_node=2"]
+    assert resubmit(context, run, [f"train.steps={saved + 2}", *fewer]).attempt == 2
     eventually(lambda: (seen := look(context, run_id)) and seen.state == "finished", "the end of all steps", 400)
+    run = context.find(run_id)
+    assert (run.nodes, run.gpus_per_node) == (1, 2)
     context.close()

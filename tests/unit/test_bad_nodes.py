@@ -327,6 +327,10 @@ def test_the_cockpits_reviews_and_the_verbs_offer_it_before_anything_is_submitte
         cockpit.close()
     assert main(["resubmit", run, "--dry-run"]) == 0
     assert "--exclude n7 leaves them out" in capsys.readouterr().err
+    assert main(["resubmit", run, "--exclude", "n[1-2],n9", "--exclude", "n5", "--dry-run"]) == 0
+    assert "+ slurm.exclude: [n1, n2, n9, n5]" in capsys.readouterr().err
+    assert main(["resubmit", run, "--exclude", "n[1-2", "--dry-run"]) == 2
+    assert "is not closed" in capsys.readouterr().err
     assert main(["resubmit", run, "--unchecked"]) != 0
     said = capsys.readouterr().err
     assert said.index("--exclude n7 leaves them out") < said.index("refused by the test")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.slurm.folding import by_id, waiting_among
+from rltui.cluster.slurm.ids import first_task
 from rltui.cluster.slurm.job_details import read_jobs
 
 ONE = (
@@ -36,6 +39,20 @@ def test_a_task_of_an_array_has_its_own_id_and_one_log() -> None:
     (found,) = read_jobs(ARRAY)
     assert (found.job.job_id, found.command, found.logs) == ("8_3", "", ("/x/8_3.out",))
     assert (found.gpus, found.gpu) == (4, "a100")
+
+
+def test_tasks_of_an_array_that_wait_are_named_by_the_first_of_them() -> None:
+    (found,) = read_jobs(ARRAY.replace("ArrayTaskId=3", "ArrayTaskId=4-10%1"))
+    assert (found.job.job_id, first_task(found.job.job_id)) == ("8_[4-10%1]", "8_4")
+    assert first_task("8_3") == "8_3"
+
+
+def test_tasks_of_an_array_that_wait_are_found_in_the_one_row_that_squeue_has_of_them() -> None:
+    found = by_id([JobSnapshot(job_id=one, state="pending") for one in ("8_1", "8_[3-7:2,9%1]", "9_[1-4]")])
+    waiting = waiting_among(found, ["8_1", "8_3", "8_4", "8_5", "8_9", "8", "7_3", "9+1", "x"])
+    assert [(one, row.job_id, row.state) for one, row in waiting.items()] == [
+        (one, one, "pending") for one in ("8_3", "8_5", "8_9")
+    ]
 
 
 def test_no_job_and_no_output_are_nothing() -> None:

@@ -91,3 +91,32 @@ def test_a_script_for_several_nodes_is_refused_where_a_run_has_one_machine(
         assert main(["launch", "--script", str(script), "--cluster", "box", "--yes"]) == 1
         assert main(["ps", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--name", "x"], "name=x"),
+        (["--gpus-per-node", "0"], "hardware.gpus_per_node=0"),
+        (["--on-first-node"], "--on-first-node is for scripts"),
+        (["--nodes", "2", "--sweep", "train.seed=1,2"], "hardware.nodes=2"),
+    ],
+)
+def test_what_is_for_scripts_is_not_silently_dropped_beside_a_layout(
+    profiles: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    profiles.write_text("")
+    assert main(["launch", "local/grpo-tiny", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("steps", "code", "says"), [("3", 0, "would be launched on local"), ("0", 1, "train.steps")])
+def test_a_dry_run_of_a_layout_launches_nothing(
+    profiles: Path, capsys: pytest.CaptureFixture[str], steps: str, code: int, says: str
+) -> None:
+    profiles.write_text("")
+    assert main(["launch", "local/grpo-tiny", f"train.steps={steps}", "--dry-run"]) == code
+    told = capsys.readouterr()
+    assert says in told.out + told.err
+    assert main(["ps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == []

@@ -91,7 +91,7 @@ def test_a_sweep_is_one_line_and_unfold_shows_each(root: Path, capsys: pytest.Ca
         (run / "run.json").write_text(json.dumps({**record, "sweep": "tiny-1f0a"}))
     assert main(["ps"]) == 0
     told = capsys.readouterr()
-    assert told.out.splitlines()[1].split() == ["tiny", "×3", "1×3", "(3", "running)"]
+    assert told.out.splitlines()[1].split() == ["tiny", "×3", "1×3c", "(3", "running)"]
     assert "--unfold shows each" in told.err
     assert main(["ps", "--columns", "step"]) == 0
     assert "tiny ×3 (3 running)" in capsys.readouterr().out

@@ -78,7 +78,9 @@ def test_hostile_values_travel_as_data(client: RelayClient, tmp_path: Path) -> N
 
 
 def test_the_staged_code_is_whole_and_runs_on_its_own(client: RelayClient, tmp_path: Path) -> None:
-    folder = stage_code(client, str(tmp_path), take_snapshot())
+    root = tmp_path / "not/yet/there"
+    folder = stage_code(client, str(root), take_snapshot())
+    assert root.stat().st_mode & 0o077 == 0, "it will hold the names of runs"
     needed = ["layout.load", "placement.simulate", "hardware.models", "onnode.supervise", "onnode.slurm_job"]
     names = ", ".join(f"rltui.{name}" for name in [*needed, "onnode.ray_nodes", "onnode.node_check"])
     entries = ", ".join(f"trainers.{name}" for name in ("grpo", "ppo", "opd", "evaluate", "export", "memory_log"))

@@ -13,8 +13,11 @@ from watch_support import append, make_run, supervisor, write_json
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
 from rltui.onnode import rundir
 from rltui.onnode.attempt_runner import AttemptRunner, Verdict
+from rltui.runs.directory import held
 from rltui.watch.run_facts import fold_state, run_facts
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.runs import RunsReader
@@ -230,6 +233,16 @@ def test_unchanged_files_are_not_sent_again(
 
 def test_without_a_record_there_is_no_run() -> None:
     assert run_facts("x", {"attempts/01/stage.json": "{}"}) is None
+
+
+def test_a_row_shows_what_the_newest_attempt_asks_for(client: RelayClient, tmp_path: Path) -> None:
+    path = make_run(tmp_path, stage={"stage": "training"}, supervisor=supervisor())
+    before = only(tmp_path, client)
+    hardware = load_layout(resolve("local/grpo-tiny"), ["hardware.nodes=2"]).layout.hardware
+    write_json(path / "attempts/01/job.json", {"held": held(hardware)})
+    assert (before.nodes, before.gpu) != (2, "cpu")
+    row = only(tmp_path, client)
+    assert (row.nodes, row.gpus_per_node, row.gpu) == (2, 3, "cpu")
 
 
 def test_the_next_attempt_is_not_lost_where_the_one_before_ended_between_two_questions(

@@ -24,9 +24,9 @@ def slurm_would_refuse(subject: LiveSubject) -> Iterator[Trouble]:
 
 @live_rule("S632", "error")
 def python_cannot_train(subject: LiveSubject) -> Iterator[Trouble]:
-    """The profile's python is not on the login node, or lacks packages of the trainers.
+    """The profile's set-up lines fail on the login node, or its python is not there or lacks packages of the trainers.
 
-    Compute nodes mostly see the same disk. Where they do not, `--unchecked` submits all the same.
+    Compute nodes mostly see the same disk and modules. Where they do not, `--unchecked` submits all the same.
     """
     if subject.facts and subject.facts.python_problem:
         yield Trouble(subject.facts.python_problem, f"{subject.profile.name}.python")

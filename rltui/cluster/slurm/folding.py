@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rltui.cluster.slurm.ids import read_id
+from rltui.cluster.slurm.ids import base_id, read_id, waiting_tasks
 from rltui.cluster.slurm.marks import MARK
 from rltui.cluster.slurm.queries import newest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rltui.cluster.jobs import JobSnapshot
 
@@ -32,6 +32,20 @@ def by_id(jobs: Sequence[JobSnapshot]) -> dict[str, JobSnapshot]:
     for base, ones in parts.items():
         found.setdefault(base, _whole(base, ones))
     return found
+
+
+def waiting_among(found: Mapping[str, JobSnapshot], wanted: Iterable[str]) -> dict[str, JobSnapshot]:
+    """Those of the ``wanted`` ids that wait as tasks of an array, which squeue lists as one."""
+    arrays = [(job, tasks) for job in found.values() if (tasks := waiting_tasks(job.job_id))]
+    waiting: dict[str, JobSnapshot] = {}
+    for one in wanted:
+        identity = read_id(one)
+        if one in found or identity is None or not identity.task.isdigit():
+            continue
+        for job, tasks in arrays:
+            if base_id(job.job_id) == identity.base and any(int(identity.task) in numbers for numbers in tasks):
+                waiting[one] = replace(job, job_id=one)
+    return waiting
 
 
 def is_same_job(known: JobSnapshot, other: JobSnapshot) -> bool:

@@ -10,6 +10,8 @@ from rltui.errors import UsageError
 
 _ID = re.compile(r"(\d{1,12})(?:_(\d{1,12}|\[[0-9,%:.-]*\])|\+(\d{1,6}))?\Z", re.ASCII)
 
+_TASKS = re.compile(r"(\d{1,12})(?:-(\d{1,12})(?::([1-9]\d{0,11}))?)?\Z", re.ASCII)
+
 
 class JobId(Struct, frozen=True):
     """One id, taken apart."""
@@ -26,6 +28,22 @@ def read_id(text: str) -> JobId | None:
     """Take an id apart, or None where it is none."""
     match = _ID.match(text)
     return JobId(match[1], match[2] or "", None if match[3] is None else int(match[3])) if match else None
+
+
+def waiting_tasks(job_id: str) -> tuple[range, ...]:
+    """The numbers of the tasks that ``88_[4-10%1]`` stands for; none where it is no array that waits."""
+    found = read_id(job_id)
+    if found is None or not found.task.startswith("["):
+        return ()
+    numbers = found.task[1:-1].partition("%")[0].split(",")
+    matches = (_TASKS.match(one) for one in numbers)  # of a long list squeue writes "..." for its end
+    return tuple(range(int(one[1]), int(one[2] or one[1]) + 1, int(one[3] or 1)) for one in matches if one)
+
+
+def first_task(job_id: str) -> str:
+    """``88_4`` of ``88_[4-10%1]``; any other id as it is."""
+    tasks = waiting_tasks(job_id)
+    return f"{base_id(job_id)}_{tasks[0].start}" if tasks else job_id
 
 
 def base_id(job_id: str) -> str:

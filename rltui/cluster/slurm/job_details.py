@@ -100,10 +100,11 @@ def _last(line: str, name: str) -> str:
 
 
 def _id(pairs: Mapping[str, str]) -> str:
-    """The id under which squeue lists it: a task of an array has a number of its own too."""
-    if pairs.get("ArrayJobId") and pairs.get("ArrayTaskId", "").isdigit():
-        return f"{pairs['ArrayJobId']}_{pairs['ArrayTaskId']}"
-    return pairs["JobId"]
+    """The id under which squeue lists it: a task of an array has a number of its own too; those that wait are one."""
+    array, tasks = pairs.get("ArrayJobId", ""), pairs.get("ArrayTaskId", "")
+    if not array or not tasks:
+        return pairs["JobId"]
+    return f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
 
 
 def _split(command: str) -> list[str]:

@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.cluster.jobs import JobsSnapshot
-from rltui.cluster.slurm.folding import by_id, is_same_job
+from rltui.cluster.slurm.folding import by_id, is_same_job, waiting_among
+from rltui.cluster.slurm.ids import base_id
 from rltui.cluster.slurm.polling import PLACES_S, Needs, accounting_delay_s, next_look_s
 from rltui.cluster.slurm.queries import placed
 from rltui.errors import ClusterError
@@ -132,6 +133,7 @@ class JobPoller:
 
     def _take_queue(self, wanted: Sequence[str], now: float) -> None:
         found = by_id([job for _, job in self._client.queue()])
+        found |= waiting_among(found, wanted)
         for job_id, job in found.items():
             known = self._known.get(job_id)
             if known is None or is_same_job(known, job):
@@ -148,7 +150,9 @@ class JobPoller:
         answers: dict[str, JobSnapshot] = {}
         # it may be absent or away; what the queue said stands without it
         with contextlib.suppress(ClusterError):
-            answers = by_id([job for _, job in self._client.accounting(since, job_ids)])
+            arrays = {base_id(one) for one in job_ids if "_" in one}  # of tasks that ended before they began
+            answers = by_id([job for _, job in self._client.accounting(since, [*job_ids, *sorted(arrays)])])
+            answers |= waiting_among(answers, job_ids)
         for one in job_ids:
             search = self._searches[one]
             search.tries += 1

@@ -8,7 +8,7 @@ from collections.abc import Callable  # noqa: TC003 (columns and orders are type
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from rltui.service.run_columns import COLUMNS as WORDS
-from rltui.service.run_columns import DEFAULTS, GPUS
+from rltui.service.run_columns import DEFAULTS, GPUS, shape_of
 from rltui.service.run_filter import latest
 from rltui.tui import braille, formats, progress
 from rltui.tui.spans import BLANK, Line, cell_width, clip, clip_middle, line, pad
@@ -57,7 +57,7 @@ def _steps(summary: RunSummary, *_: object) -> str:
 
 
 def _shape(summary: RunSummary, glyphs: Glyphs, _: float) -> str:
-    return formats.shape(summary.nodes, summary.gpus_per_node, glyphs.times)
+    return shape_of(summary, glyphs.times)
 
 
 def _age(summary: RunSummary, _: Glyphs, now: float) -> str:
