@@ -163,6 +163,9 @@ def take(context: Context, attempt: Path) -> Record | None:
     record = decide(policy, read_records(run_path), situation)
     if ahead:
         record = _with_what_waits(context, run, record, ahead, situation.outcome)
+    changes = {"overrides": list(record.overrides), "exclude": list(record.exclude)}
+    about = {"run": run.run_id, "attempt": record.attempt, "cluster": context.name, **changes}
+    context.journal.write("hands-off", "done", **about, reason=record.sentence)
     if record.decision == "stop":
         if situation.outcome != "finished":
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
@@ -266,7 +269,7 @@ def _waited(run: RunSummary, hold_s: float) -> bool:
 def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
     """Write a decision where people and programs look: the run's own list, the attempt's events, and messages."""
     rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
-    rundir.log_event(attempt, "hands-off", f"{record.what}: {record.cause}: {record.why}")
+    rundir.log_event(attempt, "hands-off", record.sentence)
     if record.decision == "restart":
         tell_of(attempt, "fixed", words=f"{record.what}: {record.why}")
     elif record.decision == "stop" and outcome not in ("finished", "cancelled"):

@@ -13,10 +13,13 @@ from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.cockpit import ActionPreview
-from rltui.service.hands_off_rules import Policy, quiet_s
+from rltui.service.hands_off_rules import Policy, quiet_s, records_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rltui.service.context import Context
+    from rltui.service.hands_off_rules import Record
     from rltui.watch.snapshots import RunSummary
 
 
@@ -62,12 +65,23 @@ def switch_off(context: Context, run: RunSummary) -> str:
     context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=False)
     told = {**told, "on": False, "stopped": "switched off"}
     context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
-    if told.get("policy", {}).get("queue_ahead"):
-        from rltui.service.actions import drop_waiting
+    from rltui.service.actions import drop_waiting
 
-        waiting = range(run.last_attempt, run.attempt, -1)
-        drop_waiting(context, run, waiting, "cancelled", "not needed: hands-off mode was switched off")
-    return f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
+    waiting = [*range(run.last_attempt, run.attempt, -1)] if told.get("policy", {}).get("queue_ahead") else []
+    held = waits_until(records_of(context, run), run, time.time())
+    waiting += [run.attempt] * (held is not None)
+    drop_waiting(context, run, waiting, "cancelled", "not needed: hands-off mode was switched off")
+    left = f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
+    return left if held is None else f"{left} Attempt {run.attempt}, which was to wait until {held}, is cancelled."
+
+
+def waits_until(records: Sequence[Record], run: RunSummary, now: float) -> str | None:
+    """Until when the scheduler holds back the attempt that ``run`` waits for, the node's time of day; None: not."""
+    if not records or run.state != "queued":
+        return None
+    last = records[-1]
+    is_held = last.decision == "restart" and last.next_attempt == run.attempt and last.time + last.hold_s > now
+    return last.until if is_held else None
 
 
 def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
@@ -106,6 +120,16 @@ def told_of(context: Context, run: RunSummary) -> dict[str, Any]:
     """
     found = context.cluster.client.collect(run.path, [rundir.HANDS_OFF], 1 << 16)
     return dict(json.loads(found[0].text or "{}")) if found else {}
+
+
+def records_of(context: Context, run: RunSummary) -> list[Record]:
+    """The decisions that were taken for ``run``, oldest first.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    found = context.cluster.client.collect(run.path, [rundir.DECISIONS], 1 << 20)
+    return list(records_in((found[0].text or "").encode()) if found else ())
 
 
 def is_over(context: Context, run: RunSummary) -> bool:
