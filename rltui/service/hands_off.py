@@ -232,7 +232,6 @@ def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
 def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     """Submit the next attempt; False where hands-off mode was switched off while that had to wait."""
     from rltui.cluster.cluster import SubmitUnknownError
-    from rltui.cluster.slurm.runner import on_cluster
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
@@ -241,17 +240,14 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)
         try:
-            launched = resubmit(context, run, record.overrides, record.exclude, unchecked=True, by="hands-off mode")
-            break
+            resubmit(context, run, record.overrides, record.exclude, unchecked=True, hold_s=hold_s, by="hands-off mode")
         except SubmitUnknownError:
             raise
         except ClusterError:
             if number == len(SUBMIT_TRIES_S):
                 raise
-    if context.cluster.profile.scheduler == "slurm" and hold_s:
-        relay = context.cluster.client
-        change = ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"]
-        relay.run(on_cluster(relay, change), timeout_s=30)
+        else:
+            break
     return True
 
 

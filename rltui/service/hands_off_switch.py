@@ -102,7 +102,9 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
             "the job's own process decides, also when this cockpit is closed; every decision is an event of the run",
         )
     else:
-        lines = ("what runs goes on, and nothing is started again when it ends",)
+        held = waits_until(records_of(context, run), run, time.time())
+        dropped = () if held is None else (f"attempt {run.attempt}, which was to wait until {held}, is cancelled",)
+        lines = ("what runs goes on, and nothing is started again when it ends", *dropped)
     return ActionPreview(
         run_id=run.run_id,
         title=f"Let {run.run_id} go on by itself?" if on else f"End hands-off mode of {run.run_id}?",
