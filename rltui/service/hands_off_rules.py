@@ -181,7 +181,7 @@ def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], 
     new = {node for one in now.causes for node in one.exclude}
     allowed = _may_be_out(policy, now)
     if new and now.excluded + len(new) > allowed:
-        return f"{now.excluded} nodes are left out already, and {allowed} may be (max_excluded)"
+        return f"nodes left out already: {now.excluded}, of {allowed} that may be (max_excluded)"
     if new and now.spare_nodes is not None and len(new) > now.spare_nodes:
         return f"without {', '.join(sorted(new))} too few nodes are left"
     return ""

@@ -63,7 +63,7 @@ def test_a_fault_that_a_new_attempt_mends_gets_one(cause: CauseFix) -> None:
         (ended(STALL, BROKEN), "needs a person"),
         (ended(STALL, can_resume=False), "cannot go on"),
         (ended(structs.replace(MEMORY, is_proven=False), is_proven=False), "no estimate"),
-        (ended(NODE, excluded=1, known_nodes=10), "1 may be"),
+        (ended(NODE, excluded=1, known_nodes=10), "already: 1, of 1 that may"),
         (ended(NODE, known_nodes=100, spare_nodes=0), "too few nodes"),
     ],
 )
