@@ -32,13 +32,7 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     """
     context.require_own(run)
     profile = context.cluster.profile
-    if run.is_adopted:
-        raise RltuiError(f"{run.run_id} is adopted: nothing of rltui runs in it that could start it again.")
-    if run.share is not None:
-        words = f"{run.run_id} runs in the allocation {run.share.job_id}, which ends with you"
-        raise RltuiError(f"{words}: it cannot go on by itself.", "Launch it as a job of its own for that.")
-    if run.state == "finished":
-        raise RltuiError(f"{run.run_id} is finished.")
+    _require_startable(run)
     require_sound(context, policy)
     _require_packages(context)
     way = {"host": "", "hosts": [], "user": "", "port": 0, "identity_file": "", "proxy_jump": [], "transport": "local"}
@@ -88,11 +82,13 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
     """What switching hands-off mode of ``run`` to the other way would do.
 
     Raises:
+        RltuiError: It cannot go on by itself.
         ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     on, policy = run.hands_off != "on", Policy()
     if on:
+        _require_startable(run)
         lines: tuple[str, ...] = (
             "after a fault of node, GPU, network or engine, a standstill, a time limit or a preemption, "
             "a new attempt goes on from the newest checkpoint",
@@ -147,6 +143,21 @@ def _is_undecided(context: Context, run: RunSummary) -> bool:
     if run.state in ("finished", "cancelled") or run.end is None or time.time() - run.end.at > DECISION_S:
         return False
     return bool(told_of(context, run).get("on"))
+
+
+def _require_startable(run: RunSummary) -> None:
+    """Refuse a run that nothing of rltui's could start again.
+
+    Raises:
+        RltuiError: It is adopted, in an allocation, or finished.
+    """
+    if run.is_adopted:
+        raise RltuiError(f"{run.run_id} is adopted: nothing of rltui runs in it that could start it again.")
+    if run.share is not None:
+        words = f"{run.run_id} runs in the allocation {run.share.job_id}, which ends with you"
+        raise RltuiError(f"{words}: it cannot go on by itself.", "Launch it as a job of its own for that.")
+    if run.state == "finished":
+        raise RltuiError(f"{run.run_id} is finished.")
 
 
 NEEDED = ("msgspec", "yaml", "jinja2")

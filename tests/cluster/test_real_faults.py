@@ -30,8 +30,6 @@ TELLING = ("error", "evidence", "restart", "warning", "end")
 """Kinds of events that say that something is wrong."""
 DEATH_S, STANDSTILL_S = 30.0, 90.0
 """The first word on a death, and the verdict on a standstill, have to be there after these."""
-DIED = ("ray_actor_died", "gloo_timeout")
-"""What is said of a learner that was killed: by Ray, or by the one that waited for it, whoever is the first."""
 
 
 class Faulty(Workstation):
@@ -120,7 +118,7 @@ def test_a_real_run_goes_on_after_each_fault_of_its_roles(slurm_cluster: Lab, tm
     eventually(lambda: user.step() > step + 5, "steps with another engine in its place")
     assert user.attempt == number
 
-    user.goes_on("learner killed", lambda: user.send("KILL", "learner 1"), DIED)
+    user.goes_on("learner killed", lambda: user.send("KILL", "learner 1"), ["role_died"])
     for role in ("learner 1", "engine 0"):
         number = user.attempt
         user.goes_on(f"{role} stopped", partial(user.send, "STOP", role), ["run_stalled"], STANDSTILL_S)
@@ -132,7 +130,7 @@ def test_a_real_run_goes_on_after_each_fault_of_its_roles(slurm_cluster: Lab, tm
         newest.unlink()
         user.send("KILL", "learner 1")
 
-    user.goes_on("checkpoint torn", torn, DIED)
+    user.goes_on("checkpoint torn", torn, ["role_died"])
     limit = ["scontrol", "update", f"JobId={user.slurm('job_id')}", "TimeLimit=1"]
     user.goes_on("time limit", lambda: lab.exec("login", limit), ["slurm_time_limit"], 90.0)
 

@@ -35,6 +35,14 @@ CASES = {
             "slurmstepd: error: *** JOB 8812 ON n12 CANCELLED AT 2026-03-01T12:12:20 ***",
         ),
     ),
+    "role_died": Case(
+        has=(
+            "trainers.roles.calls.RoleDiedError: learner 1 (pid 4022 on n2) died while training: The actor is dead",
+            "reason: learner 1 (pid 41 on n2) died while training; learner 0 then failed: RuntimeError: "
+            "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4711",
+        ),
+        looks_like=("engine 0 (pid 44 on n1) died while generating; it is started again", "my cat died while training"),
+    ),
     "process_awaited": Case(
         has=(
             "stuck: learner 1 (pid 41 on n2) is stopped (state T: SIGSTOP, or a debugger); learner 0 (pid 40 on n1) "

@@ -136,6 +136,36 @@ CAUSES = (
         sources=_OURS,
     ),
     Cause(
+        id="role_died",
+        tier="effect",
+        recovery="restart",
+        title="A process of the run died without a word",
+        detail="{role} on {node}, while {doing}",
+        tell="The trainer lays a failure at the door of the role whose process is gone; that Ray lost a worker, and that "
+        "others lost their connection to it, follows from it.",
+        wordings=worded(
+            (
+                "died while",
+                r"(?:^reason: |RoleDiedError: )(?P<role>[a-z]+ \d+) \(pid \d+ on (?P<node>[\w.-]+)\) died while "
+                r"(?P<doing>\w+)",
+            ),
+            confidence=0.75,
+        ),
+        remedies=(
+            Remedy(
+                id="read-kernel",
+                summary="Look who ended it: dmesg on {node} names what the kernel killed; then go on once from the "
+                "newest checkpoint.",
+                commands=("dmesg -T | tail -50",),
+                safe="confirm",
+            ),
+        ),
+        wrong=("Mending the network, or Ray: their errors come from the process that is gone.",),
+        collect=("dmesg of its node", "the last lines of its own log"),
+        explains=frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"}),
+        sources=_OURS,
+    ),
+    Cause(
         id="process_awaited",
         tier="root",
         recovery="restart",
