@@ -43,6 +43,14 @@ CASES = {
         ),
         looks_like=("engine 0 (pid 44 on n1) died while generating; it is started again", "my cat died while training"),
     ),
+    "role_hung": Case(
+        has=(
+            "trainers.roles.calls.RoleHungError: no answer from learner 0 (pid 40 on n1), learner 1 (pid 41 on n2) "
+            "within 15 s while training: see deadlines in the layout",
+            "reason: no answer from engine 0 (pid 44 on n1) within 3600 s while generating: see deadlines in",
+        ),
+        looks_like=("no answer from the hub within 10 s, trying again", "RoleHungError is raised where a role hangs"),
+    ),
     "process_awaited": Case(
         has=(
             "stuck: learner 1 (pid 41 on n2) is stopped (state T: SIGSTOP, or a debugger); learner 0 (pid 40 on n1) "

@@ -10,7 +10,7 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.recent import Step
 from rltui.diagnose.run_words import RunPicture, sampler_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source
-from rltui.diagnose.stuck import halted_now
+from rltui.diagnose.stuck import halted_at_the_end, halted_now
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
@@ -225,3 +225,29 @@ def test_a_process_that_is_stopped_is_named_before_a_standstill_is_one(
     named = [one.name for one in found.processes] if found is not None else []
     assert named == ["ray::Learner (pid 7 on n1)"] * is_named
     assert halted_now(training(steps=steps(), hosts=(host,), end=FAILED)) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ({-60: "stopped"}, True),
+        ({-60: "traced"}, True),
+        ({-60: "stopped", -40: "goes on again"}, False),
+        ({-60: "disk wait"}, False),
+        ({-1: "stopped"}, False),
+        ({-900: "stopped"}, False),
+    ],
+    ids=["stopped", "under a debugger", "went on", "reads a disk", "as it is ended", "a step has come since"],
+)
+def test_who_was_stopped_until_a_deadline_of_the_trainer_passed_is_still_named(
+    told: dict[int, str], named: bool
+) -> None:
+    events = [
+        {"time": FAILED.at + at, "text": f"ray::Learner.train (pid 7): {state} on n1", "host": "n1"}
+        for at, state in told.items()
+    ]
+    died = training(steps=(Step(FAILED.at - 100, {}),), end=FAILED)
+    found = halted_at_the_end([*events, {"text": "torn"}], died)
+    names = [one.name for one in found.processes] if found is not None else []
+    assert names == ["ray::Learner.train (pid 7 on n1)"] * named
+    assert halted_at_the_end(events, structs.replace(died, end=structs.replace(FAILED, outcome="cancelled"))) is None

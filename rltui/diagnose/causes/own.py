@@ -141,8 +141,8 @@ CAUSES = (
         recovery="restart",
         title="A process of the run died without a word",
         detail="{role} on {node}, while {doing}",
-        tell="The trainer lays a failure at the door of the role whose process is gone; that Ray lost a worker, and that "
-        "others lost their connection to it, follows from it.",
+        tell="The trainer lays a failure at the door of the role whose process is gone; that Ray lost a worker, and "
+        "that others lost their connection to it, follows from it.",
         wordings=worded(
             (
                 "died while",
@@ -162,6 +162,28 @@ CAUSES = (
         ),
         wrong=("Mending the network, or Ray: their errors come from the process that is gone.",),
         collect=("dmesg of its node", "the last lines of its own log"),
+        explains=frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"}),
+        sources=_OURS,
+    ),
+    Cause(
+        id="role_hung",
+        tier="effect",
+        recovery="restart",
+        title="A role of the run did not answer in time",
+        detail="{roles}, {seconds} s while {doing}",
+        tell="The trainer gave up after the deadline of the layout. All that it waited for are named: one of them "
+        "holds up the others.",
+        wordings=worded(
+            (
+                "no answer from",
+                r"(?:^reason: |RoleHungError: )no answer from (?P<roles>.{1,300}) within (?P<seconds>[\d.e+]+) s while "
+                r"(?P<doing>\w+)",
+            ),
+            confidence=0.75,
+        ),
+        remedies=(_STACKS, _RESUME),
+        wrong=("A longer deadline, before you know that the step takes so long.",),
+        collect=("the evidence of its nodes: rltui bundle RUN, while it hangs",),
         explains=frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"}),
         sources=_OURS,
     ),
@@ -189,7 +211,7 @@ CAUSES = (
             _RESUME,
         ),
         wrong=("A longer timeout: who waits is not at fault, and the step does not come.",),
-        explains=frozenset({"run_stalled", "stage_stuck", "nccl_timeout"}),
+        explains=frozenset({"run_stalled", "stage_stuck", "nccl_timeout", "role_hung"}),
         sources=_OURS,
     ),
 )
