@@ -7,7 +7,6 @@ hand; the rules are in ``hands_off_rules.py``.
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -38,9 +37,6 @@ SUBMIT_TRIES_S = (0.0, 10.0, 30.0)
 
 LOOK_S = 5.0
 """How often what waits looks whether it is still wanted."""
-
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
 
 
 def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None = None) -> Situation:
@@ -86,6 +82,7 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
 
 def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[tuple[CauseFix, ...], bool]:
     """Why the attempt ended and what helps; and whether a change of the layout is known to fit."""
+    from rltui.diagnose.run_words import KILLED
     from rltui.service.one_fix import CauseFix, compose_causes
 
     def once(cause: str, sentence: str, recovery: Recovery = "restart") -> tuple[tuple[CauseFix, ...], bool]:

@@ -35,6 +35,10 @@ CASES = {
             "slurmstepd: error: *** JOB 8812 ON n12 CANCELLED AT 2026-03-01T12:12:20 ***",
         ),
     ),
+    "killed_from_outside": Case(
+        has=("killed by SIGKILL while host memory was 20 % full",),
+        looks_like=("killed by SIGKILL while host memory was low", "worker was killed while loading"),
+    ),
     "role_died": Case(
         has=(
             "trainers.roles.calls.RoleDiedError: learner 1 (pid 4022 on n2) died while training: The actor is dead",

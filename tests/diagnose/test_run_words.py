@@ -251,3 +251,20 @@ def test_who_was_stopped_until_a_deadline_of_the_trainer_passed_is_still_named(
     names = [one.name for one in found.processes] if found is not None else []
     assert names == ["ray::Learner.train (pid 7 on n1)"] * named
     assert halted_at_the_end(events, structs.replace(died, end=structs.replace(FAILED, outcome="cancelled"))) is None
+
+
+@pytest.mark.parametrize(
+    ("used_gib", "ago_s", "word", "cause"),
+    [
+        (20.0, 2.0, "FAILED", "killed_from_outside"),
+        (60.0, 2.0, "FAILED", "host_oom_slurm"),
+        (20.0, 30.0, "FAILED", "host_oom_slurm"),
+        (20.0, 2.0, "OUT_OF_MEMORY", "host_oom_slurm"),
+    ],
+    ids=["half free", "not so", "nobody knows", "Slurm says that it was"],
+)
+def test_a_kill_with_memory_to_spare_is_no_lack_of_it(used_gib: float, ago_s: float, word: str, cause: str) -> None:
+    host = HostSnapshot(host="n1", taken_at=NOW - ago_s, memory_used_gib=used_gib, memory_total_gib=100.0)
+    end = structs.replace(FAILED, exit_code=137, reason="the trainer exited with code 137; see out.log")
+    job = JobSnapshot(job_id="7", state="failed", word=word)
+    assert causes(training(steps=steps(), hosts=(host,), end=end, job=job)) == [cause]

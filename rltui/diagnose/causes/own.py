@@ -136,6 +136,28 @@ CAUSES = (
         sources=_OURS,
     ),
     Cause(
+        id="killed_from_outside",
+        tier="root",
+        recovery="restart",
+        title="Somebody killed the program from outside (SIGKILL), and not for lack of memory",
+        detail="host memory was {percent} % full",
+        tell="The exit code is that of signal 9, and half of each node's memory was free in the ten seconds before.",
+        wordings=worded(
+            ("killed by sigkill while", r"^killed by SIGKILL while host memory was (?P<percent>\d+) % full$"),
+            confidence=0.7,
+        ),
+        remedies=(
+            Remedy(
+                id="ask-who",
+                summary="Ask who ended it (a clean-up of the node, a colleague, a script), and go on from the newest "
+                "checkpoint.",
+                safe="confirm",
+            ),
+        ),
+        wrong=("More host memory: it was not full.",),
+        sources=_OURS,
+    ),
+    Cause(
         id="role_died",
         tier="effect",
         recovery="restart",
