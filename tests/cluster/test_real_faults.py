@@ -97,6 +97,7 @@ class Faulty(Workstation):
         (end,), decided = self.lines("end.json", number), self.decisions(number)
         verdict_s = (decided[0]["time"] if decided else end["at"]) - at
         print(f", the verdict after {verdict_s:.1f} s, a step after {first['time'] - at:.1f} s: {end['reason'][:60]}")
+        assert "common causes" not in end["reason"], "Ray's list of guesses is the same for every death"
         assert [one["cause"] for one in decided if one["cause"] not in cause] == []
         assert len(decided) == bool(cause), decided
         last = self.lines("metrics.jsonl", number)[-1]["step"]
