@@ -42,6 +42,7 @@ CASES = {
     "role_died": Case(
         has=(
             "trainers.roles.calls.RoleDiedError: learner 1 (pid 4022 on n2) died while training: The actor is dead",
+            "reason: learner 0 (pid 40 on n1) died while new weights were on their way: The actor is dead",
             "reason: learner 1 (pid 41 on n2) died while training; learner 0 then failed: RuntimeError: "
             "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4711",
         ),

@@ -169,7 +169,7 @@ CAUSES = (
             (
                 "died while",
                 r"(?:^reason: |RoleDiedError: )(?P<role>[a-z]+ \d+) \(pid \d+ on (?P<node>[\w.-]+)\) died while "
-                r"(?P<doing>\w+)",
+                r"(?P<doing>[^:;]{1,120})",
             ),
             confidence=0.75,
         ),
@@ -199,7 +199,7 @@ CAUSES = (
             (
                 "no answer from",
                 r"(?:^reason: |RoleHungError: )no answer from (?P<roles>.{1,300}) within (?P<seconds>[\d.e+]+) s while "
-                r"(?P<doing>\w+)",
+                r"(?P<doing>[^:;]{1,120})",
             ),
             confidence=0.75,
         ),
