@@ -11,14 +11,14 @@ from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.errors import UsageError
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.all_clusters import open_clusters
-from rltui.service.hands_off_rules import Policy, Record
-from rltui.service.hands_off_switch import switch_off, switch_on, told_of
+from rltui.service.hands_off_rules import Policy
+from rltui.service.hands_off_switch import records_of, switch_off, switch_on, told_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from rltui.service.context import Context
+    from rltui.service.hands_off_rules import Record
     from rltui.watch.snapshots import RunSummary
 
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
             talk(switch_off(context, summary))
         elif not options.status:
             talk(switch_on(context, summary, policy_of_words(options.limits)))
-        told, records = told_of(context, summary), _records(context, summary)
+        told, records = told_of(context, summary), records_of(context, summary)
         if options.json:
             print_json({"schema": 1, "run_id": summary.run_id, **_public(told), "decisions": records})
         elif options.status:
@@ -69,15 +69,6 @@ def policy_of_words(words: Sequence[str]) -> Policy:
 
 def _public(told: dict[str, Any]) -> dict[str, Any]:
     return {key: told.get(key) for key in ("on", "since", "stopped", "policy")}
-
-
-def _records(context: Context, run: RunSummary) -> list[Record]:
-    from rltui.onnode import rundir
-    from rltui.watch.lines import decode
-
-    found = context.cluster.client.collect(run.path, [rundir.DECISIONS], 1 << 20)
-    lines = (found[0].text or "").splitlines() if found else []
-    return [record for line in lines if (record := decode(line, Record)) is not None]
 
 
 def _lines(run: RunSummary, told: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:

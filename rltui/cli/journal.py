@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cluster.printable import printable
+from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
-from rltui.paths import state_dir
+from rltui.onnode.hands_off import STATE
+from rltui.paths import run_root, state_dir
 from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
 
@@ -29,18 +32,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what rltui did with runs from this machine, the newest last; reads one file and asks no cluster."""
+    """Print what rltui did with runs from this machine, the newest last; reads files and asks no cluster."""
     if options.last < 0:
         raise UsageError(f"--last {options.last}: that is no number of actions.", "0 prints all.")
-    journal = Journal(state_dir())
-    found = [one for one in actions(journal.entries()) if one.run.startswith(options.run)][-options.last :]
+    journals = [Journal(state_dir()), *(Journal(root / STATE) for root in _run_roots())]
+    taken = sorted((one for each in journals for one in actions(each.entries())), key=lambda one: one.began_at)
+    found = [one for one in taken if one.run.startswith(options.run)][-options.last :]
     if options.json:
-        print_json({"schema": 1, "path": str(journal.path), "actions": found})
+        print_json({"schema": 1, "path": str(journals[0].path), "actions": found})
     elif found:
         print_lines(columns(HEADER, [_row(one) for one in found], frozenset({3})))
     else:
-        talk(f"Nothing was done with {options.run or 'any run'} from here; what is done goes to {journal.path}.")
+        talk(f"Nothing was done with {options.run or 'any run'} from here; what is done goes to {journals[0].path}.")
     return 0
+
+
+def _run_roots() -> set[Path]:
+    """The folders of runs that this machine has itself: what hands-off mode did with them stands there."""
+    near = [one for one in load_profiles().by_name.values() if not one.host and not one.hosts and one.run_root]
+    return {run_root(), *(Path(one.run_root).expanduser() for one in near)}
 
 
 def _row(one: JournalAction) -> tuple[str, ...]:

@@ -73,12 +73,13 @@ class Cluster(Protocol):
             ClusterError: The cluster cannot be reached.
         """
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "") -> str:
+    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:
         """Hand the attempt (its files are in place) to the scheduler; returns the scheduler's id of it.
 
         Args:
             attempt: What to start.
             after_job: Id of a job that must have ended, however, before this one starts.
+            hold_s: How long the scheduler holds it back, where it can: Slurm.
 
         Raises:
             SubmitRefusedError: Nothing was submitted; the message is the scheduler's reason.

@@ -72,7 +72,7 @@ class HostsCluster:
         """Folder of the runs; see ``Cluster``."""
         return self._root.path
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "") -> str:
+    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:  # noqa: ARG002 (Slurm's)
         """Start the attempt's supervisor in the background; returns its pid as the job's id.
 
         Raises:

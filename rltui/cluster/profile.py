@@ -13,7 +13,7 @@ from rltui.onnode.rundir import TOLD_BY_DEFAULT
 
 TransportName = Literal["auto", "local", "paramiko", "openssh"]
 SchedulerName = Literal["slurm", "ray", "hosts", "local"]
-EventKind = Literal["started", "ended", "stalled", "fixed", "needs you"]
+EventKind = Literal["started", "ended", "stalled", "warned", "fixed", "needs you"]
 TerminalSignal = Literal["bell", "osc9", "osc777", "none"]
 
 LOCAL = "local"

@@ -66,7 +66,7 @@ class RayCluster:
         """Folder of the runs; see ``Cluster``."""
         return self._root.path
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "") -> str:  # noqa: ARG002 (Ray has no dependencies)
+    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:  # noqa: ARG002 (Slurm's)
         """Hand the attempt to Ray; see ``Cluster``."""
         self._look_at = 0.0
         environment = {"PYTHONPATH": attempt.code, DASHBOARD_VARIABLE: self.profile.ray_address, **self.profile.env}

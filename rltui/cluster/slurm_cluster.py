@@ -73,16 +73,18 @@ class SlurmCluster:
         """Folder of the runs; see ``Cluster``."""
         return self._root.path
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "") -> str:
+    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:
         """Hand the attempt's script to sbatch, once; see ``Cluster``."""
         self.poller.changed()
+        # afterany and not afternotok: a link that finished all steps is found out by the next one's first lines
+        dependency = [f"--dependency=afterany:{after_job}"] if after_job else []
         return self.slurm.submit(
             f"{attempt.path}/{rundir.SCRIPT}",
             job_name=job_name_of(attempt.run_id, attempt.uuid),
             comment=comment_of(attempt.uuid),
             chdir=attempt.path,
-            # afterany and not afternotok: a link that finished all steps is found out by the next one's first lines
-            extra=[f"--dependency=afterany:{after_job}"] if after_job else (),
+            # on an idle cluster a job has started before anybody could tell Slurm to hold it back
+            extra=[*dependency, *([f"--begin=now+{hold_s:.0f}"] if hold_s else [])],
         )
 
     def start_step(self, attempt: AttemptPlace, share: AllocationShare, shell: Sequence[str]) -> str:

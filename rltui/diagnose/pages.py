@@ -60,7 +60,8 @@ by the names that `rltui/onnode/metric_names.py` knows; a number that nobody say
 - Stalls and failures silence advice on speed: what looks like head-room may be their symptom.
 - A silent failure is a warning, never a reason to end a run. Lengths and entropy count only where the reward did not
   rise with them. `why` compares with the attempt's first steps too, so it still says in the morning what went wrong at
-  night; the word of a list goes once all the steps that the list reads are alike.
+  night; the word of a list goes once all the steps that the list reads are alike. The run's own process looks every
+  ten minutes where its Python has msgspec: a silent failure is an event of the run (`symptom`), and told (`warned`).
 - A change of the layout is offered with what is there and what should be (`Learner GPUs 3 → 5, engines 5 → 3`) and,
   where the phases allow the arithmetic, with the step that it makes: ideal scaling of what was measured, so a best
   case. It is shown only where memory, placement and rules find the changed layout sound, and where it saves a tenth of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import signal
 import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 IDLE_PERCENT = 1.0
 IDLE_SAMPLES = 60
 FULL_MEMORY = 0.97
+ROOMY_MEMORY = 0.5
+ROOMY_S = 10.0
+"""Nodes whose memory was half free so shortly before the end did not run out of it."""
+
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
+
 SILENT_S = 60.0
 """An engine whose server is busy answers late; not that late."""
 BEFORE_THE_END_S = 120.0
@@ -109,6 +117,18 @@ def end_words(picture: RunPicture) -> Iterator[str]:
         # who ends a trainer kills it where it does not go in time, which is no sign of a lack of memory
         if not picture.was_wanted:
             yield f"exit code: {end.exit_code}"
+            yield from _killed_with_room(picture)
+
+
+def _killed_with_room(picture: RunPicture) -> Iterator[str]:
+    """That a kill was not for lack of memory, where the newest sample of each node says so."""
+    is_full = picture.job is not None and picture.job.word == "OUT_OF_MEMORY"
+    if picture.end is None or picture.end.exit_code not in KILLED or is_full or not picture.hosts:
+        return
+    fresh = all(host.memory_total_gib and picture.until - host.taken_at <= ROOMY_S for host in picture.hosts)
+    used = max(host.memory_used_gib / host.memory_total_gib for host in picture.hosts) if fresh else 1.0
+    if used <= ROOMY_MEMORY:
+        yield f"killed by SIGKILL while host memory was {100 * used:.0f} % full"
 
 
 def placement_words(picture: RunPicture) -> Iterator[str]:

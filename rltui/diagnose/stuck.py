@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
 from rltui.watch.silence import QUIET_S, QUIET_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rltui.diagnose.run_words import RunPicture
 
@@ -32,6 +32,9 @@ STATES = {
 
 SAMPLED = {"stopped": "T", "traced": "t"}
 """States of a process that counts at once, as samplers word them."""
+
+_TOLD = re.compile(r"(?P<title>.*) \(pid (?P<pid>\d+)\): (?P<state>\w+)")
+"""How ``onnode/sampler.py`` tells that a process came to a halt, or goes on."""
 
 LEAST_WAIT_S = 5.0
 """A collective that is under way for less may just be one."""
@@ -119,6 +122,29 @@ def halted_now(picture: RunPicture) -> Evidence | None:
         if one.state in SAMPLED and one.state_s >= LEAST_WAIT_S and last < host.taken_at
     )
     return Evidence(picture.now, halted) if halted and picture.end is None else None
+
+
+def halted_at_the_end(events: Iterable[Mapping[str, Any]], picture: RunPicture) -> Evidence | None:
+    """Evidence out of what samplers told of an attempt that has failed: who was stopped from its last step to its end.
+
+    Args:
+        events: Those of the kind ``process``, oldest first.
+        picture: What is known of the attempt besides.
+    """
+    end, last = picture.end, picture.steps[-1].at if picture.steps else 0.0
+    if end is None or picture.was_wanted:
+        return None
+    halted: dict[tuple[str, int], Observed] = {}
+    for event in events:
+        told = _TOLD.match(str(event.get("text")))
+        at = event.get("time")
+        if told is None or not isinstance(at, (int, float)):
+            continue
+        host, pid = str(event.get("host")), int(told["pid"])
+        halted.pop((host, pid), None)
+        if told["state"] in SAMPLED and last < at < end.at - LEAST_WAIT_S:
+            halted[host, pid] = Observed(pid=pid, title=told["title"], state=SAMPLED[told["state"]], host=host)
+    return Evidence(end.at, tuple(halted.values())) if halted else None
 
 
 def is_overdue(picture: RunPicture, at: float, scale: float = 1.0) -> bool:

@@ -16,6 +16,7 @@ from rltui.onnode import container, evidence, guard, hands_off, pass_on, process
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
+from rltui.onnode.symptom_watch import SymptomWatch
 from rltui.onnode.tell_once import tell_of
 
 POLL_S = 0.2
@@ -87,8 +88,8 @@ class AttemptRunner:
         self.hung = ""
         self.superseded = False
         self._watched_at = 0.0
-        self._evidence = ""
-        self._evidence_until = 0.0
+        self._evidence, self._evidence_until = "", 0.0
+        self._symptoms = SymptomWatch(self.attempt)
         self.tellings: List[threading.Thread] = []
 
     def run(self) -> int:
@@ -268,6 +269,7 @@ class AttemptRunner:
             step_aside(self.attempt, self.uuid)
         if self.request is not None or self.superseded:
             return
+        self._symptoms.tick(self.environment)
         standstill = progress.standstill(self.attempt)
         if not standstill:
             self._evidence = ""

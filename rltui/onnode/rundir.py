@@ -96,10 +96,13 @@ EVALUATING = "evaluating"
 RESTART = "restart"
 """Kind of the events of a role that died and is started again, or runs again."""
 
-TOLD_EVENTS = ("started", "ended", "stalled", "fixed", "needs you")
+SYMPTOM = "symptom"
+"""Kind of the events of something that goes wrong silently; their ``cause`` is its id."""
+
+TOLD_EVENTS = ("started", "ended", "stalled", "warned", "fixed", "needs you")
 """What people can be told of an attempt (``onnode/notify.py``)."""
 
-TOLD_BY_DEFAULT = ("ended", "stalled", "needs you", "fixed")
+TOLD_BY_DEFAULT = ("ended", "stalled", "warned", "needs you", "fixed")
 
 ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
 """Environment variable that every process of an attempt carries; its value is the attempt's uuid."""

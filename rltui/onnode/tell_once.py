@@ -24,9 +24,9 @@ WAIT_S = DEADLINE_S + 5.0
 """How long another side may be about to tell, before it counts as told."""
 
 
-def mark(attempt: str, kind: str, channel: str) -> str:
-    """The file that stands for having told of ``kind`` by ``channel``."""
-    return os.path.join(attempt, ".told-%s-%s" % (kind.replace(" ", "-"), channel))
+def mark(attempt: str, event: str, channel: str) -> str:
+    """The file that stands for having told of ``event`` by ``channel``."""
+    return os.path.join(attempt, ".told-%s-%s" % (event.replace(" ", "-"), channel))
 
 
 def tell_once(
@@ -41,7 +41,7 @@ def tell_once(
     Args:
         attempt: The attempt's directory.
         settings: As for ``tell``.
-        message: As for ``tell``; its kind is the event.
+        message: As for ``tell``; its kind, and what it is ``about`` where it says so, are the event.
         environment: As for ``tell``.
         wait_s: How long to wait for what another side is telling right now, to step in where that fails.
 
@@ -49,14 +49,14 @@ def tell_once(
         As of ``tell``; channels that others have told by are left out. Never raises.
     """
     known = dict(os.environ if environment is None else environment)
-    kind = str(message.get("kind"))
+    event = "-".join(filter(None, (str(message.get("kind")), message.get("about"))))
     channels = [name for name in wanted(settings, message) if name != "desktop" or has_desktop(known)]
     try:
-        mine = [name for name in channels if _take(mark(attempt, kind, name), wait_s)]
+        mine = [name for name in channels if _take(mark(attempt, event, name), wait_s)]
         others = {name: None for name in CHANNELS if name not in mine}
         results = tell({**settings, **others}, message, known)
         for result in results:
-            _settle(attempt, kind, result)
+            _settle(attempt, event, result)
     except OSError as error:  # the directory is full, gone or not ours: then nobody knows who has told
         return [{"channel": name, "ok": False, "detail": "no mark can be left: %s" % error} for name in channels]
     return results
@@ -82,20 +82,20 @@ def _is_told(path: str) -> bool:
         return False
 
 
-def _settle(attempt: str, kind: str, result: Dict[str, Any]) -> None:
-    path, channel = mark(attempt, kind, result["channel"]), result["channel"]
+def _settle(attempt: str, event: str, result: Dict[str, Any]) -> None:
+    path, channel = mark(attempt, event, result["channel"]), result["channel"]
     if result["ok"] or result.get("unknown"):
         with open(path, "wb") as stream:
             stream.write(TOLD)
     else:
         os.unlink(path)
     words = "told by" if result["ok"] else "perhaps not told by" if result.get("unknown") else "not told by"
-    text = "%s: %s %s: %s" % (kind, words, channel, result["detail"])
+    text = "%s: %s %s: %s" % (event, words, channel, result["detail"])
     rundir.log_event(attempt, "notify", text, channel=channel, ok=result["ok"])
 
 
 def tell_of(
-    attempt: str, kind: str, environment: Optional[Mapping[str, str]] = None, words: str = ""
+    attempt: str, kind: str, environment: Optional[Mapping[str, str]] = None, words: str = "", about: str = ""
 ) -> List[Dict[str, Any]]:
     """Tell of an event of the attempt, as its ``job.json`` wants it and its files say. Never raises.
 
@@ -104,6 +104,7 @@ def tell_of(
         kind: One of ``rundir.TOLD_EVENTS``.
         environment: As for ``tell``; None: this process's, with the user's own file.
         words: What to say before what the files say, such as what was decided.
+        about: What in particular: of each such thing people are told once.
     """
     settings = (rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}).get("notify")
     if not isinstance(settings, dict):
@@ -112,6 +113,7 @@ def tell_of(
     if kind == "ended":  # what ends the attempt's processes by their mark is not to end the message of that
         known.pop(rundir.ATTEMPT_VARIABLE, None)
     message = attempt_message(attempt, kind)
+    message["about"] = about
     message["text"] = "\n".join(filter(None, (words, message["text"])))
     return tell_once(attempt, settings, message, known)
 

@@ -122,22 +122,27 @@ def offers(context: Context, work: Layout | ScriptJob, *, resubmit: str = "") ->
     except ClusterError:
         return ()
     from rltui.runs.script import excluded_nodes
+    from rltui.service.eligible import dispensable
 
     out = excluded_nodes(work, context.cluster.profile)
-    bad = [one for one in known if one.node not in out]
-    return (_offer(bad, work.slurm.exclude, resubmit),) if bad else ()
+    bad = sorted((one for one in known if one.node not in out), key=lambda one: -one.count)
+    if not bad:
+        return ()
+    return (_offer(bad, dispensable(context, work, [one.node for one in bad]), work.slurm.exclude, resubmit),)
 
 
-def _offer(bad: Sequence[BadNode], excluded: Sequence[str], resubmit: str) -> Finding:
-    names = [one.node for one in bad]
+def _offer(bad: Sequence[BadNode], names: Sequence[str], excluded: Sequence[str], resubmit: str) -> Finding:
+    """The warning of all ``bad`` nodes, with the words that leave ``names`` of them out: without these it can start."""
     said = "; ".join(f"{one.node} ({words(one)})" for one in bad[:MOST_NAMED])
     more = f" and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
     override = f"slurm.exclude=[{', '.join(dict.fromkeys([*excluded, *names]))}]"
     leave = " ".join(f"--exclude {name}" for name in names) if resubmit else f"'{override}'"
-    message = f"the run may get nodes that are remembered as bad: {said}{more}; {leave} leaves them out"
-    return Finding(
-        code=CODE, severity="warning", message=message, key="slurm.exclude", fix=() if resubmit else (override,)
-    )
+    rest = f"; without {'the others' if names else 'them'} too few nodes would be left" if len(names) < len(bad) else ""
+    which = "them" if len(names) == len(bad) else ", ".join(names)
+    message = f"the run may get nodes that are remembered as bad: {said}{more}"
+    message += (f"; {leave} leaves {which} out" if names else "") + rest
+    fix = (override,) if names and not resubmit else ()
+    return Finding(code=CODE, severity="warning", message=message, key="slurm.exclude", fix=fix)
 
 
 def words(bad: BadNode) -> str:

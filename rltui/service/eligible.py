@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
@@ -66,6 +66,23 @@ def _count(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) ->
     out = set(excluded_nodes(layout, profile))
     left = [node for node in nodes if node.is_usable and node.name not in out and node.gpus >= gpus]
     return Eligible(partition=partition.name, known=len(nodes), eligible=len(left), needed=layout.hardware.nodes)
+
+
+def dispensable(context: Context, layout: Layout | ScriptJob, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``names``, the first first, without which ``layout`` can still start; all where Slurm does not say."""
+    from rltui.cluster.gather_facts import gather_facts
+
+    try:
+        facts = gather_facts(context.cluster.client)
+    except ClusterError:
+        return tuple(names)
+    out: tuple[str, ...] = ()
+    for name in names:
+        slurm = structs.replace(layout.slurm, exclude=[*layout.slurm.exclude, *out, name])
+        left = count_eligible(facts, context.cluster.profile, structs.replace(layout, slurm=slurm))
+        if left is None or left.eligible >= left.needed:
+            out += (name,)
+    return out
 
 
 def freest_partition(context: Context, layout: Layout | ScriptJob, fits: Callable[[str], bool]) -> str:

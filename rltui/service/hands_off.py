@@ -7,7 +7,6 @@ hand; the rules are in ``hands_off_rules.py``.
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -38,9 +37,6 @@ SUBMIT_TRIES_S = (0.0, 10.0, 30.0)
 
 LOOK_S = 5.0
 """How often what waits looks whether it is still wanted."""
-
-KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""Exit codes of a trainer, or of a shell that waited for one, that was killed without a word."""
 
 
 def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None = None) -> Situation:
@@ -86,6 +82,7 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
 
 def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[tuple[CauseFix, ...], bool]:
     """Why the attempt ended and what helps; and whether a change of the layout is known to fit."""
+    from rltui.diagnose.run_words import KILLED
     from rltui.service.one_fix import CauseFix, compose_causes
 
     def once(cause: str, sentence: str, recovery: Recovery = "restart") -> tuple[tuple[CauseFix, ...], bool]:
@@ -163,6 +160,9 @@ def take(context: Context, attempt: Path) -> Record | None:
     record = decide(policy, read_records(run_path), situation)
     if ahead:
         record = _with_what_waits(context, run, record, ahead, situation.outcome)
+    changes = {"overrides": list(record.overrides), "exclude": list(record.exclude)}
+    about = {"run": run.run_id, "attempt": record.attempt, "cluster": context.name, **changes}
+    context.journal.write("hands-off", "done", **about, reason=record.sentence)
     if record.decision == "stop":
         if situation.outcome != "finished":
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
@@ -229,7 +229,6 @@ def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
 def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     """Submit the next attempt; False where hands-off mode was switched off while that had to wait."""
     from rltui.cluster.cluster import SubmitUnknownError
-    from rltui.cluster.slurm.runner import on_cluster
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
@@ -238,17 +237,14 @@ def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     for number, pause_s in enumerate(SUBMIT_TRIES_S, start=1):
         time.sleep(pause_s)
         try:
-            launched = resubmit(context, run, record.overrides, record.exclude, unchecked=True, by="hands-off mode")
-            break
+            resubmit(context, run, record.overrides, record.exclude, unchecked=True, hold_s=hold_s, by="hands-off mode")
         except SubmitUnknownError:
             raise
         except ClusterError:
             if number == len(SUBMIT_TRIES_S):
                 raise
-    if context.cluster.profile.scheduler == "slurm" and hold_s:
-        relay = context.cluster.client
-        change = ["scontrol", "update", f"JobId={launched.job_id}", f"StartTime=now+{hold_s:.0f}"]
-        relay.run(on_cluster(relay, change), timeout_s=30)
+        else:
+            break
     return True
 
 
@@ -266,7 +262,7 @@ def _waited(run: RunSummary, hold_s: float) -> bool:
 def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
     """Write a decision where people and programs look: the run's own list, the attempt's events, and messages."""
     rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
-    rundir.log_event(attempt, "hands-off", f"{record.what}: {record.cause}: {record.why}")
+    rundir.log_event(attempt, "hands-off", record.sentence)
     if record.decision == "restart":
         tell_of(attempt, "fixed", words=f"{record.what}: {record.why}")
     elif record.decision == "stop" and outcome not in ("finished", "cancelled"):

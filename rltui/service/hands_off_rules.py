@@ -60,9 +60,18 @@ class Record(Struct, frozen=True, kw_only=True):
         """What comes next, in words, with the node's time of day where it is not at once."""
         if self.decision == "stop":
             return "stopped"
-        until = time.strftime("%H:%M", time.localtime(self.time + self.hold_s)) if self.hold_s else ""
-        later = f" waits until {until}" if self.decision == "wait" else f", not before {until}"
-        return f"attempt {self.next_attempt}{later if until else ''}"
+        later = f" waits until {self.until}" if self.decision == "wait" else f", not before {self.until}"
+        return f"attempt {self.next_attempt}{later if self.hold_s else ''}"
+
+    @property
+    def sentence(self) -> str:
+        """What comes next, and why."""
+        return f"{self.what}: {self.cause}: {self.why}"
+
+    @property
+    def until(self) -> str:
+        """The end of the wait, the node's time of day."""
+        return time.strftime("%H:%M", time.localtime(self.time + self.hold_s))
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -172,7 +181,7 @@ def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], 
     new = {node for one in now.causes for node in one.exclude}
     allowed = _may_be_out(policy, now)
     if new and now.excluded + len(new) > allowed:
-        return f"{now.excluded} nodes are left out already, and {allowed} may be (max_excluded)"
+        return f"nodes left out already: {now.excluded}, of {allowed} that may be (max_excluded)"
     if new and now.spare_nodes is not None and len(new) > now.spare_nodes:
         return f"without {', '.join(sorted(new))} too few nodes are left"
     return ""
@@ -213,10 +222,14 @@ def _minutes(word: str) -> int:
 def read_records(run: Path) -> tuple[Record, ...]:
     """The decisions that were taken for the run in the directory ``run``, oldest first; torn lines are left out."""
     try:
-        lines = (run / rundir.DECISIONS).read_bytes().splitlines()
+        return records_in((run / rundir.DECISIONS).read_bytes())
     except OSError:
         return ()
-    return tuple(record for line in lines if (record := decode(line, Record)) is not None)
+
+
+def records_in(text: bytes) -> tuple[Record, ...]:
+    """The decisions in the file's text; torn lines are left out."""
+    return tuple(record for line in text.splitlines() if (record := decode(line, Record)) is not None)
 
 
 def policy_of(told: dict[str, Any]) -> Policy:

@@ -13,10 +13,13 @@ from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.cockpit import ActionPreview
-from rltui.service.hands_off_rules import Policy, quiet_s
+from rltui.service.hands_off_rules import Policy, quiet_s, records_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rltui.service.context import Context
+    from rltui.service.hands_off_rules import Record
     from rltui.watch.snapshots import RunSummary
 
 
@@ -29,13 +32,7 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     """
     context.require_own(run)
     profile = context.cluster.profile
-    if run.is_adopted:
-        raise RltuiError(f"{run.run_id} is adopted: nothing of rltui runs in it that could start it again.")
-    if run.share is not None:
-        words = f"{run.run_id} runs in the allocation {run.share.job_id}, which ends with you"
-        raise RltuiError(f"{words}: it cannot go on by itself.", "Launch it as a job of its own for that.")
-    if run.state == "finished":
-        raise RltuiError(f"{run.run_id} is finished.")
+    _require_startable(run)
     require_sound(context, policy)
     _require_packages(context)
     way = {"host": "", "hosts": [], "user": "", "port": 0, "identity_file": "", "proxy_jump": [], "transport": "local"}
@@ -62,23 +59,36 @@ def switch_off(context: Context, run: RunSummary) -> str:
     context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=False)
     told = {**told, "on": False, "stopped": "switched off"}
     context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
-    if told.get("policy", {}).get("queue_ahead"):
-        from rltui.service.actions import drop_waiting
+    from rltui.service.actions import drop_waiting
 
-        waiting = range(run.last_attempt, run.attempt, -1)
-        drop_waiting(context, run, waiting, "cancelled", "not needed: hands-off mode was switched off")
-    return f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
+    waiting = [*range(run.last_attempt, run.attempt, -1)] if told.get("policy", {}).get("queue_ahead") else []
+    held = waits_until(records_of(context, run), run, time.time())
+    waiting += [run.attempt] * (held is not None)
+    drop_waiting(context, run, waiting, "cancelled", "not needed: hands-off mode was switched off")
+    left = f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
+    return left if held is None else f"{left} Attempt {run.attempt}, which was to wait until {held}, is cancelled."
+
+
+def waits_until(records: Sequence[Record], run: RunSummary, now: float) -> str | None:
+    """Until when the scheduler holds back the attempt that ``run`` waits for, the node's time of day; None: not."""
+    if not records or run.state != "queued":
+        return None
+    last = records[-1]
+    is_held = last.decision == "restart" and last.next_attempt == run.attempt and last.time + last.hold_s > now
+    return last.until if is_held else None
 
 
 def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
     """What switching hands-off mode of ``run`` to the other way would do.
 
     Raises:
+        RltuiError: It cannot go on by itself.
         ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     on, policy = run.hands_off != "on", Policy()
     if on:
+        _require_startable(run)
         lines: tuple[str, ...] = (
             "after a fault of node, GPU, network or engine, a standstill, a time limit or a preemption, "
             "a new attempt goes on from the newest checkpoint",
@@ -88,7 +98,9 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
             "the job's own process decides, also when this cockpit is closed; every decision is an event of the run",
         )
     else:
-        lines = ("what runs goes on, and nothing is started again when it ends",)
+        held = waits_until(records_of(context, run), run, time.time())
+        dropped = () if held is None else (f"attempt {run.attempt}, which was to wait until {held}, is cancelled",)
+        lines = ("what runs goes on, and nothing is started again when it ends", *dropped)
     return ActionPreview(
         run_id=run.run_id,
         title=f"Let {run.run_id} go on by itself?" if on else f"End hands-off mode of {run.run_id}?",
@@ -108,6 +120,16 @@ def told_of(context: Context, run: RunSummary) -> dict[str, Any]:
     return dict(json.loads(found[0].text or "{}")) if found else {}
 
 
+def records_of(context: Context, run: RunSummary) -> list[Record]:
+    """The decisions that were taken for ``run``, oldest first.
+
+    Raises:
+        ClusterError: The cluster cannot be reached.
+    """
+    found = context.cluster.client.collect(run.path, [rundir.DECISIONS], 1 << 20)
+    return list(records_in((found[0].text or "").encode()) if found else ())
+
+
 def is_over(context: Context, run: RunSummary) -> bool:
     """Whether ``run`` has ended, and hands-off mode has not yet to decide what comes after it.
 
@@ -121,6 +143,21 @@ def _is_undecided(context: Context, run: RunSummary) -> bool:
     if run.state in ("finished", "cancelled") or run.end is None or time.time() - run.end.at > DECISION_S:
         return False
     return bool(told_of(context, run).get("on"))
+
+
+def _require_startable(run: RunSummary) -> None:
+    """Refuse a run that nothing of rltui's could start again.
+
+    Raises:
+        RltuiError: It is adopted, in an allocation, or finished.
+    """
+    if run.is_adopted:
+        raise RltuiError(f"{run.run_id} is adopted: nothing of rltui runs in it that could start it again.")
+    if run.share is not None:
+        words = f"{run.run_id} runs in the allocation {run.share.job_id}, which ends with you"
+        raise RltuiError(f"{words}: it cannot go on by itself.", "Launch it as a job of its own for that.")
+    if run.state == "finished":
+        raise RltuiError(f"{run.run_id} is finished.")
 
 
 NEEDED = ("msgspec", "yaml", "jinja2")

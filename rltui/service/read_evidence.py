@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from rltui.cluster.relay_types import RelayError
-from rltui.diagnose.stuck import Evidence, Observed, halted_now, idle_roles, is_overdue, stuck_words
+from rltui.diagnose.stuck import Evidence, Observed, halted_at_the_end, halted_now, idle_roles, is_overdue, stuck_words
 from rltui.errors import RltuiError
 from rltui.onnode import evidence, progress, rundir
 from rltui.watch.lines import decode, parse_object
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.run_words import RunPicture
 
@@ -52,8 +54,8 @@ def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture, *, asks:
 
 
 def _halted_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
-    """Who is stopped, by the newest samples: known long before a standstill is one."""
-    found = halted_now(picture)
+    """Who is stopped, by the newest samples, or was to the end: known where there was no standstill yet."""
+    found = halted_now(picture) or halted_at_the_end(_events(client, attempt, "process"), picture)
     return [f"stuck: {line}" for line in idle_roles(_named(found, _roles(client, attempt)))] if found else []
 
 
@@ -166,14 +168,17 @@ def joined(answers: list[Answer], roles: dict[tuple[str, int], str]) -> Evidence
 def _roles(client: RelayClient, attempt: str) -> dict[tuple[str, int], str]:
     """Roles by node, named as samplers name it, and pid, as the newest event has them."""
     newest: list[dict[str, Any]] = []
-    for line in _tail(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
-        if (
-            b'"roles"' in line
-            and isinstance(event := parse_object(line), dict)
-            and isinstance(event.get("roles"), list)
-        ):
+    for event in _events(client, attempt, "roles"):
+        if isinstance(event.get("roles"), list):
             newest = event["roles"]
     return {(str(one["host"]).split(".")[0], int(one["pid"])): str(one["role"]) for one in newest}
+
+
+def _events(client: RelayClient, attempt: str, word: str) -> Iterator[dict[str, Any]]:
+    """The attempt's newest events that have ``word`` as their kind or as a key, oldest first."""
+    for line in _tail(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
+        if f'"{word}"'.encode() in line and (event := parse_object(line)) is not None:
+            yield event
 
 
 def _tail(client: RelayClient, path: str, size: int) -> bytes:

@@ -135,6 +135,7 @@ def resubmit(
     cancel_first: bool = False,
     unchecked: bool = False,
     tell: Callable[[Finding], None] | None = None,
+    hold_s: float = 0.0,
     by: str = "resubmit",
 ) -> Launched:
     """Start a new attempt of ``run`` with a change; its trainer goes on from the newest complete checkpoint.
@@ -147,6 +148,7 @@ def resubmit(
         cancel_first: End a live run first, instead of refusing it.
         unchecked: Do not ask the cluster first whether it could run this.
         tell: Is told first of nodes that are remembered as bad and may be used.
+        hold_s: How long the scheduler holds it back; see ``Cluster.submit``.
         by: Who changes it, in a word: it is remembered of each setting.
 
     Raises:
@@ -164,7 +166,7 @@ def resubmit(
             note_replacement(context, run, overrides, exclude)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
-    launched = submit_next(context, run, change, action="resubmit", by=by, share=share)
+    launched = submit_next(context, run, change, action="resubmit", hold_s=hold_s, by=by, share=share)
     return structs.replace(launched, start=change.start)
 
 
@@ -175,6 +177,7 @@ def submit_next(
     *,
     action: str = "submit",
     after_job: str = "",
+    hold_s: float = 0.0,
     by: str = "resubmit",
     share: AllocationShare | None = None,
 ) -> Launched:
@@ -192,6 +195,7 @@ def submit_next(
         text=change.text,
         action=action,
         after_job=after_job,
+        hold_s=hold_s,
         before=attempt_path(run),
         origins=known,
         share=share,

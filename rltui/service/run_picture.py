@@ -136,7 +136,12 @@ def _steps(client: RelayClient, path: str) -> tuple[tuple[Step, ...], tuple[Step
         first = client.read(path, 0, FIRST_BYTES).data if newest.offset else newest.data
     except RelayError:
         return (), ()
-    return _parsed(first)[:EARLY_STEPS], _parsed(newest.data)
+    return first_and_newest(first, newest.data)
+
+
+def first_and_newest(first: bytes, newest: bytes) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """The first steps in the beginning of an attempt's metrics, and all in their end."""
+    return _parsed(first)[:EARLY_STEPS], _parsed(newest)
 
 
 def _parsed(text: bytes) -> tuple[Step, ...]:

@@ -73,6 +73,7 @@ def submit_attempt(
     text: bytes = b"",
     action: str = "submit",
     after_job: str = "",
+    hold_s: float = 0.0,
     before: str = "",
     sweep: str = "",
     origins: Mapping[str, str] | None = None,
@@ -88,6 +89,7 @@ def submit_attempt(
         text: The script, byte for byte.
         action: What the journal calls it.
         after_job: Id of a job that must have ended before.
+        hold_s: How long the scheduler holds it back; see ``Cluster.submit``.
         before: Directory of the attempt that it goes on from, whose own code it takes where that is not at hand.
         sweep: What all runs of the run's sweep have in common.
         origins: Where each setting comes from.
@@ -108,7 +110,8 @@ def submit_attempt(
     except RltuiError as error:
         _failed(context, action, attempt, error)
         raise
-    ask = partial(start_in, context, attempt, share, work) if share else partial(cluster.submit, attempt, after_job)
+    submit = partial(cluster.submit, attempt, after_job, hold_s)
+    ask = partial(start_in, context, attempt, share, work) if share else submit
     job_id = _handed_over(context, action, attempt, ask)
     recorded = _noted(cluster.client, attempt, job_id)
     context.journal.write(action, "done", **about, job=job_id, recorded=recorded)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
 import random
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 from night import Here, Night, There, spend
 from night_faults import FOR_A_PERSON, FOR_A_PERSON_HERE, RECOVERABLE
 from night_report import report
+
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +50,29 @@ def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: La
     assert reasons(night) == {"node-lost"}, "the node that crashed is remembered, and no other is blamed"
     alone = {one.fault for one in night.outcomes if one.submitted_s is not None}
     assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}
+
+
+def test_slurm_holds_back_what_is_to_start_after_quiet_hours_until_it_is_switched_off(
+    slurm_cluster: Lab, tmp_path: Path
+) -> None:
+    night = Night(There(tmp_path, slurm_cluster), seed=3)
+    night.start()
+    now = datetime.datetime.now(tz=datetime.timezone.utc)  # the lab's hosts have no time zone
+    hours = "-".join((now + datetime.timedelta(hours=by)).strftime("%H:%M") for by in (-1, 5))
+    night.place.rltui("auto", night.run_id, f"quiet_hours={hours}")
+    eventually(night.step, "a step")
+    os.kill(night.trainer(), signal.SIGKILL)
+    (decision,) = eventually(night.decisions, "the decision")
+    assert 4 * 3600 < decision["hold_s"] <= 5 * 3600
+
+    def queue() -> list[str]:
+        return slurm_cluster.exec("login", ["squeue", "-h", "-u", "alice", "-o", "%T %r"]).stdout.split("\n")[:-1]
+
+    eventually(lambda: queue() == ["PENDING BeginTime"], "the first job's end, and nothing but a job that waits")
+    said = night.place.rltui("auto", night.run_id, "--off")
+    assert eventually(lambda: not queue(), "the end of the job that waits"), said
+    (row,) = json.loads(night.place.rltui("ps", "--cluster", "lab", "--json"))["runs"]
+    assert (row["state"], row["attempt"]) == ("failed", 1), "what never ran is not how it ended"
 
 
 def reasons(night: Night) -> set[str]:

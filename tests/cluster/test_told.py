@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rltui.onnode import processes
+from rltui.onnode.progress import SCALE
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_events import Event
 from waiting import eventually
@@ -31,7 +32,12 @@ echo "step 1/2 loss: 0.5"
 while [ ! -e go ]; do sleep 0.1; done
 echo "step 2/2 loss: 0.4"
 """
-PROFILE = "local: {env_file: %s, notify: {webhook: HOOK, events: [started, ended, stalled]}}\n"
+LOST_NUMBERS = """#!/bin/bash
+for n in {1..10}; do echo "step $n/15 loss: 0.5"; done
+for n in {11..15}; do echo "step $n/15 loss: nan"; done
+while [ ! -e go ]; do sleep 0.1; done
+"""
+PROFILE = "local: {env_file: %s, notify: {webhook: HOOK, events: [started, ended, stalled, warned]}}\n"
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -160,3 +166,24 @@ def test_a_lost_run_is_told_by_its_guard_and_what_could_not_be_told_by_the_cockp
     place.until_events(attempt, 3)
     assert cockpit.tell(Event(kind="ended", run=place.row(cockpit, attempt))) == ""
     assert len(place.texts) == 2
+
+
+def test_what_goes_wrong_silently_is_told_once_a_run_and_stands_in_the_events_of_each_attempt(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCALE, "0.005")  # of the ten minutes between two looks; of those of a standstill, too
+    (place.folder / "train.sh").write_text(LOST_NUMBERS)
+    attempt = place.launch()
+    run_id, words = attempt.parts[-3], "NaN: loss has been no number for 5 steps"
+    warned = f"{run_id}: warned\n{words}\nattempt 1 on local, step 15 of 15"
+    eventually(lambda: warned in place.texts, "the warning")
+    (place.folder / "go").touch()
+    eventually((attempt / "end.json").exists, "the end")
+    (place.folder / "go").unlink()
+    place.rltui("resubmit", run_id)
+    again = attempt.with_name("02") / "events.jsonl"
+    eventually(lambda: again.exists() and words in again.read_text(), "the warning of the second attempt")
+    (place.folder / "go").touch()
+    eventually((attempt.with_name("02") / "end.json").exists, "the end of the second attempt")
+    assert place.texts.count(warned) == 1
+    assert len([text for text in place.texts if ": warned" in text]) == 1

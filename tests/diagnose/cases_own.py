@@ -35,6 +35,27 @@ CASES = {
             "slurmstepd: error: *** JOB 8812 ON n12 CANCELLED AT 2026-03-01T12:12:20 ***",
         ),
     ),
+    "killed_from_outside": Case(
+        has=("killed by SIGKILL while host memory was 20 % full",),
+        looks_like=("killed by SIGKILL while host memory was low", "worker was killed while loading"),
+    ),
+    "role_died": Case(
+        has=(
+            "trainers.roles.calls.RoleDiedError: learner 1 (pid 4022 on n2) died while training: The actor is dead",
+            "reason: learner 0 (pid 40 on n1) died while new weights were on their way: The actor is dead",
+            "reason: learner 1 (pid 41 on n2) died while training; learner 0 then failed: RuntimeError: "
+            "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4711",
+        ),
+        looks_like=("engine 0 (pid 44 on n1) died while generating; it is started again", "my cat died while training"),
+    ),
+    "role_hung": Case(
+        has=(
+            "trainers.roles.calls.RoleHungError: no answer from learner 0 (pid 40 on n1), learner 1 (pid 41 on n2) "
+            "within 15 s while training: see deadlines in the layout",
+            "reason: no answer from engine 0 (pid 44 on n1) within 3600 s while generating: see deadlines in",
+        ),
+        looks_like=("no answer from the hub within 10 s, trying again", "RoleHungError is raised where a role hangs"),
+    ),
     "process_awaited": Case(
         has=(
             "stuck: learner 1 (pid 41 on n2) is stopped (state T: SIGSTOP, or a debugger); learner 0 (pid 40 on n1) "

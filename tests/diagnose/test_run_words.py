@@ -10,7 +10,7 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.recent import Step
 from rltui.diagnose.run_words import RunPicture, sampler_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source
-from rltui.diagnose.stuck import halted_now
+from rltui.diagnose.stuck import halted_at_the_end, halted_now
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
@@ -225,3 +225,46 @@ def test_a_process_that_is_stopped_is_named_before_a_standstill_is_one(
     named = [one.name for one in found.processes] if found is not None else []
     assert named == ["ray::Learner (pid 7 on n1)"] * is_named
     assert halted_now(training(steps=steps(), hosts=(host,), end=FAILED)) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ({-60: "stopped"}, True),
+        ({-60: "traced"}, True),
+        ({-60: "stopped", -40: "goes on again"}, False),
+        ({-60: "disk wait"}, False),
+        ({-1: "stopped"}, False),
+        ({-900: "stopped"}, False),
+    ],
+    ids=["stopped", "under a debugger", "went on", "reads a disk", "as it is ended", "a step has come since"],
+)
+def test_who_was_stopped_until_a_deadline_of_the_trainer_passed_is_still_named(
+    told: dict[int, str], named: bool
+) -> None:
+    events = [
+        {"time": FAILED.at + at, "text": f"ray::Learner.train (pid 7): {state} on n1", "host": "n1"}
+        for at, state in told.items()
+    ]
+    died = training(steps=(Step(FAILED.at - 100, {}),), end=FAILED)
+    found = halted_at_the_end([*events, {"text": "torn"}], died)
+    names = [one.name for one in found.processes] if found is not None else []
+    assert names == ["ray::Learner.train (pid 7 on n1)"] * named
+    assert halted_at_the_end(events, structs.replace(died, end=structs.replace(FAILED, outcome="cancelled"))) is None
+
+
+@pytest.mark.parametrize(
+    ("used_gib", "ago_s", "word", "cause"),
+    [
+        (20.0, 2.0, "FAILED", "killed_from_outside"),
+        (60.0, 2.0, "FAILED", "host_oom_slurm"),
+        (20.0, 30.0, "FAILED", "host_oom_slurm"),
+        (20.0, 2.0, "OUT_OF_MEMORY", "host_oom_slurm"),
+    ],
+    ids=["half free", "not so", "nobody knows", "Slurm says that it was"],
+)
+def test_a_kill_with_memory_to_spare_is_no_lack_of_it(used_gib: float, ago_s: float, word: str, cause: str) -> None:
+    host = HostSnapshot(host="n1", taken_at=NOW - ago_s, memory_used_gib=used_gib, memory_total_gib=100.0)
+    end = structs.replace(FAILED, exit_code=137, reason="the trainer exited with code 137; see out.log")
+    job = JobSnapshot(job_id="7", state="failed", word=word)
+    assert causes(training(steps=steps(), hosts=(host,), end=end, job=job)) == [cause]

@@ -16,6 +16,7 @@ from msgspec import structs
 from watch_support import append, write_json
 
 from rltui.cli.main import main
+from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.profile import BadNode as Avoided
 from rltui.cluster.profile import Profile
@@ -34,6 +35,7 @@ from rltui.service.live_cockpit import LiveCockpit
 from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:
+    from rltui.check.findings import Finding
     from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context
 
@@ -284,6 +286,29 @@ def test_the_offer_has_the_words_that_leave_bad_nodes_out(client: RelayClient, t
     assert "--exclude n2 --exclude n3 leaves them out" in again.message
     cluster.profile = Profile(name="here", scheduler="local")
     assert service.offers(context, layout) == ()
+
+
+def test_only_as_many_bad_nodes_are_left_out_as_the_run_can_spare(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = SimpleNamespace(profile=Profile(name="alps", partition="gpu"), client=client, run_root=str(tmp_path))
+    context = cast("Context", SimpleNamespace(cluster=cluster))
+    layout = load_layout(resolve("local/grpo-tiny"), []).layout
+    for node, run in (("n1", "r"), ("n2", "r"), ("n2", "s"), ("n3", "r")):
+        record(str(tmp_path), node, "ecc", "Xid 48", run, 1, client.hello().time)
+
+    def offer(**states: str) -> Finding:
+        nodes = tuple(NodeFacts(name=name, partitions=("gpu",), state=state) for name, state in states.items())
+        facts = ClusterFacts(partitions=(PartitionFacts(name="gpu"),), nodes=nodes)
+        monkeypatch.setattr("rltui.cluster.gather_facts.gather_facts", lambda _: facts)
+        [finding] = service.offers(context, layout)
+        return finding
+
+    few = offer(n1="idle", n2="idle", n3="drained")
+    assert few.fix == ("slurm.exclude=[n2, n3]",), "the worst one, and one that is out of service anyway"
+    assert few.message.endswith("leaves n2, n3 out; without the others too few nodes would be left")
+    assert offer(n1="drained", n2="idle", n3="drained").fix == ("slurm.exclude=[n3, n1]",), "n2 is all there is"
+    assert offer(n1="idle", n2="idle", n3="idle", n4="idle").message.endswith("leaves them out")
 
 
 def test_the_cockpits_reviews_and_the_verbs_offer_it_before_anything_is_submitted(

@@ -15,7 +15,8 @@ from msgspec import structs
 
 from rltui.cli import auto
 from rltui.onnode import rundir
-from rltui.service import hands_off
+from rltui.runs.journal import Journal
+from rltui.service import hands_off, hands_off_switch
 from rltui.service.hands_off import causes_of, where_ray_decides
 from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s, read_records
 from rltui.service.one_fix import CauseFix
@@ -62,7 +63,7 @@ def test_a_fault_that_a_new_attempt_mends_gets_one(cause: CauseFix) -> None:
         (ended(STALL, BROKEN), "needs a person"),
         (ended(STALL, can_resume=False), "cannot go on"),
         (ended(structs.replace(MEMORY, is_proven=False), is_proven=False), "no estimate"),
-        (ended(NODE, excluded=1, known_nodes=10), "1 may be"),
+        (ended(NODE, excluded=1, known_nodes=10), "already: 1, of 1 that may"),
         (ended(NODE, known_nodes=100, spare_nodes=0), "too few nodes"),
     ],
 )
@@ -140,7 +141,7 @@ def test_a_wait_is_told_when_it_begins_where_no_scheduler_does_it(
     attempt.mkdir(parents=True)
     told = {"on": True, "policy": {"quiet_hours": "22:00-07:00"}}
     attempt.parents[1].joinpath(rundir.HANDS_OFF).write_text(json.dumps(told))
-    run = SimpleNamespace(last_attempt=1, attempt=1)
+    run = SimpleNamespace(run_id="grpo-1a2b", last_attempt=1, attempt=1)
     monkeypatch.setattr(hands_off, "_once_ended", lambda *_: run)
     monkeypatch.setattr(hands_off, "situation_of", lambda *_: ended(STALL, now=at))
     known: list[tuple[str, ...]] = []
@@ -149,11 +150,15 @@ def test_a_wait_is_told_when_it_begins_where_no_scheduler_does_it(
     def read() -> tuple[Record, ...]:
         return read_records(attempt.parents[1])
 
-    place = SimpleNamespace(cluster=SimpleNamespace(profile=SimpleNamespace(scheduler="local")))
+    place = SimpleNamespace(
+        name="local", journal=Journal(tmp_path), cluster=SimpleNamespace(profile=SimpleNamespace(scheduler="local"))
+    )
     assert hands_off.take(place, attempt) is not None  # type: ignore[arg-type]  # what it is made of is the fake's matter
     assert known == [("attempt 2 waits until 07:00",)]
     assert [one.what for one in read()] == ["attempt 2 waits until 07:00", "attempt 2, not before 07:00"]
     assert "waits until 07:00" in (attempt / rundir.EVENTS).read_text().splitlines()[0]
+    (journalled,) = place.journal.entries()
+    assert journalled["reason"] == "attempt 2, not before 07:00: run_stalled: stood still"
     place.cluster.profile.scheduler = "slurm"
     attempt.parents[1].joinpath(rundir.DECISIONS).unlink()
     hands_off.take(place, attempt)  # type: ignore[arg-type]
@@ -175,6 +180,28 @@ def test_nothing_waits_on_once_it_is_switched_off(tmp_path: Path, monkeypatch: p
     assert max(slept) < 60.0, "--off is soon seen"
     told.write_text('{"on": true}')
     assert hands_off._waited(run, 0.0)  # type: ignore[arg-type]
+
+
+def test_what_the_scheduler_holds_back_is_dropped_when_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    held = restart(time=now - 60.0, hold_s=300.0, next_attempt=2)
+    run = SimpleNamespace(run_id="r-1a2b", path="/r", state="queued", attempt=2, last_attempt=2)
+    dropped: list[list[int]] = []
+    monkeypatch.setattr(hands_off_switch, "told_of", lambda *_: {"on": True})
+    monkeypatch.setattr("rltui.service.actions.drop_waiting", lambda _, run, numbers, *words: dropped.append(numbers))
+    nothing = SimpleNamespace(write=lambda *_, **__: None, put=lambda *_: None)
+    place = SimpleNamespace(
+        name="lab", require_own=lambda _: None, journal=nothing, cluster=SimpleNamespace(client=nothing)
+    )
+
+    def off(*records: Record, **known: object) -> str:
+        monkeypatch.setattr(hands_off_switch, "records_of", lambda *_: list(records))
+        return hands_off_switch.switch_off(place, SimpleNamespace(**{**vars(run), **known}))  # type: ignore[arg-type]
+
+    assert off(held).endswith(f"Attempt 2, which was to wait until {held.until}, is cancelled.")
+    for words in (off(structs.replace(held, hold_s=30.0)), off(held, state="running"), off(held, attempt=3), off()):
+        assert words.endswith("nothing is started again.")
+    assert dropped == [[2], [], [], [], []]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rltui.cli.main import main
+from rltui.onnode.hands_off import STATE
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
@@ -75,6 +76,25 @@ def test_each_switch_is_an_action_of_its_own(write: Callable[..., None]) -> None
     write("hands-off", "done", on=True)
     write("hands-off", "done", on=False)
     assert [one.words for one in actions(Journal(state_dir()).entries())] == [("on",), ("off",)]
+
+
+def test_what_hands_off_mode_did_is_printed_where_its_run_root_is_here(
+    write: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RLTUI_RUN_ROOT", str(tmp_path / "local"))
+    monkeypatch.setenv("RLTUI_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "clusters.yaml").write_text(
+        f"near: {{scheduler: slurm, run_root: {tmp_path}/near}}\nfar: {{host: far, run_root: {tmp_path}/far}}\n"
+    )
+    write("hands-off", "done", on=True)
+    for name in ("local", "near", "far"):
+        told = {**ABOUT, "run": f"{name}-1a2b", "attempt": 1, "exclude": ["n1"]}
+        Journal(tmp_path / name / STATE).write("hands-off", "done", **told, reason="attempt 2: n1 was lost")
+    write("hands-off", "done", on=False)
+    assert main(["journal"]) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[-1] for line in lines] == ["on", "lost", "lost", "off"]
+    assert lines[1].split()[5:] == ["local-1a2b", "#1", "--exclude", "n1", "attempt", "2:", "n1", "was", "lost"]
 
 
 def test_the_verb_prints_the_last_ones_of_a_run_and_no_control_characters(

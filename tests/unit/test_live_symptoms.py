@@ -21,6 +21,7 @@ from rltui.paths import ensure_private, run_root
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_filter import matches
 from rltui.service.run_picture import METRICS_BYTES
+from rltui.service.symptoms import warn_of
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.views import gpus
 from rltui.tui.views import runs as rows
@@ -129,6 +130,18 @@ def test_why_tells_of_a_live_run(attempt: Path, capsys: pytest.CaptureFixture[st
     assert "training: reward-bound" in capsys.readouterr().out
     assert main(["ps", "--json"]) == 0
     assert [run["symptom"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["reward-bound"]
+
+
+def test_each_silent_failure_is_an_event_once_an_attempt_and_a_slow_step_is_none(attempt: Path) -> None:
+    assert warn_of(attempt) == []
+    write_steps(attempt, 40, STEP | {"truncated_fraction": 0.5})
+    assert warn_of(attempt) == ["answers_truncated", "reward_flat"]
+    assert warn_of(attempt) == []
+    texts = [json.loads(line) for line in (attempt / "events.jsonl").read_text().splitlines()]
+    assert [(one["kind"], one["text"].partition(":")[0]) for one in texts] == [
+        ("symptom", "truncated"),
+        ("symptom", "reward flat"),
+    ]
 
 
 def test_why_still_tells_in_the_morning_what_went_wrong_at_night(

@@ -122,7 +122,7 @@ def test_only_chosen_kinds_are_told(programs: Path) -> None:
         results = notify.tell({"command": ["pager"], **settings}, {**MESSAGE, "kind": kind}, environment)
         return [one["channel"] for one in results]
 
-    assert [kind for kind in rundir.TOLD_EVENTS if told(kind)] == ["ended", "stalled", "fixed", "needs you"]
+    assert [kind for kind in rundir.TOLD_EVENTS if told(kind)] == ["ended", "stalled", "warned", "fixed", "needs you"]
     assert told("started", events=["started"]) == ["command"]
     assert told("../ended", events=["../ended"]) == []
 

@@ -207,9 +207,9 @@ def _first_dead(calls: Sequence[tuple[Role, Any]]) -> Role | None:
 
 
 def _cause_of_death(error: BaseException) -> str:
-    """Ray's guess at the cause, which it gives on the last line."""
+    """Ray's words on the cause, which it has on the last line, without its list of guesses: that is always the same."""
     causes = [line.strip() for line in str(error).splitlines() if "because" in line]
-    return causes[-1] if causes else _first_line(error)
+    return causes[-1].partition(" Some common causes include")[0] if causes else _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

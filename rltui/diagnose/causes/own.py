@@ -136,6 +136,80 @@ CAUSES = (
         sources=_OURS,
     ),
     Cause(
+        id="killed_from_outside",
+        tier="root",
+        recovery="restart",
+        title="Somebody killed the program from outside (SIGKILL), and not for lack of memory",
+        detail="host memory was {percent} % full",
+        tell="The exit code is that of signal 9, and half of each node's memory was free in the ten seconds before.",
+        wordings=worded(
+            ("killed by sigkill while", r"^killed by SIGKILL while host memory was (?P<percent>\d+) % full$"),
+            confidence=0.7,
+        ),
+        remedies=(
+            Remedy(
+                id="ask-who",
+                summary="Ask who ended it (a clean-up of the node, a colleague, a script), and go on from the newest "
+                "checkpoint.",
+                safe="confirm",
+            ),
+        ),
+        wrong=("More host memory: it was not full.",),
+        sources=_OURS,
+    ),
+    Cause(
+        id="role_died",
+        tier="effect",
+        recovery="restart",
+        title="A process of the run died without a word",
+        detail="{role} on {node}, while {doing}",
+        tell="The trainer lays a failure at the door of the role whose process is gone; that Ray lost a worker, and "
+        "that others lost their connection to it, follows from it.",
+        wordings=worded(
+            (
+                "died while",
+                r"(?:^reason: |RoleDiedError: )(?P<role>[a-z]+ \d+) \(pid \d+ on (?P<node>[\w.-]+)\) died while "
+                r"(?P<doing>[^:;]{1,120})",
+            ),
+            confidence=0.75,
+        ),
+        remedies=(
+            Remedy(
+                id="read-kernel",
+                summary="Look who ended it: dmesg on {node} names what the kernel killed; then go on once from the "
+                "newest checkpoint.",
+                commands=("dmesg -T | tail -50",),
+                safe="confirm",
+            ),
+        ),
+        wrong=("Mending the network, or Ray: their errors come from the process that is gone.",),
+        collect=("dmesg of its node", "the last lines of its own log"),
+        explains=frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"}),
+        sources=_OURS,
+    ),
+    Cause(
+        id="role_hung",
+        tier="effect",
+        recovery="restart",
+        title="A role of the run did not answer in time",
+        detail="{roles}, {seconds} s while {doing}",
+        tell="The trainer gave up after the deadline of the layout. All that it waited for are named: one of them "
+        "holds up the others.",
+        wordings=worded(
+            (
+                "no answer from",
+                r"(?:^reason: |RoleHungError: )no answer from (?P<roles>.{1,300}) within (?P<seconds>[\d.e+]+) s while "
+                r"(?P<doing>[^:;]{1,120})",
+            ),
+            confidence=0.75,
+        ),
+        remedies=(_STACKS, _RESUME),
+        wrong=("A longer deadline, before you know that the step takes so long.",),
+        collect=("the evidence of its nodes: rltui bundle RUN, while it hangs",),
+        explains=frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"}),
+        sources=_OURS,
+    ),
+    Cause(
         id="process_awaited",
         tier="root",
         recovery="restart",
@@ -159,7 +233,7 @@ CAUSES = (
             _RESUME,
         ),
         wrong=("A longer timeout: who waits is not at fault, and the step does not come.",),
-        explains=frozenset({"run_stalled", "stage_stuck", "nccl_timeout"}),
+        explains=frozenset({"run_stalled", "stage_stuck", "nccl_timeout", "role_hung"}),
         sources=_OURS,
     ),
 )

@@ -188,7 +188,6 @@ CAUSES = (
             ),
             *worded(
                 ("ray died", r"Ray died \(exit code"),
-                ("died while", r"\b(?:learner|engine|reference|critic|teacher|reward) \d+ died while \w+"),
                 confidence=0.7,
             ),
         ),
