@@ -1,4 +1,4 @@
-"""vLLM's scheduler, which a test can tell to stand still after some steps; vLLM imports it in the engine's own process."""
+"""vLLM's scheduler, which a test can tell to stand still after some steps; vLLM imports it in its own process."""
 
 from __future__ import annotations
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from learning import check_learned, shortcomings
-from mutants import STEPS_OF
 from trainer_support import ROOT
+
+from mutants import STEPS_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
