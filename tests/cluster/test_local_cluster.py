@@ -1,5 +1,6 @@
 """The local cluster through the verbs, as a user's scripts would use it: real runs of the real trainer."""
 
+import itertools
 import json
 import os
 import signal
@@ -64,9 +65,21 @@ class Shell:
         stages = [json.loads(path.read_text()) for path in self.runs.glob("*/attempts/*/stage.json")]
         return max((stage.get("step") or 0 for stage in stages), default=0)
 
+    def values(self, name: str, attempt: int) -> list[float]:
+        """A metric of an attempt's steps so far."""
+        (text,) = [file.read_text() for file in self.runs.glob(f"*/attempts/{attempt:02d}/metrics.jsonl")] or [""]
+        return [json.loads(line)[name] for line in text[: text.rfind("\n") + 1].splitlines()]
+
     def rewards(self, attempt: int) -> list[float]:
-        file = next(self.runs.glob(f"*/attempts/{attempt:02d}/metrics.jsonl"))
-        return [json.loads(line)["reward"] for line in file.read_text().splitlines()]
+        return self.values("reward", attempt)
+
+    def steps(self, attempt: int) -> list[int]:
+        return [int(step) for step in self.values("step", attempt)]
+
+    def saved(self) -> int:
+        """The step of the newest checkpoint that is complete; 0: none is."""
+        done = self.runs.glob("*/checkpoints/*/COMPLETE")
+        return max((int(path.parent.name.removeprefix("step-")) for path in done), default=0)
 
     def uuids(self) -> list[str]:
         return [json.loads(path.read_text())["uuid"] for path in self.runs.glob("*/attempts/*/job.json")]
@@ -112,13 +125,12 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     recorder.communicate(timeout=60)
     see_again(shell, run)
 
-    saved = max(int(path.parent.name[5:]) for path in shell.runs.glob("*/checkpoints/*/COMPLETE"))
+    saved = shell.saved()
     assert saved >= killed_at
     shell.run("resubmit", run["run_id"], f"train.steps={saved + 10}", "--wait")
     again = shell.only_run()
     assert (again["run_id"], again["attempt"], again["state"]) == (run["run_id"], 2, "finished")
-    second = next(shell.runs.glob("*/attempts/02/metrics.jsonl")).read_text().splitlines()
-    assert [json.loads(line)["step"] for line in second] == list(range(saved + 1, saved + 11))
+    assert shell.steps(2) == list(range(saved + 1, saved + 11))
     first = shell.rewards(1)
     assert sum(shell.rewards(2)) / 10 > sum(first[:10]) / 10 + 0.1, "what had been learned is there"
     assert again["reward"] == pytest.approx(shell.rewards(2)[-1])
@@ -146,20 +158,6 @@ def see_again(shell: Shell, run: dict[str, Any]) -> None:
     assert shell.json("replay", str(file), "--at", "end")["run"]["summary"]["state"] == "cancelled"
 
 
-def test_a_run_whose_supervisor_is_killed_is_found_lost_and_can_go_on(shell: Shell) -> None:
-    shell.run("launch", "local/grpo-tiny", "roles.learner.gpus=[1]", "train.steps=100000", "checkpoint.every=10")
-    eventually(lambda: shell.step() > 12, "the 12th step")
-    eventually(lambda: [*shell.runs.glob("*/checkpoints/*/COMPLETE")], "a checkpoint, written beside the steps")
-    supervisor = json.loads(next(shell.runs.glob("*/attempts/01/supervisor.json")).read_text())
-    os.kill(supervisor["pid"], signal.SIGKILL)
-    lost = eventually(lambda: shell.only_run()["end"], "the end")
-    assert lost["outcome"] == "lost"
-    assert not processes.by_attempt(shell.uuids()[0])
-    saved = max(int(path.parent.name[5:]) for path in shell.runs.glob("*/checkpoints/*/COMPLETE"))
-    shell.run("resubmit", "grpo-tiny", f"train.steps={saved + 10}", "--wait")
-    assert shell.only_run()["state"] == "finished"
-
-
 def test_a_layout_that_cannot_run_is_refused_before_anything_is_made(shell: Shell) -> None:
     process = shell.start("launch", "local/grpo-tiny", "roles.rollout.engines=9")
     _, err = process.communicate(timeout=120)
@@ -182,44 +180,63 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: lis
     assert "Traceback" not in err
 
 
-def test_the_history_of_a_run_whose_learner_was_killed_adds_up(shell: Shell) -> None:
-    shell.run("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=40")
-    eventually(lambda: [*shell.runs.glob("*/checkpoints/*/COMPLETE")], "a checkpoint, written beside the steps")
-    eventually(lambda: shell.step() % 40 > 10 and shell.step() > 40, "a step that is in no checkpoint")
+def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_history_adds_up(shell: Shell) -> None:
+    shell.run("launch", "local/grpo-tiny", "roles.learner.gpus=[1]", "train.steps=100000", "checkpoint.every=40")
     attempts = next(shell.runs.glob("*/attempts"))
+    eventually(lambda: shell.saved(), "a checkpoint, written beside the steps")
+    eventually(lambda: shell.steps(1)[-1] > shell.saved() + 10, "steps that are in no checkpoint")
     events = [json.loads(line) for line in (attempts / "01/events.jsonl").read_text().splitlines()]
     roles = next(event["roles"] for event in events if event["kind"] == "roles")
     os.kill(next(one["pid"] for one in roles if one["role"] == "learner 0"), signal.SIGKILL)
     eventually((attempts / "01/end.json").is_file, "the end of the first attempt")
 
-    run = shell.only_run()["run_id"]
-    saved = max(int(path.parent.name[5:]) for path in shell.runs.glob("*/checkpoints/*/COMPLETE"))
-    shell.run("resubmit", run, f"train.steps={saved + 100}", "--wait")
+    run, saved = shell.only_run()["run_id"], [shell.saved()]
+    shell.run("resubmit", run)
+    eventually(lambda: shell.steps(2) and shell.steps(2)[-1] > shell.saved() + 10, "such steps again")
+    os.kill(json.loads((attempts / "02/supervisor.json").read_text())["pid"], signal.SIGKILL)
+    lost = eventually(lambda: (seen := shell.only_run())["end"] and seen, "the end of the second attempt")
+    assert (lost["attempt"], lost["state"], lost["end"]["outcome"]) == (2, "lost", "lost"), lost
+    assert not processes.by_attempt(shell.uuids()[1])
+    saved.append(shell.saved())
+    shell.run("resubmit", run, f"train.steps={saved[-1] + 60}", "--wait")
+    assert shell.only_run()["state"] == "finished"
+    see_history(shell, run, saved)
+
+
+def see_history(shell: Shell, run: str, saved: list[int]) -> None:
+    """What is told of a run's time is what its files hold.
+
+    Args:
+        shell: Has the run.
+        run: Its id.
+        saved: The newest checkpoint at the end of each attempt but the last.
+    """
     told = shell.json("history", run)["history"]
-    first, second = told["attempts"]
-    lines = [(attempts / number / "metrics.jsonl").read_text().splitlines() for number in ("01", "02")]
-    steps = [[json.loads(line)["step"] for line in of_one] for of_one in lines]
-    assert [one["steps"] for one in (first, second)] == [len(set(of_one)) for of_one in steps]
-    assert first["overtaken_steps"] == sum(step > saved for step in steps[0]) > 0
-    assert (second["first_step"], second["last_step"], second["overtaken_steps"]) == (saved + 1, saved + 100, 0)
-    for one, number in ((first, "01"), (second, "02")):
-        ended = json.loads((attempts / number / "end.json").read_text())["at"]
-        stages = json.loads((attempts / number / "stage.json").read_text())["history"]
+    attempts, folders = told["attempts"], sorted(shell.runs.glob("*/attempts/*"))
+    steps = [shell.steps(one["number"]) for one in attempts]
+    kept = [min([*saved[place:], steps[place][-1]]) for place in range(len(attempts))]
+    assert [one["steps"] for one in attempts] == [len(set(of_one)) for of_one in steps]
+    assert [one["first_step"] for one in attempts] == [1, *(step + 1 for step in saved)]
+    overtaken = [sum(step > last for step in of_one) for of_one, last in zip(steps, kept, strict=True)]
+    assert [one["overtaken_steps"] for one in attempts] == overtaken
+    assert (min(overtaken[:-1]) > 0, overtaken[-1]) == (True, 0)
+    assert (told["unit"], attempts[0]["slots"]) == ("CPU slot", 3)
+    kept_s = 0.0
+    for one, folder, last in zip(attempts, folders, kept, strict=True):
+        ended = json.loads((folder / "end.json").read_text())["at"]
+        stages = json.loads((folder / "stage.json").read_text())["history"]
         started = next(stage["at"] for stage in stages if stage["stage"] == "preflight")
         assert one["held_s"] == pytest.approx(ended - started)
         parts = ("start_up_s", "kept_s", "overtaken_s", "between_s", "tail_s")
         assert sum(one[part] for part in parts) == pytest.approx(one["held_s"])
-    kept_s = sum(
-        json.loads(line)["time/total"]
-        for of_one, is_first in zip(lines, (True, False), strict=True)
-        for line in of_one
-        if not (is_first and json.loads(line)["step"] > saved)
-    )
-    assert (told["unit"], first["slots"]) == ("CPU slot", 3)
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        kept_s += sum(line["time/total"] for line in lines if line["step"] <= last)
     assert told["kept_h"] <= kept_s * 3 / 3600 * 1.001, "no step counts for more than it took"
     assert told["kept_h"] == pytest.approx(kept_s * 3 / 3600, rel=0.1)
     assert told["goodput"] == pytest.approx(told["kept_h"] / told["held_h"])
-    [(cause, lost_h)] = told["lost_h"].items()
-    assert cause == first["cause"] not in ("", "failed"), "the cause has a name"
-    again = first["overtaken_s"] + first["tail_s"] + second["start_up_s"]
-    assert lost_h == pytest.approx(again * 3 / 3600)
+    lost = {
+        one["cause"]: (one["overtaken_s"] + one["tail_s"] + after["start_up_s"]) * 3 / 3600
+        for one, after in itertools.pairwise(attempts)
+    }
+    assert not {"", "failed"} & lost.keys(), "the cause has a name"
+    assert told["lost_h"] == pytest.approx(lost)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 STEPS = 120
 """Training steps that the thresholds are about."""
+FEWER_STEPS = 60
+"""Steps that tell who learns from who does not: the right ones have .88 here, the others at most .31."""
 START_MOST = 0.35
 """Mean reward of the first five steps, at most: the model does not know the task from elsewhere."""
 END_LEAST = {"grpo": 0.70, "ppo": 0.75, "opd": 0.75}
@@ -62,6 +64,6 @@ def check_learned(algorithm: str, lines: Lines, steps: int = STEPS) -> None:
     assert shortcomings(algorithm, lines, steps) == [], f"reward at the end: {final_reward(lines, steps):.3f}"
 
 
-def check_not_learned(lines: Lines) -> None:
+def check_not_learned(lines: Lines, steps: int = STEPS) -> None:
     """Assert that a run whose reward means nothing did not learn the task."""
-    assert final_reward(lines) <= CONTROL_MOST
+    assert final_reward(lines, steps) <= CONTROL_MOST

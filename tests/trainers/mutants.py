@@ -15,13 +15,14 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock, patch
 
-from learning import STEPS
+from learning import FEWER_STEPS, STEPS
 from trainer_support import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-STALE_STEPS = 105
+STEPS_OF = {"grpo": FEWER_STEPS, "ppo": FEWER_STEPS, "opd": STEPS}
+STALE_STEPS = 50
 """How far behind the engine of the mutant ``stale`` is, in steps."""
 
 
@@ -192,7 +193,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     algorithm, *names = sys.argv[1:]
-    print(json.dumps({name: run(algorithm, name, STEPS) for name in names}))
+    print(json.dumps({name: run(algorithm, name, STEPS_OF[algorithm]) for name in names}))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from typing import TYPE_CHECKING
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -17,29 +19,38 @@ import ray
 import torch
 from engine_support import (
     STOP,
+    VOCABULARY,
     WAIT_S,
+    GuardedEngineActor,
     RunningEngine,
     build_model,
     manifest_of,
     own_ray,
     parity,
     random_prompts,
+    reference_log_probs,
     sampling,
 )
 
 from rltui.layout.schema import Rollout
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from trainers.roles.engine import Completion
 
 needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 pytestmark = pytest.mark.trainers
 
+AT_ONCE = 16
+"""Samples that vLLM runs at once; the others wait."""
+SCHEDULER = {"scheduler_cls": "held_scheduler.HeldScheduler"}
+HELD: dict[str, Any] = {"engine": "vllm", "max_concurrency": AT_ONCE, "engine_args": SCHEDULER}
 ROLLOUTS = {
     "hf": Rollout(engines=1, engine="hf", precision="fp32"),
-    "vllm": Rollout(engines=1, engine="vllm", precision="fp32"),
-    "vllm-tp2": Rollout(engines=1, engine="vllm", tensor_parallel=2, precision="fp32"),
+    "vllm": Rollout(engines=1, precision="fp32", **HELD),
+    "vllm-tp2": Rollout(engines=1, tensor_parallel=2, precision="fp32", **HELD),
 }
 VLLM = [
     pytest.param("vllm", marks=[pytest.mark.vllm, needs_vllm]),
@@ -50,6 +61,38 @@ TOLERANCE = 1e-4
 
 # The long one fills a KV block of vLLM, which must not outlive the weights that computed it.
 PROMPTS = random_prompts([3, 8, 1, 140, 5, 8])
+
+BEFORE = 5
+"""Tokens that the first weights sample, where other ones come in the midst of greedy samples."""
+OFTEN = tuple(range(STOP, VOCABULARY, 7))
+"""Tokens that end a sample: lengths differ then, and not all that run at once end with one step."""
+
+
+class Interrupted(GuardedEngineActor):
+    """An engine whose sampling waits once, after some steps, until weights stand at the door, and vLLM with it."""
+
+    _engine: Any
+    asked, stop_at = 1, -1
+
+    def interrupt(self, steps: int) -> None:
+        """Wait after so many steps of the next call, which begins when it has all samples."""
+        from held_scheduler import STEPS
+
+        self.asked, self.stop_at = 0, steps + 1
+        Path(self._model_path, STEPS).write_text(str(steps))
+        self._engine._llm.sleep(level=0, mode="keep")
+
+    def reach(self) -> None:
+        """Wait until sampling waits."""
+        eventually(lambda: self.asked >= self.stop_at, "the tokens before", WAIT_S)
+
+    def _version_now(self) -> int:
+        self.asked += 1
+        if self.asked == 1:
+            self._engine._llm.wake_up(["scheduling"])
+        if self.asked == self.stop_at:
+            eventually(lambda: self._model_lock._waiting, "weights", WAIT_S)
+        return super()._version_now()
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +108,7 @@ def engine(
     path: Path = tmp_path_factory.mktemp("model")
     model = build_model()
     model.save_pretrained(path)
-    running = RunningEngine(ROLLOUTS[request.param], model, str(path))
+    running = RunningEngine(ROLLOUTS[request.param], model, str(path), kind=Interrupted)
     # Small buckets, so that a tiny model travels in several, as a large one does.
     running.connect(bucket_bytes=32 * 2**10)
     yield running
@@ -234,6 +277,113 @@ def test_vllm_does_not_go_on_with_a_parameter_that_was_not_sent_until_all_are(en
         engine.generate(PROMPTS, sampling())
     assert engine.train() == engine.version
     assert engine.parity(PROMPTS, sampling()) < TOLERANCE
+
+
+class Swap:
+    """A call to the engine that waits after ``steps`` of its steps, and a model with the weights until then."""
+
+    def __init__(self, engine: RunningEngine, steps: int, **settings: Any) -> None:
+        self.engine, self.before = engine, engine.version
+        self.old = build_model()
+        self.old.load_state_dict(engine.model.state_dict())
+        engine.call("interrupt", steps)
+        self._sampled = engine.actor.generate.remote(PROMPTS, sampling(**settings))
+        ray.get(engine.bring("reach"), timeout=WAIT_S)
+
+    def completions(self) -> list[Completion]:
+        found: list[Completion] = ray.get(self._sampled, timeout=WAIT_S)
+        assert {one.weight_version for one in found} | {one.newest_version for one in found} <= {
+            self.before,
+            self.engine.version,
+        }
+        return found
+
+    def kind(self, one: Completion) -> str:
+        """Which weights sampled it, as it says."""
+        if one.weight_version == self.engine.version:
+            return "new"
+        return "old" if one.newest_version == self.before else "mixed"
+
+    def logits(self, one: Completion, before: int) -> torch.Tensor:
+        """Logits [tokens, vocabulary] behind a sample of which the old weights sampled ``before`` tokens.
+
+        The new ones read the last of these, and go on with the KV cache of the old.
+        """
+        prompt, tokens = torch.tensor([PROMPTS[one.prompt_index]]), torch.tensor([one.token_ids])
+        read = self.old(torch.cat([prompt, tokens[:, : before - 1]], dim=1), use_cache=True)
+        parts = [read.logits[0, -before:]]
+        if before < tokens.shape[1]:
+            parts.append(self.engine.model(tokens[:, before - 1 : -1], past_key_values=read.past_key_values).logits[0])
+        return torch.cat(parts)
+
+    def gap(self, one: Completion) -> float:
+        """Largest distance of a sample's log-probs from those of the weights that it names, in nats."""
+        said, length = torch.tensor(one.log_probs), len(one.token_ids)
+        if self.kind(one) == "new":
+            found = [reference_log_probs(self.engine.model, PROMPTS[one.prompt_index], one, 1.0)]
+        else:
+            splits = [length] if self.kind(one) == "old" else range(1, length)
+            found = [log_probs(self.logits(one, before), one) for before in splits]
+        return min(float((said - values).abs().max()) for values in found)
+
+
+def log_probs(logits: torch.Tensor, one: Completion) -> torch.Tensor:
+    return torch.log_softmax(logits, dim=-1)[range(len(one.token_ids)), list(one.token_ids)]
+
+
+@pytest.mark.parametrize("engine", VLLM[:1], indirect=True)
+def test_each_token_is_the_likeliest_one_of_the_weights_of_its_moment(engine: RunningEngine) -> None:
+    swap = Swap(engine, BEFORE, temperature=0.0, samples_per_prompt=1)
+    engine.train()
+    completions = swap.completions()
+    assert [one.prompt_index for one in completions] == list(range(len(PROMPTS)))
+    assert "mixed" in {swap.kind(one) for one in completions}
+    for one in completions:
+        length = len(one.token_ids)
+        assert swap.kind(one) == ("mixed" if length > BEFORE else "old")
+        logits = swap.logits(one, min(BEFORE, length))
+        assert logits.argmax(dim=-1).tolist() == list(one.token_ids)
+        said = torch.tensor(one.log_probs)
+        assert (log_probs(logits, one) - said).abs().max() < TOLERANCE
+        if length > BEFORE:  # and neither weights alone would have said so
+            for model in (swap.old, engine.model):
+                alone = reference_log_probs(model, PROMPTS[one.prompt_index], one, 1.0)
+                assert (alone - said).abs().max() > 100 * TOLERANCE
+
+
+@pytest.mark.parametrize("engine", VLLM, indirect=True)
+def test_samples_that_wait_begin_with_the_new_weights_and_none_is_lost(engine: RunningEngine) -> None:
+    swap = Swap(engine, steps=12, samples_per_prompt=20, stop_token_ids=OFTEN)
+    engine.train()
+    completions = swap.completions()
+    assert [one.prompt_index for one in completions] == [index for index in range(len(PROMPTS)) for _ in range(20)]
+    kinds = Counter(swap.kind(one) for one in completions)
+    assert kinds["old"] > AT_ONCE
+    assert 0 < kinds["mixed"] <= AT_ONCE
+    assert kinds["new"] > AT_ONCE
+    assert max(swap.gap(one) for one in completions) < TOLERANCE
+
+
+@pytest.mark.parametrize("engine", VLLM, indirect=True)
+def test_half_the_weights_make_samples_wait_for_all_of_them(engine: RunningEngine) -> None:
+    swap = Swap(engine, steps=12, samples_per_prompt=20, stop_token_ids=OFTEN)
+    engine.version += 1
+    with pytest.raises(ray.exceptions.RayTaskError, match=r"lacks model\.norm\.weight"):
+        engine.hand_over([meta for meta in manifest_of(engine.model) if meta.name != "model.norm.weight"])
+    engine.train()
+    completions = swap.completions()
+    assert {swap.kind(one) for one in completions} == {"old", "mixed", "new"}
+    assert max(swap.gap(one) for one in completions) < TOLERANCE
+
+
+@pytest.mark.parametrize("engine", VLLM[:1], indirect=True)
+def test_parity_would_show_what_the_old_weights_read_of_a_prompt(engine: RunningEngine) -> None:
+    engine.call("leave_out", "trainers.roles.vllm_samples.VllmSamples", "renew", None)
+    swap = Swap(engine, BEFORE, samples_per_prompt=8)
+    engine.train()
+    completions = swap.completions()
+    engine.call("put_back")
+    assert max(swap.gap(one) for one in completions if swap.kind(one) == "new") > 100 * TOLERANCE
 
 
 @pytest.mark.parametrize("engine", VLLM[1:], indirect=True)

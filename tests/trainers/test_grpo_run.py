@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from learning import STEPS, check_learned, check_not_learned
+from learning import FEWER_STEPS, STEPS, check_learned, check_not_learned
 from trainer_support import ROOT, Attempt, ask_status, pid_of, ray_node, roles_of
 
 from rltui.onnode import rundir
@@ -161,9 +161,9 @@ def test_log_has_a_line_now_and_then(learned: Learned) -> None:
 def test_it_learns_in_shards_of_weights_and_of_rows(launch: Callable[..., Attempt]) -> None:
     """ZeRO-3, and two learners that share the tokens of every row: engines find the same log-probabilities."""
     shards = ["roles.learner.zero_stage=3", "roles.learner.sequence_parallel=2"]
-    attempt = launch(1, *LEARNING, *shards, "train.steps=60", "tracking.wandb=disabled")
+    attempt = launch(1, *LEARNING, *shards, f"train.steps={FEWER_STEPS}", "tracking.wandb=disabled")
     assert attempt.wait() == 0, attempt.log()[-3000:]
-    check_learning(attempt, 60)
+    check_learning(attempt, FEWER_STEPS)
     assert {line["packing_efficiency"] for line in attempt.metrics()} == {1.0}
 
 
@@ -185,9 +185,9 @@ def test_colocated_roles_take_turns_and_may_use_a_batch_twice(launch: Callable[.
 
 def test_it_does_not_learn_from_a_coin(launch: Callable[..., Attempt]) -> None:
     """The negative control: same machine, same metric, a reward that means nothing."""
-    attempt = launch(1, *LEARNING, "data.reward=coin", *ALONE)
+    attempt = launch(1, *LEARNING, f"train.steps={FEWER_STEPS}", "data.reward=coin", *ALONE)
     assert attempt.wait() == 0, attempt.log()[-3000:]
-    check_not_learned(attempt.metrics())
+    check_not_learned(attempt.metrics(), FEWER_STEPS)
 
 
 def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -106,3 +107,18 @@ def test_who_samples_gives_way_to_whoever_waits_and_waits_until_it_can_go_on() -
     assert order == ["first token", "half the weights", "all of them", "second token"]
     with turns.interrupting():
         pass  # nobody samples: at once
+
+
+def test_what_is_being_computed_comes_to_its_end_before_the_weights_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for vLLM on a GPU, which computes a step while the last one's tokens are still on their way."""
+    pytest.importorskip("vllm")
+    from trainers.roles.vllm_engine import VllmEngine
+
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    engine, seen = VllmEngine.__new__(VllmEngine), MagicMock()
+    engine._index, engine._images, engine._llm, engine._samples = 0, None, seen.llm, seen.samples
+    engine._llm.llm_engine.vllm_config.max_concurrent_batches = 2
+    engine.receive_weights([], version=1)
+    names = [name.rpartition(".")[2] for name, *_ in seen.method_calls]
+    told = [name for name in names if name in ("sleep", "step", "update_weights", "renew", "wake_up")]
+    assert told == ["sleep", "step", "step", "update_weights", "renew", "wake_up"]

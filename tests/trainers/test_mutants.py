@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from learning import STEPS, check_learned, shortcomings
+from learning import check_learned, shortcomings
 from trainer_support import ROOT
+
+from mutants import STEPS_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,11 +69,11 @@ def runs(model_cache: Path) -> Iterator[dict[str, Any]]:
     [(algorithm, name, lacks) for algorithm, mutants in MUTANTS.items() for name, lacks in mutants.items()],
 )
 def test_a_run_lacks_what_its_fault_costs(runs: dict[str, Any], algorithm: str, name: str, lacks: list[str]) -> None:
-    found = runs[algorithm][name]
-    assert (len(found["lines"]), found["error"]) == (STEPS, "")
-    assert shortcomings(algorithm, found["lines"]) == lacks
+    found, steps = runs[algorithm][name], STEPS_OF[algorithm]
+    assert (len(found["lines"]), found["error"]) == (steps, "")
+    assert shortcomings(algorithm, found["lines"], steps) == lacks
     if not lacks:
-        check_learned(algorithm, found["lines"])
+        check_learned(algorithm, found["lines"], steps)
 
 
 @pytest.mark.parametrize("algorithm", MUTANTS)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from trainer_support import ROOT, pid_of
 
 from rltui.onnode import rundir
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,19 +25,24 @@ STEPS = 8
 WORDS = (f"train.steps={STEPS}", "checkpoint.every=0", "tracking.wandb=disabled")
 SHORT = tuple(f"deadlines.{what}_s=15" for what in ("generate", "train", "sync"))
 
-STOP_ONE = """
+STOPS = """
 import os, signal
-import {module} as module
-method, calls = module.{owner}.{method}, []
-def stopping(self, *arguments):
-    calls.append(1)
-    if len(calls) == 4:
-        role = {role}
-        os.kill(role.pid, signal.SIGSTOP)
-    return method(self, *arguments)
-module.{owner}.{method} = stopping
+from importlib import import_module
+def stop(module, owner, name, at, role):
+    owner = getattr(import_module(module), owner)
+    method, calls = getattr(owner, name), []
+    def stopping(self, *arguments):
+        calls.append(1)
+        if len(calls) == at:
+            os.kill(role(self).pid, signal.SIGSTOP)
+        return method(self, *arguments)
+    setattr(owner, name, stopping)
+stop("trainers.loop", "Loop", "generate", 3, lambda loop: loop.fleet.engines[0])
+stop("trainers.roles.transfers", "Transfers", "send", 6, lambda transfers: transfers._engines[0])
+stop("trainers.opd", "Opd", "scored", 9, lambda loop: loop.fleet.of("teacher")[0])
 """
-"""Stops a role's process, which then neither answers nor ends, just before it is asked for something."""
+"""Stops roles' processes, which then neither answer nor end, just before they are asked for something."""
+STOPPED = ("engine 0", "engine 0", "teacher 0")
 
 TEACHERS = ("roles.teacher.engines=2", "hardware.gpus_per_node=4")
 OPD_LAYOUT = ROOT / "layouts" / "local" / "opd-tiny.yaml"
@@ -76,30 +84,22 @@ def test_a_reference_that_dies_is_started_again(launch: Callable[..., Attempt]) 
     check_restarted(attempt, "reference 0", pid)
 
 
-def test_a_frozen_role_that_dies_is_named_where_no_restart_is_left(launch: Callable[..., Attempt]) -> None:
-    no_restarts = "import trainers.roles.restarts as restarts; restarts.LIMIT = 0"
-    attempt = launch(1, *WORDS, "train.steps=5000", *TEACHERS, base=OPD_LAYOUT, preamble=no_restarts)
-    attempt.await_step(2)
+def test_roles_that_hang_are_ended_and_started_again_until_no_restart_is_left(launch: Callable[..., Attempt]) -> None:
+    attempt = launch(1, *WORDS, "train.steps=5000", *SHORT, base=OPD_LAYOUT, preamble=STOPS)
+    for number, role in enumerate(STOPPED):
+        told = partial(attempt.events, rundir.RESTART)
+        gone, back = eventually(lambda told=told, at=2 * number: told()[at : at + 2][1:] and told()[at : at + 2], role)
+        assert gone.startswith(f"no answer from {role} (pid ")
+        assert f"see deadlines in the layout; starting it again ({number + 1} of 3 restarts within an hour)" in gone
+        assert back.startswith(f"{role} (pid ")
+        dead, alive = (re.search(r"\(pid (\d+) on ", one) for one in (gone, back))
+        assert dead is not None is not alive
+        assert dead[1] != alive[1]
+        assert not os.path.exists(f"/proc/{dead[1]}")
+    attempt.await_step(attempt.metrics()[-1]["step"] + 2)
     pid = pid_of(attempt, "teacher 0")
     os.kill(pid, 9)
     assert attempt.wait(120.0) == 1
     assert f"teacher 0 (pid {pid} on " in attempt.events("error")[-1]
-
-
-HANGS = {
-    "engine, asked for samples": ("trainers.loop", "Loop", "generate", "self.fleet.engines[0]"),
-    "engine, sent weights": ("trainers.roles.transfers", "Transfers", "send", "self._engines[0]"),
-    "teacher": ("trainers.opd", "Opd", "scored", "self.fleet.of('teacher')[0]"),
-}
-
-
-@pytest.mark.parametrize("place", HANGS)
-def test_a_role_that_hangs_is_ended_and_started_again(launch: Callable[..., Attempt], place: str) -> None:
-    module, owner, method, role = HANGS[place]
-    stop = STOP_ONE.format(module=module, owner=owner, method=method, role=role)
-    attempt = launch(1, *WORDS, *SHORT, base=OPD_LAYOUT, preamble=stop)
-    attempt.await_step(1)
-    name = f"{place.split(',')[0]} 0"
-    check_restarted(attempt, name, pid_of(attempt, name))
-    assert attempt.events(rundir.RESTART)[0].startswith(f"no answer from {name} (pid ")
-    assert "see deadlines in the layout; starting it again" in attempt.events(rundir.RESTART)[0]
+    steps = [line["step"] for line in attempt.metrics()]
+    assert steps == list(range(1, len(steps) + 1))
