@@ -23,8 +23,9 @@ from trainers.prefetch import Prefetch, expect_all
 from trainers.proofs import prove_engines
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
-from trainers.rewards.actors import RewardActors, make_judges
+from trainers.rewards.actors import RewardActors, make_rewards
 from trainers.rewards.judge import judge
+from trainers.rewards.model_judge import Judges, make_judges
 from trainers.roles.engine import derive_seed
 from trainers.roles.sampling import training_settings
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
@@ -87,7 +88,8 @@ class Loop(abc.ABC):
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
             log.warning(text)
-        self.reward = make_judges(session, fleet)
+        self.judges = make_judges(session, fleet)
+        self.reward = make_rewards(session, fleet, self.judges)
         self.prefetched_rewards = Prefetch(self.judged)
         self.prefetches: list[Prefetch[Any]] = [self.prefetched_rewards]
         self.rollouts = Rollouts(
@@ -106,9 +108,8 @@ class Loop(abc.ABC):
         self.has_experts = routes_to_experts(codec.model_path)
         self.reporter = Reporter(session, fleet)
         self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
-        session.board.watch_queues(
-            {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
-        )
+        queues = {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
+        session.board.watch_queues(queues | ({"Judge Queue": self.judges.queue} if self.judges else {}))
         self.evaluations = Evaluations(self)
         self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
@@ -147,6 +148,8 @@ class Loop(abc.ABC):
             closes = self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches), self.saver.close
             for close in closes:
                 stack.callback(close)
+            if self.judges:
+                stack.callback(self.judges.close)
             if self.playing:
                 stack.callback(self.playing.environments.close)
             self.evaluations.make_up()
@@ -159,8 +162,8 @@ class Loop(abc.ABC):
                 self.state = structs.replace(self.state, ahead=self.lookahead.starts)
                 self.state = structs.replace(self.state, curriculum=self.curriculum.state(self.state.first_needed))
                 metrics |= self.curriculum.measures() | self.evaluations.after_step()
-                if isinstance(self.reward, RewardActors):
-                    metrics |= self.reward.measures()
+                for each in (self.reward, self.judges):
+                    metrics |= each.measures() if isinstance(each, RewardActors | Judges) else {}
                 metrics |= self.saver.save_if_due(self.state)
                 self.reporter.report(self.state, metrics, self.memory_gib)
             self.saver.save(self.state)  # first of all: rewards under way may take longer to end than a stop allows

@@ -337,7 +337,7 @@ def _engine_class(engine: str, index: int) -> Callable[[Rollout, str, Lengths, i
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError(
             f"engine {index} needs vLLM, which is not installed on {socket.gethostname()}: "
-            "pip install 'rltui[vllm]', or set roles.rollout.engine=hf, which works without it",
+            "pip install 'rltui[vllm]', or set its role to engine=hf, which works without it",
             name="vllm",
         )
     from trainers.roles.vllm_engine import VllmEngine

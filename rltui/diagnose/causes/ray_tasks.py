@@ -188,7 +188,7 @@ CAUSES = (
             ),
             *worded(
                 ("ray died", r"Ray died \(exit code"),
-                ("died while", r"\b(?:learner|engine|reference|critic|teacher|reward) \d+ died while \w+"),
+                ("died while", r"\b(?:learner|engine|reference|critic|teacher|judge|reward) \d+ died while \w+"),
                 confidence=0.7,
             ),
         ),
