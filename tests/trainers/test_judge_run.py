@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
-LAYOUT = ROOT / "layouts" / "local" / "grpo-judge-tiny.yaml"
+LAYOUT = ROOT / "layouts" / "local" / "grpo-with-judge-tiny.yaml"
 WORDS = ("tracking.wandb=disabled",)
 
 OWN = """
@@ -51,7 +51,8 @@ def test_what_a_judge_says_is_learned_and_what_its_death_costs(launch: Callable[
     lines = attempt.metrics()
     check_learned("grpo", lines, 100)
     assert max(line["judge_failed_fraction"] for line in lines) < 0.05
-    answers = [one for one in attempt.lines(rundir.SAMPLES) if 90 < one["step"] <= 100]
+    written = attempt.lines(rundir.SAMPLES)
+    answers = [one for one in written if one["step"] == written[-1]["step"] > 50]
     assert sum(one["answer"] == one["right_answer"] for one in answers) > 0.7 * len(answers) > 0
     died, back = attempt.events(rundir.RESTART)
     assert f"judge 0 (pid {pid}" in died
@@ -62,18 +63,18 @@ def test_what_a_judge_says_is_learned_and_what_its_death_costs(launch: Callable[
 def test_a_function_of_ones_own_asks_the_judge_and_a_resume_is_judged_alike(
     launch: Callable[..., Attempt], tmp_path: Path
 ) -> None:
-    words = [*WORDS, "data.reward=graders:grade", "grpo.advantage=gdpo", "train.steps=6", "checkpoint.every=3"]
-    words += ["train.prompts_per_step=8", "data.judge.temperature=1.0"]
+    words = [*WORDS, "data.reward=graders:grade", "grpo.advantage=gdpo", "train.steps=4", "checkpoint.every=2"]
+    words += ["train.prompts_per_step=4", "data.judge.temperature=1.0"]
     own = OWN.format(folder=str(tmp_path))
     whole = launch(1, *words, base=LAYOUT, preamble=own)
-    whole.await_step(1)
-    os.kill(pid_of(whole, "judge 0"), 9)
     assert whole.wait() == 0, whole.log()[-3000:]
     assert not whole.events("reward")
-    assert len(whole.events(rundir.RESTART)) == 2
-    shutil.rmtree(whole.run / rundir.CHECKPOINTS / "step-000006")
+    # about one token in six is the judge's own, and likelihoods lie between
+    assert 0.02 < whole.mean_reward(1, 4) < 1.5
+    shutil.rmtree(whole.run / rundir.CHECKPOINTS / "step-000004")
     resumed = launch(2, *words, base=LAYOUT, preamble=own)
     assert resumed.wait() == 0, resumed.log()[-3000:]
-    assert [line["step"] for line in resumed.metrics()] == [4, 5, 6]
-    assert resumed.rewards(4, 6) == whole.rewards(4, 6)
-    assert resumed.metrics()[-1]["loss"] == pytest.approx(whole.metrics()[-1]["loss"], abs=1e-6)
+    assert [line["step"] for line in resumed.metrics()] == [3, 4]
+    # questions come one by one, and a batch's other rows change the last digits of a likelihood
+    assert resumed.rewards(3, 4) == pytest.approx(whole.rewards(3, 4), abs=1e-6)
+    assert resumed.metrics()[-1]["loss"] == pytest.approx(whole.metrics()[-1]["loss"], abs=1e-5)

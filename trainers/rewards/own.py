@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WORKER = "trainers.rewards.own_worker"
 
-ASKING = 32
+ASKING = 16
 """Functions that are called at once where they may ask a judge, which works on many questions together."""
 
 

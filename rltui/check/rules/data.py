@@ -182,7 +182,7 @@ def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     """Task and reward do not belong together.
 
     `exact` and `coin` compare with the answer that the task computes, or that stands in a file of your own; `math` and
-    `code` parse what a dataset says; `http`, `judge` and your own function may judge anything, and so may an environment.
+    `code` parse what a dataset says; `http`, `judge` and your own function may judge anything, so may an environment.
     """
     data = subject.layout.data
     asked = [("data.reward", data.reward, data.train), ("data.eval", data.reward, data.eval)]
