@@ -29,6 +29,9 @@ folder = pathlib.Path(tempfile.mkdtemp(dir={folder!r}))
 (folder / "graders.py").write_text('''
 def grade(prompt, response, answer, row, judge):
     said = judge.ask(prompt, max_tokens=4)
+    assert judge.ask(prompt, max_tokens=1) is None, "it was cut"
+    assert judge.ask(25 * prompt) is None, "it is longer than the context"
+    assert judge.likelihood(prompt, "") is None, "there is nothing to score"
     return {{"same": float(response == said), "likely": judge.likelihood(prompt, response + "<eos>")}}
 ''')
 os.environ["PYTHONPATH"] += os.pathsep + str(folder)

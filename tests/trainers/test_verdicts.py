@@ -74,9 +74,8 @@ def test_the_last_whole_word_of_the_choices_counts() -> None:
 class StandIn:
     """Judges without engines: they say what is asked of them, backwards."""
 
-    def __init__(self, barrier: threading.Barrier | None = None) -> None:
-        self.reasons: list[str] = []
-        self._barrier = barrier
+    def __init__(self, settings: Judging | None = None, barrier: threading.Barrier | None = None) -> None:
+        self.settings, self.reasons, self._barrier = settings, list[str](), barrier
 
     def verdicts(self, prompts: Sequence[Any], max_tokens: int = 0) -> list[str | None]:
         if self._barrier is not None:
@@ -98,11 +97,12 @@ def answers(*texts: str) -> list[Answer]:
 
 
 def test_an_answer_without_a_verdict_costs_itself_only() -> None:
-    judges = StandIn()
-    reward = ModelJudge(judges, Judging(prompt="{answer} :erocS", failed=-1.0))  # type: ignore[arg-type]
+    judges = StandIn(Judging(prompt="{answer} :erocS", failed=-1.0))
+    reward = ModelJudge(judges)  # type: ignore[arg-type]
     assert reward.score(answers("7", "x" * 30, "3", "?")) == [0.7, -1.0, 0.3, -1.0]
     assert ["max_tokens" in why for why in judges.reasons] == [True, False]
-    likely = ModelJudge(judges, Judging(prompt="{question}", verdict="likelihood", continuation="{answer}"))  # type: ignore[arg-type]
+    judges = StandIn(Judging(prompt="{question}", verdict="likelihood", continuation="{answer}"))
+    likely = ModelJudge(judges)  # type: ignore[arg-type]
     assert likely.score(answers("42", "", "1")) == pytest.approx([math.exp(-2), -1.0, math.exp(-1)])
 
 
@@ -123,7 +123,7 @@ def own_reward(folder: Path, monkeypatch: pytest.MonkeyPatch, events: list[str],
 
 def test_a_function_of_ones_own_asks_the_judge_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[str] = []
-    reward = own_reward(tmp_path, monkeypatch, events, StandIn(threading.Barrier(4)))
+    reward = own_reward(tmp_path, monkeypatch, events, StandIn(barrier=threading.Barrier(4)))
     found = reward.score(answers("12", "x" * 10, "messages", "34"))
     reward.close()
     likely = [math.exp(-2), math.exp(-10), 0.0, math.exp(-2)]

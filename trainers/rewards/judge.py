@@ -117,7 +117,7 @@ def _make(
 
         if judges is None:
             raise ValueError("data.reward=judge asks engines of a run, and there are none here")
-        return ModelJudge(judges, data.judge)
+        return ModelJudge(judges)
     if data.reward == "code":
         from trainers.rewards.code import Code
         from trainers.rewards.escape_attempts import ensure_contained

@@ -43,7 +43,11 @@ class Judges:
         model_path: Folder of the judge's model.
 
     Attributes:
+        settings: ``data.judge``.
         queue: How many questions wait for an engine.
+
+    Raises:
+        ValueError: The model has no chat template, and the layout wants one.
     """
 
     def __init__(self, session: Session, fleet: Fleet, model_path: str) -> None:
@@ -55,6 +59,7 @@ class Judges:
         self._renderer = Renderer(
             self._codec, self.settings.chat, self.settings.system, options=self.settings.template_options
         )
+        self._tokens_of("")  # a model without chat template, or with one that takes no system, is found now
         slots = role.max_concurrency or SEQUENCES_PER_ENGINE
         self._rollouts = Rollouts(
             fleet.of("judge"),
@@ -156,11 +161,10 @@ class ModelJudge:
 
     Args:
         judges: The engines.
-        settings: ``data.judge``.
     """
 
-    def __init__(self, judges: Judges, settings: Judging) -> None:
-        self._judges, self._settings = judges, settings
+    def __init__(self, judges: Judges) -> None:
+        self._judges, self._settings = judges, judges.settings
 
     def score(self, answers: Sequence[Answer]) -> list[float]:
         """The worth of each verdict; ``failed`` for those without one that can be read."""

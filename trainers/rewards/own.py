@@ -73,7 +73,7 @@ class Own:
         method, *arguments = asked
         try:
             [found] = getattr(self._judges, method)(*arguments)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             return {"error": str(error)}
         return {"found": found}
 
