@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rltui.layout.settings import Judging
+from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
+from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.rewards.answers import Answer
 from trainers.rewards.model_judge import ModelJudge
 from trainers.rewards.own import Own
@@ -36,6 +39,15 @@ def test_the_question_is_what_was_asked_without_the_policys_own_words() -> None:
     parts = [{"type": "image"}, {"type": "text", "text": "What is it?"}]
     said = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": parts})
     assert question_of(Prompt((1,), "", "", messages=said)) == "system: Be brief.\n\nuser: What is it?"
+
+
+def test_the_judges_chat_template_gets_its_variables(tmp_path: Path) -> None:
+    tokenizer = new_tokenizer(VOCABULARY, 512)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{{ enable_thinking }}"
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"eos_token_id": 2}')
+    renderer = Renderer(Codec(str(tmp_path)), True, "Be strict.", options={"enable_thinking": False})
+    assert renderer.text("Right?") == "system:Be strict.;user:Right?;False"
 
 
 @pytest.mark.parametrize(
