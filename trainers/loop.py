@@ -71,11 +71,13 @@ class Loop(abc.ABC):
         has_experts: Whether the policy routes tokens to experts.
         sample_log: Where some answers are written.
         playing: The environments; None where answers have one turn.
+        judges: The engines of a language model that rewards; None where there is none.
     """
 
     has_experts = False
     sample_log: SampleLog | None = None
     playing: Playing | None = None
+    judges: Judges | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
@@ -146,10 +148,8 @@ class Loop(abc.ABC):
         """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
         with contextlib.ExitStack() as stack:
             closes = self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches), self.saver.close
-            for close in closes:
+            for close in (*closes, *([self.judges.close] if self.judges else [])):
                 stack.callback(close)
-            if self.judges:
-                stack.callback(self.judges.close)
             if self.playing:
                 stack.callback(self.playing.environments.close)
             self.evaluations.make_up()
