@@ -23,6 +23,8 @@ class Judge(EngineActor):
         model_path: Folder of the model.
     """
 
+    key = "roles.judge"
+
     def __init__(self, layout: Layout, index: int, model_path: str) -> None:
         role = layout.roles.judge
         assert role is not None
