@@ -65,6 +65,8 @@ def _prepare_models(session: Session) -> dict[str, str]:
     paths = {kind: resolve_model(name, session.layout, on_progress) for kind, name in names.items()}
     session.stop.check()
     for kind, path in paths.items():
+        if kind == "judge":
+            continue  # it is told texts, and has tokens of its own
         check_same_tokens(paths["learner"], path, kind)
         if session.layout.lengths.images:
             check_same_images(paths["learner"], path, kind)

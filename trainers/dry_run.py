@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.check.bundled import unsupported
+from rltui.layout.roles import SERVED
 from rltui.layout.settings import MIXTURE_BLOCK, prompts_per_block, sources
 from rltui.memory import estimate_layout
 from rltui.memory.bars import lines as memory_lines
@@ -70,8 +71,10 @@ def _scoring(layout: Layout) -> Iterator[str]:
     """Who else reads the samples: replicas of a frozen model, each with its share."""
     samples, roles = layout.train.samples_per_step, layout.roles
     counts = {"references": layout.slots_of("reference")}
-    if roles.teacher is not None:
-        counts["teachers"] = layout.slots_of("teacher") // roles.teacher.tensor_parallel
+    for name in SERVED:
+        served = getattr(roles, name)
+        if served is not None:
+            counts[f"{name}s"] = layout.slots_of(name) // served.tensor_parallel
     for name, count in counts.items():
         if count:
             yield f"{name:<12} {count} × {-(-samples // count)} samples at most"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode.rundir import PART_LABEL
-from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, part_of, ray_resources, reward_groups
+from rltui.placement.bundles import CPUS_PER_GPU, SIDE_BY_SIDE, Group, groups, part_of, ray_resources, reward_groups
 from rltui.placement.seating import shares
 from rltui.placement.simulate import place_bundles
 
@@ -23,7 +23,7 @@ POLL_S = 1.0
 NODE_ID = "ray.io/node-id"
 """The label that Ray gives each of its nodes."""
 
-KINDS = ("learner", "engine", "reference", "critic", "teacher", "reward")
+KINDS = ("learner", "engine", "reference", "critic", "teacher", "judge", "reward")
 """The kinds of role processes, in the order in which they are listed."""
 
 
@@ -37,8 +37,8 @@ class Seat:
 
     Attributes:
         name: For people and for Ray: ``learner 3``, ``engine 0``.
-        role: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher`` or ``reward``.
-        index: Rank, or number of the engine, teacher or reward worker.
+        role: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher``, ``judge`` or ``reward``.
+        index: Rank, or number of the engine, teacher, judge or reward worker.
         group: The placement group, in the words of ``rltui.placement.bundles.Group.role``.
         bundle: Number of the group's bundle.
         offset: The first of its slots within the bundle.
@@ -81,8 +81,8 @@ class ProcessLocation:
 def seats(layout: Layout) -> list[Seat]:
     """The seats of all role processes, each kind by rank or number, in the order of ``KINDS``.
 
-    Learner, critic and reference have a process for each slot of their bundles; an engine or teacher takes as many
-    slots as it is wide.
+    Learner, critic and reference have a process for each slot of their bundles; an engine, teacher or judge takes as
+    many slots as it is wide.
 
     Raises:
         PlacementError: An engine has no room in its pool.
@@ -107,7 +107,7 @@ def _group_seats(layout: Layout, group: Group) -> list[Seat]:
     for bundle, members in enumerate(plan.bundles):
         host = _host(members)
         for share in members:
-            per_slot = share.role not in ("engine", "teacher")
+            per_slot = share.role not in SIDE_BY_SIDE
             offsets = range(share.offset, share.offset + share.width) if per_slot else [share.offset]
             width = 1 if per_slot else share.width
             is_guest = share.role != host
@@ -191,7 +191,7 @@ def _key(group: Group) -> str:
     """Where the layout asks for the group."""
     if group.pool:
         return f"pools.{group.pool}.gpus"
-    keys = {"learner": "roles.learner.gpus", "engine": "roles.rollout", "teacher": "roles.teacher"}
+    keys = {"learner": "roles.learner.gpus", "engine": "roles.rollout"}
     return keys.get(group.role, f"roles.{group.role}")
 
 

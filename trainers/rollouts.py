@@ -274,6 +274,9 @@ def sequences_per_engine(layout: Layout) -> int:
 
 def spare_samples(layout: Layout) -> int:
     """Samples that may wait in an engine: vLLM fills slots that free up, the other engine ends a batch first."""
-    if layout.roles.rollout.engine == "hf":
-        return 0
-    return max(layout.train.samples_per_prompt, int(SPARE_FRACTION * sequences_per_engine(layout)))
+    return spare_of(sequences_per_engine(layout), layout.roles.rollout.engine, layout.train.samples_per_prompt)
+
+
+def spare_of(slots: int, engine: str, samples_per_prompt: int = 1) -> int:
+    """The same of engines of ``slots`` slots, of a kind as layouts say it."""
+    return 0 if engine == "hf" else max(samples_per_prompt, int(SPARE_FRACTION * slots))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
 TASKS = ("builtin/sort-digits", "builtin/read-digits", "builtin/read-digits-blank")
-REWARDS = ("exact", "coin", "math", "code", "http")
+REWARDS = ("exact", "coin", "math", "code", "http", "judge")
 ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator", "builtin/python")
 
 
@@ -49,6 +49,8 @@ def needs_reference(layout: Layout) -> bool:
 def _roles(layout: Layout) -> Iterator[str]:
     if layout.hardware.gpus_outside_ray:
         yield "a server on GPUs outside Ray"
+    if layout.roles.judge is not None and layout.num_reward_workers:
+        yield "reward workers beside a judge"
 
 
 def _learner(layout: Layout) -> Iterator[str]:

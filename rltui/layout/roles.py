@@ -26,7 +26,7 @@ class NodeKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A further kind of node, which holds the roles that it names; on Slurm it is a component of a het job."""
 
     roles: Annotated[
-        list[Name], Meta(description="Roles on these nodes: learner, rollout, reference, critic or teacher.")
+        list[Name], Meta(description="Roles on these nodes: learner, rollout, reference, critic, teacher or judge.")
     ]
     nodes: Annotated[int, Meta(ge=1, le=10_000, description="Number of nodes of this kind.")]
     gpus_per_node: Annotated[Slots, Meta(description="GPUs of each node, or CPU slots where gpu is 'cpu'.")]
@@ -247,8 +247,12 @@ def accumulates_in_float32(role: Learner | Critic) -> bool:
     return role.precision == "bf16" and shares_out
 
 
-class Teacher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The model that on-policy distillation learns from; it scores the student's tokens."""
+SERVED = ("teacher", "judge")
+"""Roles whose model engines of their own serve as it is."""
+
+
+class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model that engines of its own serve; its weights never change."""
 
     model: ModelName
     engines: Annotated[int, Meta(ge=1, le=1000, description="Replicas.")] = 1
@@ -257,6 +261,19 @@ class Teacher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tensor_parallel: Slots = 1
     memory_utilization: Fraction = 0.9
     precision: Precision = "bf16"
+
+
+class Teacher(Served, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model that on-policy distillation learns from; it scores the student's tokens."""
+
+
+class Judge(Served, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A language model that grades answers; what it is asked, and how it is understood, is in ``data.judge``."""
+
+    context: Annotated[
+        int, Meta(ge=2, le=10_000_000, description="Longest question to it with its verdict, in tokens.")
+    ] = 8192
+    max_concurrency: Annotated[CountOrZero, Meta(description="Questions in flight per engine; 0: 256.")] = 0
 
 
 class Reward(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -275,4 +292,5 @@ class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reference: Reference | None = None
     critic: Critic | None = None
     teacher: Teacher | None = None
+    judge: Judge | None = None
     reward: Reward | None = None

@@ -11,7 +11,19 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from rltui.layout.algorithms import Grpo, Opd, Ppo
-from rltui.layout.roles import Critic, Hardware, Learner, Pool, Reference, Reward, Roles, Rollout, Teacher
+from rltui.layout.roles import (
+    SERVED,
+    Critic,
+    Hardware,
+    Judge,
+    Learner,
+    Pool,
+    Reference,
+    Reward,
+    Roles,
+    Rollout,
+    Teacher,
+)
 from rltui.layout.scalars import CPU, Algorithm, Name, Precision, System, Text
 from rltui.layout.selftest import Selftest
 from rltui.layout.settings import Checkpoint, Data, Deadlines, Lengths, Slurm, Tracking, Train, sources
@@ -25,6 +37,7 @@ __all__ = [
     "Deadlines",
     "Grpo",
     "Hardware",
+    "Judge",
     "Layout",
     "Learner",
     "Lengths",
@@ -89,7 +102,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return self.pools[found.pool].total if found.pool in self.pools else 0
         if role == "learner":
             return sum(found.gpus)
-        return found.engines * found.tensor_parallel if role in ("rollout", "teacher") else 0
+        return found.engines * found.tensor_parallel if role in ("rollout", *SERVED) else 0
 
     def hardware_of(self, role: str) -> Hardware:
         """The kind of node that ``role`` sits on; reference and critic without a pool sit with the learner."""
@@ -135,7 +148,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def num_reward_workers(self) -> int:
         """Processes that compute rewards or run environments; none where there is nothing to compute here."""
         reward, data = self.roles.reward, self.data
-        elsewhere = all(one.reward in ("http", "none") for _, _, one in sources(data))
+        elsewhere = all(one.reward in ("http", "none", "judge") for _, _, one in sources(data))
         if reward is None or (elsewhere and not data.environment):
             return 0
         return reward.workers

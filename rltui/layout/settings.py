@@ -98,7 +98,8 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     train: Annotated[Text, Meta(description="As data.train.")]
     weight: Annotated[PositiveFloat, Meta(description="Prompts of it for one of data.train.")] = 1.0
     reward: Annotated[
-        str, one_of(("exact", "math", "code", "http", "none"), "As data.reward, for the answers to its prompts.")
+        str,
+        one_of(("exact", "math", "code", "http", "judge", "none"), "As data.reward, for the answers to its prompts."),
     ] = "exact"
     subset: Annotated[Text, Meta(description="As data.subset.")] = ""
     split: Annotated[Text, Meta(description="As data.split.")] = "train"
@@ -107,6 +108,52 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     image_key: Annotated[Text, Meta(description="As data.image_key.")] = ""
     tests_key: Annotated[Text, Meta(description="As data.tests_key.")] = ""
     options: Annotated[list[Text], Meta(description="As data.options.")] = field(default_factory=list)
+
+
+class Judging(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the language model of ``roles.judge`` is asked about an answer, and what its verdict is worth."""
+
+    prompt: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=50_000,
+            description="What it is asked; {question}, {answer} and {reference} stand for the sample's.",
+        ),
+    ] = (
+        "Question:\n{question}\n\nRight answer:\n{reference}\n\nAnswer to grade:\n{answer}\n\n"
+        "How good is that answer, from 0 to 10? Think it over briefly, and end with a line 'Score: N'."
+    )
+    system: Annotated[str, Meta(description="What the system says first.", max_length=50_000)] = ""
+    chat: Annotated[bool, Meta(description="Ask in the judge's chat template; false: the prompt as it stands.")] = True
+    template_options: Annotated[
+        dict[Name, bool | int | float | str],
+        Meta(description="Variables of that chat template, such as enable_thinking: false."),
+    ] = field(default_factory=dict)
+    verdict: Annotated[
+        Literal["number", "choice", "likelihood"],
+        Meta(
+            description="number: what pattern finds; choice: the last of choices; likelihood: how likely the judge "
+            "finds continuation after the prompt."
+        ),
+    ] = "number"
+    pattern: Annotated[
+        str, Meta(max_length=1000, description="Regular expression whose first group is the number; the last counts.")
+    ] = r"[Ss]core\W*(-?\d+(?:\.\d+)?)"
+    lowest: Annotated[float, Meta(description="The number that is worth 0.")] = 0.0
+    highest: Annotated[float, Meta(description="The number that is worth 1.")] = 10.0
+    choices: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=200)], float],
+        Meta(description="Words of which the verdict has one, and what each is worth."),
+    ] = field(default_factory=dict)
+    continuation: Annotated[
+        str, Meta(min_length=1, max_length=50_000, description="For likelihood, with the same places as prompt.")
+    ] = "{reference}"
+    max_tokens: Annotated[Count, Meta(description="Longest verdict, in tokens; one that is cut counts as failed.")] = (
+        512
+    )
+    temperature: Annotated[NonNegativeFloat, Meta(description="Temperature of the judge; 0: greedy.")] = 0.0
+    failed: Annotated[float, Meta(description="What an answer earns without a verdict that can be read.")] = 0.0
 
 
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,9 +169,10 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward: Annotated[
         str,
         one_of(
-            ("exact", "coin", "math", "code", "http", "none"),
+            ("exact", "coin", "math", "code", "http", "judge", "none"),
             "exact compares texts, or has the task grade; math; code runs tests; coin is a control; http asks "
-            "reward_url; none: the teacher's signal only; or a function of your own, as package.module:function.",
+            "reward_url; judge asks roles.judge; none: the teacher's signal only; or a function of your own, as "
+            "package.module:function.",
         ),
     ] = "exact"
     mixture: Annotated[
@@ -156,6 +204,9 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward_token_variable: Annotated[
         Name, Meta(description="Environment variable that holds the bearer token for reward_url.")
     ] = "RLTUI_REWARD_TOKEN"
+    judge: Annotated[Judging, Meta(description="What reward 'judge' asks, and how it reads the verdict.")] = field(
+        default_factory=Judging
+    )
     format: Annotated[
         Literal["none", "boxed", "answer_tags", "think_answer", "code_block"],
         Meta(description="Form of an answer that earns format_weight of the reward."),

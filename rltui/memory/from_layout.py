@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from rltui.hardware.models import stored_bytes
-from rltui.layout.roles import accumulates_in_float32, effective_stage, has_8_bit_moments
+from rltui.layout.roles import SERVED, accumulates_in_float32, effective_stage, has_8_bit_moments
 from rltui.memory import settings as s
 from rltui.memory.engine import (
     TEACHER_BATCHED_TOKENS,
@@ -23,7 +23,8 @@ from rltui.memory.recipes import RECIPES
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
-    from rltui.layout.schema import Critic, Layout, Learner, Rollout, Teacher
+    from rltui.layout.roles import Served
+    from rltui.layout.schema import Critic, Layout, Learner, Rollout
     from rltui.memory.estimate import EngineEstimate
 
 ENGINE_SEQUENCES = 256
@@ -171,33 +172,53 @@ def rollout_engine(layout: Layout, model: Architecture, gpu: Gpu | None) -> Engi
     )
 
 
-def teacher_engine(layout: Layout, teacher: Teacher, model: Architecture, gpu: Gpu | None) -> EngineEstimate:
-    """One GPU of the teacher's engine. With transformers, as many samples pass at once as with the learner."""
-    if teacher.engine == "hf":
-        lengths, share = layout.lengths, -(-layout.train.samples_per_step // teacher.engines)
-        return estimate_transformers_scorer(
-            model,
-            rows=min(share, layout.roles.learner.micro_batch or share),
-            max_model_len=lengths.prompt + lengths.response,
-            item_bytes=ITEM_BYTES[teacher.precision],
+def longest_of(layout: Layout, name: str) -> int:
+    """Tokens of the longest sequence that an engine of a role takes."""
+    if name == "judge" and layout.roles.judge is not None:
+        return layout.roles.judge.context
+    return layout.lengths.prompt + layout.lengths.response
+
+
+def judge_sequences(layout: Layout) -> int:
+    """Most questions that a judge by transformers works on at once."""
+    role = layout.roles.judge
+    assert role is not None
+    return min(role.max_concurrency or ENGINE_SEQUENCES, -(-layout.train.samples_per_step // role.engines))
+
+
+def served_engine(layout: Layout, name: str, model: Architecture, gpu: Gpu | None) -> EngineEstimate:
+    """One GPU of a teacher's or judge's engine.
+
+    With transformers, as many samples pass through a teacher at once as through the learner, and a judge samples.
+    """
+    role: Served = getattr(layout.roles, name)
+    length, item = longest_of(layout, name), ITEM_BYTES[role.precision]
+    if role.engine == "hf" and name == "judge":
+        return estimate_transformers_engine(
+            model, sequences=judge_sequences(layout), max_model_len=length, item_bytes=item, role=name
         )
-    found, item = _vllm(layout, teacher, model, gpu, "teacher"), ITEM_BYTES[teacher.precision]
-    tokens = min(TEACHER_BATCHED_TOKENS, layout.lengths.prompt + layout.lengths.response)
+    if role.engine == "hf":
+        share = -(-layout.train.samples_per_step // role.engines)
+        rows = min(share, layout.roles.learner.micro_batch or share)
+        return estimate_transformers_scorer(model, rows=rows, max_model_len=length, item_bytes=item)
+    found = _vllm(layout, role, model, gpu, name)
+    tokens = min(TEACHER_BATCHED_TOKENS, length)
     hidden = tokens * model.hidden * item / GIB
     return structs.replace(found, scoring_gib=prompt_logits_gib(model, tokens, item) + hidden)
 
 
-def _vllm(layout: Layout, role: Rollout | Teacher, model: Architecture, gpu: Gpu | None, name: str) -> EngineEstimate:
+def _vllm(layout: Layout, role: Rollout | Served, model: Architecture, gpu: Gpu | None, name: str) -> EngineEstimate:
     item = ITEM_BYTES[role.precision]
-    # A teacher serves its checkpoint as it is stored; rollouts serve what the learner sends.
-    stored = stored_bytes(layout.roles.teacher.model) if name == "teacher" and layout.roles.teacher else None
+    # Teachers and judges serve their checkpoint as it is stored; rollouts serve what the learner sends.
+    is_served = name in SERVED
+    stored = stored_bytes(getattr(layout.roles, name).model) if is_served else None
     layers, experts = stored or (item, item)
     settings = s.EngineSettings(
         tensor_parallel=role.tensor_parallel,
         memory_utilization=role.memory_utilization,
-        max_model_len=layout.lengths.prompt + layout.lengths.response,
+        max_model_len=longest_of(layout, name),
         max_num_seqs=getattr(role, "max_concurrency", 0) or ENGINE_SEQUENCES,
-        max_num_batched_tokens=TEACHER_BATCHED_TOKENS if name == "teacher" else vllm_batching(gpu, server=False).tokens,
+        max_num_batched_tokens=TEACHER_BATCHED_TOKENS if is_served else vllm_batching(gpu, server=False).tokens,
         concurrent_batches=2,  # vLLM schedules one step ahead
         weight_bytes=layers,
         expert_weight_bytes=experts,

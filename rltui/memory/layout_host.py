@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.layout.roles import SERVED
 from rltui.memory.from_layout import learner_training, sharding_of, states_of
 from rltui.memory.host import PROCESS_GIB, SHM_PER_PROCESS_GIB, estimate_host
 
@@ -52,7 +53,7 @@ def _node(layout: Layout, model: Architecture, critic: Architecture | None, node
         training.states,
         learners=node["learner"],
         engines=node["engine seats"],
-        engine_gpus=node["engine"] + node["teacher"],
+        engine_gpus=node["engine"] + sum(node[role] for role in SERVED),
         # vLLM drops its weights (level 2: the learner sends them again); transformers moves them to host memory
         sleeping=layout.roles.rollout.sleep_while_training and layout.roles.rollout.engine == "hf",
         adapter=training.adapter,

@@ -9,16 +9,19 @@ from msgspec import structs
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.hardware.parameters import count_parameters
+from rltui.layout.roles import SERVED
 from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, EngineEstimate, LayoutEstimate, Moment, RoleEstimate
 from rltui.memory.from_layout import (
     SYNC_BUCKET_GIB,
     Training,
     critic_training,
+    judge_sequences,
     learner_training,
+    longest_of,
     reference_training,
     rollout_engine,
+    served_engine,
     states_of,
-    teacher_engine,
 )
 from rltui.memory.host import checkpoint_gib
 from rltui.memory.knobs import engine_knob
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.hardware.architecture import Architecture
-    from rltui.layout.schema import Layout, Rollout, Teacher
+    from rltui.layout.roles import Served
+    from rltui.layout.schema import Layout, Rollout
     from rltui.memory.estimate import HostEstimate
     from rltui.placement.result import Placement
 
@@ -121,7 +125,7 @@ def host_of(layout: Layout, placement: Placement, nodes: range | None = None) ->
 
 
 def _other_models(layout: Layout, learner: Architecture | None) -> dict[str, Architecture | None]:
-    roles = {name: getattr(layout.roles, name) for name in ("reference", "critic", "teacher")}
+    roles = {name: getattr(layout.roles, name) for name in ("reference", "critic", *SERVED)}
     return {name: find_model(role.model) if role.model else learner for name, role in roles.items() if role is not None}
 
 
@@ -165,9 +169,11 @@ def _tenants(layout: Layout, models: dict[str, Architecture]) -> Iterator[Tenant
         told = critic_training(layout, roles.critic)
         alone = _train(models["critic"], told, "critic", capacities["critic"])
         yield Tenant(site=_site(layout, "critic"), estimate=alone)
-    if roles.teacher is not None and "teacher" in models:
-        engine = teacher_engine(layout, roles.teacher, models["teacher"], cards["teacher"])
-        yield _engine(layout, models["teacher"], roles.teacher, engine, capacities["teacher"])
+    for name in SERVED:
+        served: Served | None = getattr(roles, name)
+        if served is not None and name in models:
+            engine = served_engine(layout, name, models[name], cards[name])
+            yield _engine(layout, models[name], served, engine, capacities[name])
 
 
 def _unjudged(role: RoleEstimate) -> RoleEstimate:
@@ -215,7 +221,7 @@ def _frozen(layout: Layout, model: Architecture, precision: str, capacity_gib: f
 
 
 def _engine(
-    layout: Layout, model: Architecture, role: Rollout | Teacher, engine: EngineEstimate, capacity_gib: float | None
+    layout: Layout, model: Architecture, role: Rollout | Served, engine: EngineEstimate, capacity_gib: float | None
 ) -> Tenant:
     """An engine's moments on one GPU, and whether one sequence of full length fits at all."""
     context = {"context": engine.non_torch_gib or CUDA_CONTEXT_GIB, "weights": engine.weights_gib}
@@ -228,15 +234,15 @@ def _engine(
     if engine.role == "rollout":
         synced = {**running, "bucket": SYNC_BUCKET_GIB, "activation": 0.0}
         moments.append(Moment(moment="weight sync", parts_gib=synced))
-    blocked = _blocked(role, engine, layout.lengths.prompt + layout.lengths.response)
-    engines = layout.num_engines if engine.role == "rollout" else layout.slots_of("teacher") // role.tensor_parallel
+    blocked = _blocked(role, engine, longest_of(layout, engine.role))
+    engines = layout.num_engines if engine.role == "rollout" else layout.slots_of(engine.role) // role.tensor_parallel
     estimate = RoleEstimate(
         role=engine.role,
         gpus=engines * role.tensor_parallel,
         capacity_gib=capacity_gib,
         moments=tuple(moments),
         error=ENGINE_ERROR,
-        knob=_engine_knob(layout, model, role, blocked=bool(blocked)),
+        knob=_engine_knob(layout, model, role, engine.role, blocked=bool(blocked)),
         reason=blocked or _largest(engine),
         blocked=blocked,
     )
@@ -255,8 +261,9 @@ def _largest(engine: EngineEstimate) -> str:
     return f"{engine.kv_gib or 0.0:.1f} GiB are KV cache"
 
 
-def _engine_knob(layout: Layout, model: Architecture, role: Rollout | Teacher, *, blocked: bool) -> str:
-    name = "rollout" if role is layout.roles.rollout else "teacher"
+def _engine_knob(layout: Layout, model: Architecture, role: Rollout | Served, name: str, *, blocked: bool) -> str:
+    if role.engine == "hf" and name == "judge":
+        return f"roles.judge.max_concurrency={max(1, judge_sequences(layout) // 2)}"
     if role.engine == "hf" and name == "teacher":
         rows = layout.roles.learner.micro_batch or layout.train.samples_per_step
         return f"roles.learner.micro_batch={rows // 2}" if rows > 1 else ""
@@ -269,7 +276,7 @@ def _engine_knob(layout: Layout, model: Architecture, role: Rollout | Teacher, *
     return knob.replace("roles.rollout.", f"roles.{name}.")
 
 
-def _blocked(role: Rollout | Teacher, engine: EngineEstimate, length: int) -> str:
+def _blocked(role: Rollout | Served, engine: EngineEstimate, length: int) -> str:
     if engine.kv_gib is None or engine.max_concurrency is None or engine.budget_gib is None:
         return ""
     if engine.kv_gib <= 0:

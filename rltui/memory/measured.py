@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from rltui.layout.roles import SERVED
 from rltui.placement.bundles import ROLES
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def same_family(one: Layout, other: Layout) -> bool:
 
 
 def _family(layout: Layout) -> list[tuple[str, list[Any]]]:
-    roles = ((name, getattr(layout.roles, name)) for name in ("learner", "rollout", "reference", "critic", "teacher"))
+    roles = ((name, getattr(layout.roles, name)) for name in ("learner", "rollout", "reference", "critic", *SERVED))
     return [(name, [getattr(role, key, None) for key in FAMILY]) for name, role in roles if role is not None]
 
 

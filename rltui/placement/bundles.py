@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from rltui.layout.roles import SERVED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -16,11 +18,21 @@ Strategy = Literal["STRICT_SPREAD", "STRICT_PACK", "PACK", "SPREAD"]
 CPUS_PER_GPU = 1
 """CPU cores that a bundle reserves beside each of its GPUs."""
 
-ROLES = {"learner": "learner", "rollout": "engine", "reference": "reference", "critic": "critic", "teacher": "teacher"}
+ROLES = {
+    "learner": "learner",
+    "rollout": "engine",
+    "reference": "reference",
+    "critic": "critic",
+    "teacher": "teacher",
+    "judge": "judge",
+}
 """The word for one instance of each role that sits on GPUs, by its key under ``roles``."""
 
 ROLE_KEYS = {word: key for key, word in ROLES.items()}
 """The key under ``roles``, by the word for one instance."""
+
+SIDE_BY_SIDE = ("engine", *SERVED)
+"""Words of roles whose instances are engines, each on as many slots as it is wide."""
 
 GUESTS = ("reference", "critic")
 """Roles that sit with the learner where they have no pool."""
@@ -30,7 +42,7 @@ class Group(Struct, frozen=True):
     """One placement group: bundles of a role or a pool, each an indivisible number of slots on one node.
 
     Attributes:
-        role: Word for people, unique in a layout: ``learner``, ``engine``, ``teacher`` or ``pool NAME``.
+        role: Word for people, unique in a layout: ``learner``, ``engine``, ``teacher``, ``judge`` or ``pool NAME``.
         slots: GPUs (or CPU slots) of each bundle.
         strategy: What Ray is told: STRICT_SPREAD puts every bundle on a node of its own, STRICT_PACK all on one node;
             PACK fills nodes in turn and SPREAD takes a new node for each bundle as long as there is one.
@@ -49,7 +61,7 @@ def groups(layout: Layout) -> tuple[Group, ...]:
     """Placement groups of ``layout`` in the order in which they are created.
 
     What must have nodes of its own comes first (pools, then learners), then the larger of what only needs room
-    (teachers before engines), so that small bundles fill the gaps.
+    (teachers and judges before engines), so that small bundles fill the gaps.
     """
     return tuple(group for group in _candidates(layout) if group.slots)
 
@@ -63,14 +75,16 @@ def reward_groups(layout: Layout) -> tuple[Group, ...]:
 
 
 def _candidates(layout: Layout) -> Iterator[Group]:
-    learner, rollout, teacher = layout.roles.learner, layout.roles.rollout, layout.roles.teacher
+    learner, rollout = layout.roles.learner, layout.roles.rollout
     for name, pool in layout.pools.items():
         yield Group(f"pool {name}", tuple(pool.gpus), "STRICT_SPREAD", name, pool_members(layout, name))
     if not learner.pool:
         guests = tuple(role for role in GUESTS if _is_guest(layout, role))
         yield Group("learner", tuple(learner.gpus), "STRICT_SPREAD", members=("learner", *guests))
-    if teacher is not None and not teacher.pool:
-        yield Group("teacher", (teacher.tensor_parallel,) * teacher.engines, "PACK", members=("teacher",))
+    for role in SERVED:
+        served = getattr(layout.roles, role)
+        if served is not None and not served.pool:
+            yield Group(role, (served.tensor_parallel,) * served.engines, "PACK", members=(role,))
     if not rollout.pool:
         yield Group("engine", (rollout.tensor_parallel,) * rollout.engines, "PACK", members=("engine",))
 

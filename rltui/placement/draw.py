@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from rltui.layout.roles import effective_stage
+from rltui.layout.roles import SERVED, effective_stage
 from rltui.placement.result import STRANDED_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rltui.layout.schema import Critic, Layout, Learner, Rollout, Teacher
+    from rltui.layout.roles import Served
+    from rltui.layout.schema import Critic, Layout, Learner, Rollout
     from rltui.placement.result import Placement, Seat
 
-LETTERS = {"learner": "L", "reference": "R", "critic": "C", "teacher": "T", "engine": "E"}
+LETTERS = {"learner": "L", "reference": "R", "critic": "C", "teacher": "T", "judge": "J", "engine": "E"}
 MAX_NODES = 32
 MAX_SLOTS = 16
 FREE = "··"
@@ -96,8 +97,10 @@ def _role_lines(layout: Layout) -> Iterator[str]:
         ranks = _ranks(layout.slots_of("critic"))
         model, pool = roles.critic.model or learner.model, _in(roles.critic.pool)
         yield f"C critic   {model}, {_training(layout, 'critic')}, {ranks}{pool}"
-    if roles.teacher is not None:
-        yield f"T teacher  {roles.teacher.model}, {_serving(roles.teacher)}{_in(roles.teacher.pool)}"
+    for name in SERVED:
+        served: Served | None = getattr(roles, name)
+        if served is not None:
+            yield f"{LETTERS[name]} {name:<8} {served.model}, {_serving(served)}{_in(served.pool)}"
     yield f"E engine   {_serving(rollout)}{_in(rollout.pool)}"
 
 
@@ -110,7 +113,7 @@ def _ranks(count: int) -> str:
     return f"{count} rank{'s' * (count != 1)}"
 
 
-def _serving(role: Rollout | Teacher) -> str:
+def _serving(role: Rollout | Served) -> str:
     """``hf`` is the layout's word; people know it as transformers, which splits no layer over GPUs."""
     if role.engine == "hf":
         return f"transformers, {role.precision}"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE
+
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from rltui.placement.bundles import Group
@@ -36,7 +38,7 @@ def shares(layout: Layout, group: Group) -> Shares:
     bundles: list[list[Share]] = [[] for _ in group.slots]
     left_out: list[Share] = []
     for role in group.members:
-        if role in ("engine", "teacher"):
+        if role in SIDE_BY_SIDE:
             left_out += _side_by_side(layout, group, role, bundles)
         else:
             for index, slots in enumerate(group.slots):
@@ -45,12 +47,9 @@ def shares(layout: Layout, group: Group) -> Shares:
 
 
 def _side_by_side(layout: Layout, group: Group, role: str, bundles: list[list[Share]]) -> list[Share]:
-    """Put the engines or teachers into ``bundles``; returns those without room."""
-    teacher = layout.roles.teacher
-    if role == "teacher" and teacher is not None:
-        wanted, width = teacher.engines, teacher.tensor_parallel
-    else:
-        wanted, width = layout.num_engines, layout.roles.rollout.tensor_parallel
+    """Put the engines, teachers or judges into ``bundles``; returns those without room."""
+    wanted = layout.num_engines if role == "engine" else getattr(layout.roles, role).engines
+    width = getattr(layout.roles, ROLE_KEYS[role]).tensor_parallel
     index = 0
     for bundle, slots in enumerate(group.slots):
         for number in range(min(slots // width, wanted - index)):

@@ -185,6 +185,8 @@ def _setup(layout: Layout) -> Setup:
     """Who has which GPUs."""
     roles, estimate = layout.roles, estimate_roles(layout)
     teacher = roles.teacher
+    if roles.judge is not None:
+        raise RltuiError("plan does not predict runs of this kind: how long a judge thinks is not known.")
     if roles.rollout.engine != "vllm" or (teacher is not None and teacher.engine != "vllm"):
         raise RltuiError("plan does not predict runs of this kind: engines that are not vLLM's.")
     return Setup(

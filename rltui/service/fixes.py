@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from rltui.check.rules.memory_fix import with_word
 from rltui.errors import RltuiError, UsageError
+from rltui.layout.roles import SERVED
 from rltui.memory.layouts import estimate_roles
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import read_script_job
@@ -138,7 +139,7 @@ def _levers(layout: Layout, role: str, cause: Diagnosis | None) -> Iterator[tupl
 
 def _ladder(layout: Layout, role: str) -> Iterator[tuple[str, str]]:
     """What helps in general, the cheapest first."""
-    if role in ("rollout", "teacher"):
+    if role in ("rollout", *SERVED):
         if role == "rollout":
             yield "roles.rollout.enforce_eager=true", "CUDA graphs take their memory outside the engine's share"
             yield _lower_utilization(layout), "a smaller KV cache leaves room for weights and graphs"
@@ -207,7 +208,7 @@ def _fullest(layout: Layout) -> str:
     """The role that comes closest to its card; engines with cards of their own fill them on purpose."""
     known = [
         found
-        for role in (*TRAINERS, "rollout", "teacher")
+        for role in (*TRAINERS, "rollout", *SERVED)
         if (found := _estimate(layout, role)) is not None and found.capacity_gib
         if role in TRAINERS or found.blocked or found.verdict == "no"
     ]

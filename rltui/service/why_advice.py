@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rltui.diagnose.recent import Recent
     from rltui.diagnose.verdicts import Diagnosis
     from rltui.layout.load import LoadedLayout
+    from rltui.layout.roles import Served
     from rltui.layout.schema import Layout
     from rltui.watch.snapshots import RunSummary
 
@@ -277,6 +278,7 @@ def _larger_batches(layout: Layout, role: str, micro_batch: int) -> Iterator[Lev
 
 def _rewards(layout: Layout, recent: Recent) -> Iterator[Lever]:
     yield from _ahead(layout, recent)
+    yield from _more_served(layout, recent, "judge", "time/reward")
     phases, workers = phases_of(layout, recent), layout.num_reward_workers
     if phases is None or not workers:
         return
@@ -292,18 +294,27 @@ def _rewards(layout: Layout, recent: Recent) -> Iterator[Lever]:
 
 def _teacher(layout: Layout, recent: Recent) -> Iterator[Lever]:
     yield from _ahead(layout, recent)
-    phases, teacher, rollout = phases_of(layout, recent), layout.roles.teacher, layout.roles.rollout
-    if phases is None or teacher is None or teacher.pool:
+    yield from _more_served(layout, recent, "teacher", "time/teacher")
+
+
+def _more_served(layout: Layout, recent: Recent, name: str, wait: str) -> Iterator[Lever]:
+    """More engines of a teacher or judge that the step waits for, on free cards or on those of rollout engines."""
+    phases, rollout = phases_of(layout, recent), layout.roles.rollout
+    served: Served | None = getattr(layout.roles, name)
+    if phases is None or served is None or served.pool:
         return
     for more in range(1, 1 + max(1, rollout.engines)):
-        number = teacher.engines + more
-        left = rollout.engines - -(-more * teacher.tensor_parallel // rollout.tensor_parallel)
-        saved_s = recent.seconds("time/teacher") * (1.0 - teacher.engines / number)
-        key, words = ("roles.teacher.engines", str(number)), f"Teacher's engines {teacher.engines} → {number}"
-        yield Lever(id="more-teachers", words=words, changes=(key,), gain=phases.gain(saved_s=saved_s))
+        number = served.engines + more
+        left = rollout.engines - -(-more * served.tensor_parallel // rollout.tensor_parallel)
+        saved_s = recent.seconds(wait) * (1.0 - served.engines / number)
+        key, words = (
+            (f"roles.{name}.engines", str(number)),
+            f"{name.capitalize()}'s engines {served.engines} → {number}",
+        )
+        yield Lever(id=f"more-{name}s", words=words, changes=(key,), gain=phases.gain(saved_s=saved_s))
         if left > 0 and not rollout.pool:
             yield Lever(
-                id="more-teachers",
+                id=f"more-{name}s",
                 words=f"{words}, the policy's {rollout.engines} → {left}",
                 changes=(key, ("roles.rollout.engines", str(left))),
                 gain=phases.gain(rollout.engines / left, saved_s=saved_s),

@@ -25,10 +25,19 @@ ROLE_LETTERS: tuple[tuple[str, str], ...] = (
     ("critic", "C"),
     ("value", "C"),
     ("teacher", "T"),
+    ("judge", "J"),
 )
 """Part of a Ray actor's class name, in lower case → the letter of its role; the first that fits counts."""
 
-ROLE_NAMES = {"L": "learner", "E": "engine", "R": "reference", "C": "critic", "T": "teacher", "W": "reward"}
+ROLE_NAMES = {
+    "L": "learner",
+    "E": "engine",
+    "R": "reference",
+    "C": "critic",
+    "T": "teacher",
+    "J": "judge",
+    "W": "reward",
+}
 """What the letters of roles stand for, in the order in which roles are listed."""
 
 
@@ -36,6 +45,7 @@ Patterns = tuple[tuple[str, str], ...]
 """Regular expressions for what processes call themselves, and the letter of the role; the first that fits counts."""
 
 OUR_PATTERNS: Patterns = tuple((f"(?i){part}", letter) for part, letter in ROLE_LETTERS)
+_SERVED = {"teacher": "T", "judge": "J"}
 _ENGINE_TITLE = re.compile(r"(VLLM|sglang)::")
 
 
@@ -136,7 +146,7 @@ def title_letter(title: str, patterns: Patterns = OUR_PATTERNS) -> str:
     ``sglang::scheduler_TP0``; only a title of Ray's is held against the bundled trainers' words, which are short.
     """
     if _ENGINE_TITLE.match(title):
-        return "T" if "::teacher" in title else "E"
+        return next((letter for role, letter in _SERVED.items() if f"::{role}" in title), "E")
     is_known = title.startswith("ray::") or patterns is not OUR_PATTERNS
     return role_letter(title.removeprefix("ray::"), patterns) if is_known else ""
 

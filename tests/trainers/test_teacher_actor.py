@@ -1,4 +1,4 @@
-"""Both kinds of teacher say the same of the student's tokens, as Ray actors with the real libraries behind them."""
+"""Both kinds of teacher, and of judge, say the same of given tokens, as Ray actors, the real libraries behind them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 import ray
 import torch
-from engine_support import PATHS, ROOT, WAIT_S, build_model, own_ray, random_prompts
+from engine_support import PATHS, ROOT, STOP, WAIT_S, build_model, own_ray, random_prompts
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, split
+from trainers.roles.engine import Completion, Request, Streamed
 from trainers.roles.engine_environment import engine_environment
+from trainers.roles.judge import Judge
+from trainers.roles.sampling import SamplingSettings
 from trainers.roles.teacher import Teacher, TeacherScores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rltui.layout.roles import Served
     from rltui.layout.schema import Layout
 
 pytestmark = [
@@ -37,6 +41,7 @@ TOLERANCE = 1e-4
 def layout_of(engine: str) -> Layout:
     words = [f"roles.teacher.engine={engine}", f"train.temperature={TEMPERATURE}", f"opd.top_k={TOP_K}"]
     words += ["lengths.prompt=16", "lengths.response=16"]
+    words += [f"roles.judge={{model: builtin/tiny-qwen3, engine: {engine}, precision: fp32, context: 33}}"]
     return load_layout(ROOT / "layouts" / "local" / "opd-tiny.yaml", words).layout
 
 
@@ -56,23 +61,58 @@ def plain_scores(model: Any, tokens: list[int], count: int, temperature: float) 
     return torch.log_softmax(logits.float() / temperature, dim=-1)
 
 
+def environment_of(role: Served | None) -> dict[str, str]:
+    """The environment of a process of ``role``."""
+    assert role is not None
+    return {**engine_environment(role, on_cpu=True), "PYTHONPATH": PATHS}
+
+
+def questions() -> list[Request]:
+    """To a judge: tokens to score, and between them prompts to go on from greedily."""
+    given = [
+        Request(
+            n, list(one.prompt_ids), SamplingSettings(0.0, len(one.response_ids), 1, (), 0, forced=one.response_ids)
+        )
+        for n, one in enumerate(student_samples())
+    ]
+    return [*given[:2], Request(100, [5, 6, 7], SamplingSettings(0.0, 6, 1, (STOP,), 0)), *given[2:]]
+
+
+def verdicts_of(actor: Any) -> dict[int, list[Completion]]:
+    """A judge's answers to all questions."""
+    asked, found = questions(), dict[int, list[Completion]]()
+    left = len(asked)
+    while left:
+        streamed: Streamed = ray.get(actor.stream.remote(asked, 0), timeout=WAIT_S)
+        asked, found, left = [], found | streamed.answers, streamed.left
+    return found
+
+
 @pytest.fixture(scope="module")
-def scores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[TeacherScores]]]:
+def verdicts() -> dict[str, dict[int, list[Completion]]]:
+    """What each kind of judge answers, once ``scores`` has asked it."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def scores(
+    tmp_path_factory: pytest.TempPathFactory, verdicts: dict[str, dict[int, list[Completion]]]
+) -> Iterator[dict[str, list[TeacherScores]]]:
     """What each kind of teacher answers for the two parts."""
     path: Path = tmp_path_factory.mktemp("model")
     build_model().save_pretrained(path)
     found = {}
     with own_ray():
-        actors = {}
+        actors, judges = {}, {}
         for engine in ("vllm", "hf"):
             layout = layout_of(engine)
-            assert layout.roles.teacher is not None
-            environment = {**engine_environment(layout.roles.teacher, on_cpu=True), "PYTHONPATH": PATHS}
-            actor = ray.remote(Teacher).options(num_cpus=1, runtime_env={"env_vars": environment})
-            actors[engine] = actor.remote(layout, 0, str(path))
-        ray.get([actor.load.remote() for actor in actors.values()], timeout=WAIT_S)
+            for kind, made, role in ((Teacher, actors, layout.roles.teacher), (Judge, judges, layout.roles.judge)):
+                options = {"num_cpus": int(kind is Teacher), "runtime_env": {"env_vars": environment_of(role)}}
+                made[engine] = ray.remote(kind).options(**options).remote(layout, 0, str(path))
+        ray.get([actor.load.remote() for actor in (*actors.values(), *judges.values())], timeout=WAIT_S)
         for engine, actor in actors.items():
             found[engine] = ray.get([actor.score.remote(part) for part in PARTS], timeout=WAIT_S)
+        verdicts |= {engine: verdicts_of(judge) for engine, judge in judges.items()}
         yield found
 
 
@@ -105,3 +145,20 @@ def test_rows_that_fill_up_and_places_without_a_token_get_nothing(scores: dict[s
         assert not found.log_probs[~mask].any()
         assert not found.top_log_probs[~mask].any()
         assert (found.log_probs[mask] < 0).all()
+
+
+@pytest.mark.usefixtures("scores")
+@pytest.mark.parametrize("engine", ["vllm", "hf"])
+def test_a_judge_scores_tokens_that_it_is_given_beside_those_that_it_samples(
+    verdicts: dict[str, dict[int, list[Completion]]], engine: str
+) -> None:
+    model, found = build_model(), verdicts[engine]
+    for number, sample in enumerate(student_samples()):
+        [said] = found[number]
+        assert said.token_ids == sample.response_ids
+        tokens, count = [*sample.prompt_ids, *sample.response_ids], len(sample.response_ids)
+        plain = plain_scores(model, tokens, count, 1.0)[range(count), tokens[-count:]].numpy()
+        assert np.abs(np.asarray(said.log_probs) - plain).max() < TOLERANCE
+    [spoken] = found[100]
+    plain = plain_scores(model, [5, 6, 7, *spoken.token_ids], len(spoken.token_ids), 1.0)
+    assert list(spoken.token_ids) == plain.argmax(dim=-1).tolist()

@@ -60,6 +60,7 @@ VLLM = "roles.rollout.engine=vllm"
 REWARD = "roles.reward={workers: 4}"
 EVALUATED = ["data.eval=org/test", "data.eval_every=10"]
 GSPO = ["grpo.ratio=sequence", "grpo.clip_low=3e-4", "grpo.clip_high=4e-4", "grpo.aggregation=sequence"]
+JUDGE = ["roles.judge={model: Qwen/Qwen3-8B}", "roles.rollout.engines=3", "data.reward=judge"]
 CORES = "hardware.cpus_per_node=32"
 SHARED = ["roles.learner.gpus=[]", "roles.learner.pool=all", "roles.rollout.pool=all", "roles.rollout.engines=0",
           "pools={all: {gpus: [4, 4]}}", "roles.rollout.sleep_while_training=true",
@@ -94,6 +95,7 @@ PLACEMENT: list[Case] = [
     ("P121", "gpu", ["roles.learner.gpus=[1, 1]", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"],
      ["roles.learner.gpus=[2, 2]", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"]),
     ("P122", "opd", ["roles.teacher.tensor_parallel=16"], []),
+    ("P122", "gpu", [*JUDGE, "roles.judge.tensor_parallel=8"], JUDGE),
     ("P123", "gpu", ["hardware.gpus_outside_ray=4"], ["hardware.gpus_outside_ray=1"]),
     ("P124", "opd", ["hardware.gpus_outside_ray=1"], []),
     ("P125", "gpu", [REWARD], [REWARD, CORES]),
@@ -143,6 +145,15 @@ BATCH: list[Case] = [
     ("B222", "ppo", ["roles.critic=null"], []),
     ("B223", "opd", ["roles.teacher=null"], ["roles.teacher=null", "hardware.gpus_outside_ray=4"]),
     ("B224", "gpu", ["roles.critic={}"], []),
+    ("B224", "gpu", [*JUDGE, "data.reward=math"], [*JUDGE, "data.reward=my_rewards:grade"]),
+    ("B255", "gpu", ["data.reward=judge"], JUDGE),
+    ("B256", "gpu", [*JUDGE, "data.judge.verdict=choice"],
+     [*JUDGE, "data.judge.verdict=choice", "data.judge.choices={GOOD: 1, BAD: 0}"]),
+    ("B256", "gpu", [*JUDGE, "data.judge.pattern='(['"], [*JUDGE, "data.judge.pattern='([0-9])'"]),
+    ("B256", "gpu", [*JUDGE, "data.judge.pattern=Score"], [*JUDGE, "data.judge.pattern=(5)"]),
+    ("B256", "gpu", [*JUDGE, "data.judge.highest=0"], [*JUDGE, "data.judge.highest=-1"]),
+    ("B256", "gpu", [*JUDGE, "data.judge.prompt='Is {question} hard?'"],
+     [*JUDGE, "data.judge.prompt='{question}'", "data.judge.verdict=likelihood", "data.judge.continuation='{answer}'"]),
     ("B225", "gpu", ["ppo={}"], ["grpo={}"]),
     ("B226", "ppo", ["ppo.kl_coefficient=0.1"], ["ppo.kl_coefficient=0.1", "ppo.kl=loss"]),
     ("B227", "ppo", ["ppo.critic_warmup_steps=100"], ["ppo.critic_warmup_steps=99"]),
@@ -194,6 +205,7 @@ ENGINE: list[Case] = [
     ("E306", "gpu", ["roles.rollout.enforce_eager=true"], []),
     ("E307", "gpu", ["roles.rollout.precision=fp32"], []),
     ("E309", "opd", ["roles.teacher.memory_utilization=0.6"], []),
+    ("E309", "gpu", [*JUDGE, "roles.judge.memory_utilization=0.6"], JUDGE),
     ("E310", "opd", ["roles.teacher.tensor_parallel=3"], []),
     ("E311", "gpu", ["hardware.gpus_per_node=8", "roles.learner.model=Qwen/Qwen2.5-7B", "roles.rollout.engines=1",
                      "roles.learner.gpus=[1]", "roles.rollout.tensor_parallel=7"],
@@ -209,7 +221,10 @@ ENGINE: list[Case] = [
     ("E313", "gpu", ["lengths.response=39937"], ["lengths.response=39936"]),
     ("E314", "opd", ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38912"],
      ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38911"]),
+    ("E315", "gpu", [*JUDGE, "roles.judge.context=40961"], [*JUDGE, "roles.judge.context=40960"]),
+    ("E316", "gpu", [*JUDGE, "roles.judge.context=5631"], [*JUDGE, "roles.judge.context=5632"]),
     ("E390", "gpu", ["roles.learner.tensor_parallel=2"], []),
+    ("E390", "gpu", [*JUDGE, "data.mixture=[{name: b, train: org/b, reward: math}]", REWARD, CORES], [*JUDGE, REWARD]),
 ]  # fmt: skip
 
 HOST: list[Case] = [

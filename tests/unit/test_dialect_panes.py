@@ -185,3 +185,4 @@ def test_what_no_dialect_speaks_of_is_named_by_the_bundled_trainers_words() -> N
     assert patterns_of("grpo") is patterns_of("no such system")
     assert title_letter("python learner.py") == ""
     assert title_letter("sglang::scheduler_TP0") == "E"
+    assert (title_letter("VLLM::judge 0::EngineCore"), title_letter("ray::Judge.stream")) == ("J", "J")

@@ -342,6 +342,24 @@ def test_a_transformers_teacher_holds_activations_and_neither_cache_nor_all_logi
     assert crowded.knob == "roles.learner.micro_batch=16"
 
 
+@pytest.mark.parametrize("engine", ["vllm", "hf"])
+def test_a_judge_is_estimated_by_the_length_of_what_it_is_asked(engine: str) -> None:
+    words = ["roles.rollout.engines=1", f"roles.judge={{model: Qwen/Qwen3-8B, engine: {engine}, context: 16384}}"]
+    words += ["data.reward=judge", "roles.judge.max_concurrency=64"]
+    layout = load_layout(LAYOUTS / "opd" / "text-8.yaml", ["algorithm=grpo", "roles.teacher=null", *words]).layout
+    found = estimate_layout(layout)
+    judge = found.role("judge")
+    assert judge is not None
+    moments = [moment.moment for moment in judge.moments]
+    assert moments == (["load", "generate", "log-probs"] if engine == "vllm" else ["load", "generate"])
+    (estimated,) = (each for each in found.engines if each.role == "judge")
+    assert estimated.weights_gib == pytest.approx(2 * 8.19e9 / 2**30, rel=0.01)
+    if engine == "hf":  # 36 layers of 8 key-value heads of 128, two bytes each, for 64 questions of full length
+        assert estimated.kv_gib == pytest.approx(64 * 16384 * 36 * 8 * 128 * 2 * 2 / 2**30)
+        assert judge.verdict == "no"
+        assert judge.knob == "roles.judge.max_concurrency=32"
+
+
 def test_a_teacher_is_served_as_its_checkpoint_is_stored() -> None:
     text = (LAYOUTS / "opd" / "text-8.yaml").read_text()
     stored, plain = (

@@ -90,6 +90,15 @@ def test_what_the_checks_refuse_is_not_offered() -> None:
             assert check_text(dump_layout(loaded.layout), "x", [f"{key}={value}" for key, value in each.items()]).ok
 
 
+def test_engines_are_added_to_a_judge_that_the_step_waits_for() -> None:
+    values = {"time/total": 10.0, "time/generate": 1.0, "time/reward": 7.0, "time/train": 1.5, "time/engine_idle": 9.0}
+    words = ["hardware.gpus_per_node=4", "train.async_steps=4"]
+    [free] = found(values, layout("local/grpo-with-judge-tiny", *words))
+    assert {"roles.judge.engines": 2} in changes(free)
+    [full] = found(values, layout("local/grpo-with-judge-tiny", *words, "roles.rollout.engines=2"))
+    assert {"roles.judge.engines": 2, "roles.rollout.engines": 1} in changes(full)
+
+
 def test_reward_workers_are_added_as_far_as_there_are_cores() -> None:
     values = {"time/total": 10.0, "time/generate": 1.0, "time/reward": 7.0, "time/train": 1.5, "time/engine_idle": 9.0}
     [few] = found(values, layout("v100-code/grpo-3b-2xv100"), every_s=10.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trainers.data.codec import Codec
     from trainers.data.images import ImageReader
@@ -25,6 +25,7 @@ class Renderer:
         system: What the system says first, where messages have no system; only in chats.
         reader: The model's image processor; None where prompts have no images.
         tools: JSON schemas of functions that the model may call, for its chat template.
+        options: Further variables of that template.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class Renderer:
         system: str,
         reader: ImageReader | None = None,
         tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._codec, self._chat, self._system, self._reader = codec, chat, system, reader
-        self._tools = list(tools)
+        self._variables = {**(options or {}), **({"tools": list(tools)} if tools else {})}
         self._template: Any = None
 
     def messages(self, prompt: str | Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
@@ -89,10 +91,9 @@ class Renderer:
     def _applied(self, messages: Sequence[dict[str, Any]]) -> str:
         from jinja2 import TemplateError
 
-        tools = {"tools": self._tools} if self._tools else {}
         try:
             found: str = self._tokenizer().apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True, **tools
+                list(messages), tokenize=False, add_generation_prompt=True, **self._variables
             )
         except TemplateError as error:
             raise ValueError(f"the model's chat template does not take these messages: {error}") from error

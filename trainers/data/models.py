@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltui.layout.roles import SERVED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -25,7 +27,7 @@ CACHE_VARIABLE = "RLTUI_CACHE_DIR"
 def model_names(layout: Layout) -> dict[str, str]:
     """The model of each kind of role that has one of its own, and the learner's."""
     names = {"learner": layout.roles.learner.model}
-    for kind in ("reference", "critic", "teacher"):
+    for kind in ("reference", "critic", *SERVED):
         role = getattr(layout.roles, kind)
         if role is not None and role.model:
             names[kind] = role.model

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainers.rewards.answers import Answer, Reward
+    from trainers.rewards.model_judge import Judges
     from trainers.roles.calls import Role
     from trainers.roles.fleet import Fleet
     from trainers.roles.reward_worker import Verdict
@@ -147,9 +148,9 @@ def come_back(worker: Role, why: str, event: Callable[[str, str], None]) -> None
     event(rundir.RESTART, f"{before} {why}; {worker.title} goes on in its place")
 
 
-def make_judges(session: Session, fleet: Fleet) -> Reward:
-    """The layout's reward: computed by its workers, or, where it has none, in this process."""
+def make_rewards(session: Session, fleet: Fleet, judges: Judges | None) -> Reward:
+    """The layout's reward: computed by its workers, or, where it has none, here, where ``judges`` can be asked."""
     workers, role = fleet.of("reward"), session.layout.roles.reward
     if role is None or not workers:
-        return make_reward(session.layout, session.event)
+        return make_reward(session.layout, session.event, judges=judges)
     return RewardActors(workers, role.timeout_s, session.event)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
     from trainers.rewards.answers import Reward
+    from trainers.rewards.model_judge import Judges
     from trainers.roles.engine import Completion
 
 
@@ -42,6 +43,7 @@ def make_reward(
     workers: int = 0,
     prove: bool = True,
     limit_s: float = math.inf,
+    judges: Judges | None = None,
 ) -> Reward:
     """The reward function of the layout, ready: its workers run, its sandbox is proven.
 
@@ -51,13 +53,14 @@ def make_reward(
         workers: Answers to judge at once; 0: as many as this process may use cores.
         prove: Whether to try out the sandbox first.
         limit_s: Longest time for one answer, whatever the layout's ``data`` allows.
+        judges: The engines of the layout's judge, where they can be asked from here.
 
     Raises:
         ValueError: A package or a setting that it needs is missing.
         RuntimeError: The sandbox is open, and the layout does not allow that.
     """
     data = layout.data
-    made = {name: _make(one, event, workers or _cores(), prove, limit_s) for name, _, one in sources(data)}
+    made = {name: _make(one, event, workers or _cores(), prove, limit_s, judges) for name, _, one in sources(data)}
     reward = BySource(made, made[FIRST_SOURCE]) if data.mixture else made[FIRST_SOURCE]
     if data.format == "none":
         return reward
@@ -92,7 +95,14 @@ class BySource:
             reward.close()
 
 
-def _make(data: Data, event: Callable[[str, str], None], workers: int, prove: bool, limit_s: float) -> Reward:
+def _make(
+    data: Data,
+    event: Callable[[str, str], None],
+    workers: int,
+    prove: bool,
+    limit_s: float,
+    judges: Judges | None,
+) -> Reward:
     timeout_s = min(data.reward_timeout_s, limit_s)
     if data.reward == "math":
         from trainers.rewards.math import Math
@@ -101,7 +111,13 @@ def _make(data: Data, event: Callable[[str, str], None], workers: int, prove: bo
     if ":" in data.reward:
         from trainers.rewards.own import Own
 
-        return Own(data.reward, workers, timeout_s, event)
+        return Own(data.reward, workers, timeout_s, event, judges)
+    if data.reward == "judge":
+        from trainers.rewards.model_judge import ModelJudge
+
+        if judges is None:
+            raise ValueError("data.reward=judge asks engines of a run, and there are none here")
+        return ModelJudge(judges)
     if data.reward == "code":
         from trainers.rewards.code import Code
         from trainers.rewards.escape_attempts import ensure_contained

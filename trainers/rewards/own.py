@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from trainers.rewards.own_worker import JUDGE
 from trainers.rewards.parts import SumOfParts
 from trainers.rewards.workers import Failures, WorkerError, Workers
 
@@ -12,8 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainers.rewards.answers import Answer
+    from trainers.rewards.model_judge import Judges
 
 WORKER = "trainers.rewards.own_worker"
+
+ASKING = 16
+"""Functions that are called at once where they may ask a judge, which works on many questions together."""
 
 
 class Own:
@@ -24,23 +29,34 @@ class Own:
         workers: Processes that call it.
         timeout_s: Longest time for one answer.
         event: Called with kind and text of the first few different failures.
+        judges: The engines of the layout's judge, for a function with an argument ``judge``; None where there are none.
 
     Raises:
-        ValueError: The function cannot be imported.
+        ValueError: The function cannot be imported, or wants a judge where there is none.
     """
 
-    def __init__(self, name: str, workers: int, timeout_s: float, event: Callable[[str, str], None]) -> None:
-        self._name, self._timeout_s = name, timeout_s
+    def __init__(
+        self,
+        name: str,
+        workers: int,
+        timeout_s: float,
+        event: Callable[[str, str], None],
+        judges: Judges | None = None,
+    ) -> None:
+        self._name, self._timeout_s, self._judges = name, timeout_s, judges
         self._failures = Failures("reward", f"the reward {name} failed, and such answers earn 0", event)
         try:
-            self._workers = Workers(WORKER, workers, name)
+            if judges is None:
+                self._workers = Workers(WORKER, workers, name)
+            else:  # who waits for the judge needs no core
+                self._workers = Workers(WORKER, max(workers, ASKING), name, JUDGE)
         except WorkerError as error:
             raise ValueError(f"the reward {name} cannot start: {error}") from error
 
     def score(self, answers: Sequence[Answer]) -> list[float]:
         """What the function says of each answer."""
         questions = [[one.prompt.text, one.text, one.prompt.answer, plain(one.prompt.row)] for one in answers]
-        return [self._number(found) for found in self._workers.ask(questions, self._timeout_s)]
+        return [self._number(found) for found in self._workers.ask(questions, self._timeout_s, self._consult)]
 
     def _number(self, found: Any) -> float:
         if isinstance(found, dict) and found and all(map(math.isfinite, found.values())):
@@ -50,6 +66,16 @@ class Own:
         late = f"took more than {self._timeout_s:g} s, or ended its process"
         self._failures.tell(late if found is None else str(found))
         return 0.0
+
+    def _consult(self, asked: Any) -> dict[str, Any]:
+        """The judge's answer to a function; what it does not take is an error of that function alone."""
+        assert self._judges is not None
+        method, *arguments = asked
+        try:
+            [found] = getattr(self._judges, method)(*arguments)
+        except (TypeError, ValueError) as error:
+            return {"error": str(error)}
+        return {"found": found}
 
     def close(self) -> None:
         """End the processes."""

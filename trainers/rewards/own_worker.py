@@ -1,11 +1,14 @@
 """Calls a user's reward function: a JSON line ``[prompt, response, answer, row]`` in, a JSON number or several out.
 
-What the function raises is said as text instead of a number. What it prints goes nowhere: stdout is for answers.
+A function with an argument ``judge`` may ask the run's judge: a list goes out, and the judge's answer comes in. What
+the function raises is said as text instead of a number. What it prints goes nowhere: stdout is for answers.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -20,6 +23,52 @@ def find(name: str) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return found
+
+
+JUDGE = "judge"
+"""The argument of a reward function that stands for the run's judge; and this program's, where there is one."""
+
+
+class JudgeOfRun:
+    """The run's judge as a reward function knows it.
+
+    Args:
+        say: Sends what is asked.
+        hear: Waits for the answer.
+    """
+
+    def __init__(self, say: Callable[[Any], None], hear: Callable[[], Any]) -> None:
+        self._say, self._hear = say, hear
+
+    def ask(self, prompt: str | list[dict[str, Any]], max_tokens: int = 0) -> str | None:
+        """What the judge says to a text or to messages; None where that is too long.
+
+        Args:
+            prompt: The question.
+            max_tokens: Longest answer; 0: ``data.judge.max_tokens``.
+        """
+        found: str | None = self._consult("verdicts", [prompt], max_tokens)
+        return found
+
+    def likelihood(self, prompt: str | list[dict[str, Any]], continuation: str) -> float | None:
+        """How likely the judge finds ``continuation`` after ``prompt``, 0 to 1; None where that is too long."""
+        found: float | None = self._consult("likelihoods", [[prompt, continuation]])
+        return found
+
+    def _consult(self, *asked: Any) -> Any:
+        self._say(list(asked))
+        answer = self._hear()
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["found"]
+
+
+def wants_judge(function: Callable[..., Any]) -> bool:
+    """Whether ``function`` has an argument for the judge."""
+    try:
+        return JUDGE in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # written in C
+        return False
 
 
 def verdict(function: Callable[..., Any], question: list[Any]) -> float | dict[str, float] | str:
@@ -38,11 +87,19 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
+
+    def say(what: Any) -> None:
+        print(json.dumps(what), file=answers, flush=True)
+
     function = find(sys.argv[1])
-    print(json.dumps("ready"), file=answers, flush=True)
+    if wants_judge(function):
+        if JUDGE not in sys.argv[2:]:
+            raise SystemExit(f"{sys.argv[1]} has an argument {JUDGE!r}, and there is no roles.judge here")
+        function = functools.partial(function, judge=JudgeOfRun(say, lambda: json.loads(sys.stdin.readline())))
+    say("ready")
     os.dup2(nowhere, 2)  # nobody reads it from here on, and a full pipe would hold the function up
     for line in sys.stdin:
-        print(json.dumps(verdict(function, json.loads(line))), file=answers, flush=True)
+        say(verdict(function, json.loads(line)))
 
 
 if __name__ == "__main__":

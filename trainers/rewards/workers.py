@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -55,24 +56,36 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._said: queue.Queue[str] = queue.Queue()
 
-    def ask(self, question: Any, timeout_s: float) -> Any:
+    def ask(self, question: Any, timeout_s: float, consult: Callable[[Any], Any] | None = None) -> Any:
         """The answer; None where it did not come in time or the worker died of the question.
+
+        Args:
+            question: What it is asked.
+            timeout_s: Longest time that it may work.
+            consult: Answers what the worker itself asks on the way, which is a list; that takes none of its time.
 
         Raises:
             WorkerError: The worker does not start.
         """
-        process = self._started()
+        process, left_s = self._started(), timeout_s
         try:
             assert process.stdin is not None
-            process.stdin.write(json.dumps(question) + "\n")
-            process.stdin.flush()
-            line = self._said.get(timeout=timeout_s)
+            while True:
+                process.stdin.write(json.dumps(question) + "\n")
+                process.stdin.flush()
+                began = time.monotonic()
+                line = self._said.get(timeout=max(0.0, left_s))
+                left_s -= time.monotonic() - began
+                answer = json.loads(line) if line else None
+                if consult is None or not isinstance(answer, list):
+                    break
+                question = consult(answer)
         except (OSError, queue.Empty):
             line = ""
         if not line:
             self.close()
             return None
-        return json.loads(line)
+        return answer
 
     def start(self) -> None:
         """Start it before the first question."""
@@ -137,14 +150,14 @@ class Workers:
             self.close()
             raise
 
-    def ask(self, questions: Sequence[Any], timeout_s: float) -> list[Any]:
+    def ask(self, questions: Sequence[Any], timeout_s: float, consult: Callable[[Any], Any] | None = None) -> list[Any]:
         """The answer to each question; None for those that none came to in time."""
-        return list(self._threads.map(lambda question: self._ask(question, timeout_s), questions))
+        return list(self._threads.map(lambda question: self._ask(question, timeout_s, consult), questions))
 
-    def _ask(self, question: Any, timeout_s: float) -> Any:
+    def _ask(self, question: Any, timeout_s: float, consult: Callable[[Any], Any] | None) -> Any:
         worker = self._free.get()
         try:
-            return worker.ask(question, timeout_s)
+            return worker.ask(question, timeout_s, consult)
         finally:
             self._free.put(worker)
 

@@ -49,7 +49,7 @@ class Role:
         actor: Ray's handle.
         pid: Process id, 0 until it is known.
         host: Host name, empty until it is known.
-        kind: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher`` or ``reward``.
+        kind: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher``, ``judge`` or ``reward``.
         place: Where its process found itself; None until that is known.
     """
 

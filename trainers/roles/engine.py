@@ -152,6 +152,9 @@ class EngineActor:
         index: Number of this engine.
     """
 
+    key = "roles.rollout"
+    """Where a layout says what this engine is like."""
+
     def __init__(self, rollout: Rollout, model_path: str, lengths: Lengths, index: int) -> None:
         self._rollout = rollout
         self._model_path = model_path
@@ -176,7 +179,7 @@ class EngineActor:
         if self._engine is not None:
             raise RuntimeError(f"engine {self._index} is loaded already")
         started = time.monotonic()
-        made = _engine_class(self._rollout.engine, self._index)
+        made = _engine_class(self._rollout.engine, self._index, self.key)
         self._engine = made(self._rollout, self._model_path, self._lengths, self._index)
         return time.monotonic() - started
 
@@ -329,7 +332,7 @@ class EngineActor:
 
 
 @importing()
-def _engine_class(engine: str, index: int) -> Callable[[Rollout, str, Lengths, int], Engine]:
+def _engine_class(engine: str, index: int, key: str) -> Callable[[Rollout, str, Lengths, int], Engine]:
     if engine == "hf":
         from trainers.roles.hf_engine import HfEngine
 
@@ -337,7 +340,7 @@ def _engine_class(engine: str, index: int) -> Callable[[Rollout, str, Lengths, i
     if importlib.util.find_spec("vllm") is None:
         raise ModuleNotFoundError(
             f"engine {index} needs vLLM, which is not installed on {socket.gethostname()}: "
-            "pip install 'rltui[vllm]', or set roles.rollout.engine=hf, which works without it",
+            f"pip install 'rltui[vllm]', or set {key}.engine=hf, which works without it",
             name="vllm",
         )
     from trainers.roles.vllm_engine import VllmEngine

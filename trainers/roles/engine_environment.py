@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltui.layout.schema import Rollout, Teacher
+    from rltui.layout.roles import Served
+    from rltui.layout.schema import Rollout
 
 
-def engine_environment(role: Rollout | Teacher, on_cpu: bool | None = None) -> dict[str, str]:
+def engine_environment(role: Rollout | Served, on_cpu: bool | None = None) -> dict[str, str]:
     """Return the environment variables that an engine's process needs from its start.
 
     Args:
-        role: The rollout or teacher role of the layout.
+        role: The rollout, teacher or judge role of the layout.
         on_cpu: Whether the engine's node has no GPU for it, as ``hardware.gpu: cpu`` says. None: whether this
             process sees none, which is only right where this process and the engines have the same kind of node.
     """

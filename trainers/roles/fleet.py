@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -96,10 +97,12 @@ class Fleet:
         tell: Called with kind and text of an event, and with what else it has by name.
 
     Attributes:
-        roles: All roles: learners by rank, then engines, references, critics, teachers and reward workers by number.
+        roles: All roles: learners by rank, then engines, references, critics, teachers, judges and reward workers, all
+            by number.
         deadlines: How long to wait for what: the layout's.
         engine_sleep: Whether engines sleep, once all roles are loaded.
         engine_memory: What engines have said of their memory.
+        model_paths: Folder of each kind of role's model, once they run.
     """
 
     engine_sleep: EngineSleep
@@ -120,9 +123,11 @@ class Fleet:
         self._transfers: Transfers
         self.engine_memory = EngineMemory()
         self.roles: list[Role] = []
+        self.model_paths: Mapping[str, str] = {}
+        self._restarting = threading.Lock()
 
     def of(self, kind: str) -> list[Role]:
-        """The roles of a kind: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher``, ``reward``."""
+        """The roles of a kind, see ``Role.kind``."""
         return [role for role in self.roles if role.kind == kind]
 
     @property
@@ -154,7 +159,7 @@ class Fleet:
             RoleError: A process did not start.
         """
         self._processes = RoleProcesses(self._layout, self._reserved, model_paths, self.deadlines.place_s, self._check)
-        self.roles = self._processes.start()
+        self.roles, self.model_paths = self._processes.start(), model_paths
 
     def map(self) -> list[dict[str, Any]]:
         """Each role with its process, host, Ray node and cards."""
@@ -268,7 +273,7 @@ class Fleet:
         return {"weight_sync_gib_per_second": sent / GIB / took_s} if sent else {}
 
     def restart(self, deaths: Sequence[RoleDiedError]) -> list[Role]:
-        """Start the roles that ``deaths`` are about again, as far as that was not done.
+        """Start the roles that ``deaths`` are about again, as far as that was not done; any thread may ask for it.
 
         Returns:
             The engines among them, which have initial weights.
@@ -276,6 +281,10 @@ class Fleet:
         Raises:
             RoleError: They cannot be, or one died once too often.
         """
+        with self._restarting:
+            return self._restart(deaths)
+
+    def _restart(self, deaths: Sequence[RoleDiedError]) -> list[Role]:
         assert self._processes is not None
         gone = {death.role: death for death in deaths if death.role.actor is death.actor}
         if not gone:

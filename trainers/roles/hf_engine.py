@@ -108,7 +108,10 @@ class HfEngine:
             ]
             seeds = [derive_seed(requests[index].sampling.seed, number) for index, number in numbered]
             rooms = [limits[index] for index, _ in numbered]
-            token_ids, log_probs, versions = self._sample(prompts[start:stop], part, seeds, rooms, cut, weight_version)
+            given = [requests[index].sampling.forced for index, _ in numbered]
+            token_ids, log_probs, versions = self._sample(
+                prompts[start:stop], part, seeds, rooms, cut, weight_version, forced_tokens(given)
+            )
             steps += token_ids.shape[1]
             rows = zip(numbered, token_ids.tolist(), log_probs.tolist(), strict=True)
             for (index, _), tokens, values in rows:
@@ -172,6 +175,7 @@ class HfEngine:
         limits: Sequence[int],
         stops: Stops,
         version: Callable[[], int],
+        forced: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Return sampled tokens (int64), their log-probabilities (float32), each [sequences, steps], and the versions.
 
@@ -198,7 +202,7 @@ class HfEngine:
         )
         sampled: list[torch.Tensor] = []
         log_probs: list[torch.Tensor] = []
-        ends = torch.tensor(stops.token_ids, device=self._device)
+        ends = torch.tensor(stops.token_ids, dtype=torch.int64, device=self._device)
         done = torch.zeros(len(logits), 1, dtype=torch.bool, device=self._device)
         rooms = torch.tensor(limits, device=self._device).unsqueeze(-1)
         for step in range(1, sampling.max_tokens + 1):
@@ -209,6 +213,8 @@ class HfEngine:
                 if sampling.is_truncated:
                     all_log_probs = truncated(all_log_probs, sampling)
                 token = drawn(all_log_probs, uniform(seeds, step))
+            if forced is not None:
+                token = forced[:, step - 1 : step].to(self._device)
             sampled.append(token)
             log_probs.append(all_log_probs.gather(1, token))
             done |= torch.isin(token, ends) | (rooms <= step)
@@ -281,8 +287,16 @@ class HfEngine:
 
 
 def _are_alike(one: SamplingSettings, other: SamplingSettings) -> bool:
-    """Whether samples of both can share a batch: they differ in nothing but seeds and limits."""
-    return replace(one, seed=other.seed, max_tokens=other.max_tokens) == other
+    """Whether samples of both can share a batch: they differ in nothing but seeds, limits and given tokens."""
+    is_alike = replace(one, seed=0, max_tokens=1, forced=()) == replace(other, seed=0, max_tokens=1, forced=())
+    return is_alike and bool(one.forced) == bool(other.forced)
+
+
+def forced_tokens(given: Sequence[Sequence[int]]) -> torch.Tensor | None:
+    """The tokens [sequences, steps] that completions consist of, padded at their ends; None where they are drawn."""
+    if not any(given):
+        return None
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(tokens) for tokens in given], batch_first=True)
 
 
 def uniform(seeds: Sequence[int], step: int) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from rltui.layout.roles import SERVED
 from rltui.onnode import rundir
 from trainers.placement import (
     actor_resources,
@@ -22,6 +23,7 @@ from trainers.roles.critic import Critic
 from trainers.roles.endings import end_process
 from trainers.roles.engine import WEIGHTS_GROUP, EngineActor
 from trainers.roles.engine_environment import engine_environment
+from trainers.roles.judge import Judge
 from trainers.roles.learner import Learner
 from trainers.roles.reference import Reference
 from trainers.roles.reward_worker import RewardWorker
@@ -127,7 +129,7 @@ class RoleProcesses:
 
         on_cpu = self._layout.hardware.on_cpu or seat.role == "reward"
         environment = {**_code_path(), **role_environment(self._layout, seat.role)}
-        # Processes that vLLM starts for itself carry the engine's or teacher's name in their titles.
+        # Processes that vLLM starts for itself carry the engine's, teacher's or judge's name in their titles.
         environment["VLLM_PROCESS_NAME_PREFIX"] = f"VLLM::{seat.name}"
         environment |= _flight_record(seat)
         if not on_cpu:
@@ -164,6 +166,7 @@ class RoleProcesses:
             "reference": Reference,
             "critic": Critic,
             "teacher": Teacher,
+            "judge": Judge,
             "reward": RewardWorker,
         }
         return classes[seat.role]
@@ -190,11 +193,11 @@ def _named(actor_class: Any, arguments: tuple[Any, ...], deadline_s: float) -> A
 
 def role_environment(layout: Layout, kind: str) -> dict[str, str]:
     """Environment variables that the process of a role of this kind needs from its start."""
-    on_cpu, teacher = layout.hardware.on_cpu, layout.roles.teacher
+    on_cpu = layout.hardware.on_cpu
     if kind == "engine":
         return engine_environment(layout.roles.rollout, on_cpu)
-    if kind == "teacher" and teacher is not None:
-        return engine_environment(teacher, on_cpu)
+    if kind in SERVED:
+        return engine_environment(getattr(layout.roles, kind), on_cpu)
     variables = learner_environment(on_cpu or kind == "reward")
     if kind == "reward" and layout.roles.reward is not None:
         variables["OMP_NUM_THREADS"] = str(layout.roles.reward.cpus_per_worker)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from trainers.roles.calls import RoleDiedError
 
-FROZEN = ("teacher", "reference")
+FROZEN = ("teacher", "judge", "reference")
 """Kinds of roles that keep nothing but a model, which never changes."""
 
 LIMIT = 3

@@ -27,6 +27,8 @@ class SamplingSettings:
         top_p: Only the likeliest tokens are drawn, as many as it takes for this share of the probability; 1: all.
         top_k: Only so many of the likeliest tokens are drawn; 0: all.
         min_p: Only tokens are drawn that are at least this times as likely as the likeliest one; 0: all.
+        forced: The tokens of the completion, in place of drawn ones: it is asked for their log-probabilities, which
+            are those of temperature 1; ``max_tokens`` is their number then, and nothing else ends it.
     """
 
     temperature: float
@@ -38,6 +40,7 @@ class SamplingSettings:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    forced: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.temperature and self.temperature < LOWEST_TEMPERATURE:
@@ -48,6 +51,13 @@ class SamplingSettings:
             raise ValueError(f"top_p {self.top_p}, top_k {self.top_k}, min_p {self.min_p}: one is out of its bounds")
         if self.is_greedy and self.samples_per_prompt > 1:
             raise ValueError(f"{self.samples_per_prompt} samples a prompt at temperature 0 would all be the same one")
+        if self.forced and (not self.is_greedy or self.has_stops):
+            raise ValueError("a completion that is given is scored at temperature 0, and nothing but its end ends it")
+
+    @property
+    def has_stops(self) -> bool:
+        """Whether anything but the limit ends a completion."""
+        return bool(self.stop_token_ids or self.stop_texts)
 
     @property
     def is_greedy(self) -> bool:

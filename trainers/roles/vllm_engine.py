@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rltui.layout.schema import Lengths, Rollout
-    from trainers.data.prompts import EnginePrompt
     from trainers.roles.engine import Part, Request, Streamed
     from trainers.weights import ParameterMeta, WeightGroup
 
@@ -79,15 +78,15 @@ class VllmEngine:
         """Take prompts in beside what is under way, and sample until some is done; vLLM refills its slots by itself."""
         for request in requests:
             stops = Stops(request.sampling.stop_token_ids, request.sampling.stop_texts, self._model_path)
-            self._samples.add(request, self._request(request.prompt), stops, self._salt())
+            self._samples.add(request, self._request(request), stops, self._salt())
         return self._samples.run(low, weight_version)
 
     def abandon(self) -> None:
         """Forget what is under way."""
         self._samples.abandon()
 
-    def _request(self, prompt: EnginePrompt) -> dict[str, Any]:
-        token_ids, images = tokens_of(prompt), images_of(prompt)
+    def _request(self, request: Request) -> dict[str, Any]:
+        token_ids, images = [*tokens_of(request.prompt), *request.sampling.forced], images_of(request.prompt)
         return {"prompt_token_ids": token_ids} if self._images is None else self._images.request(token_ids, images)
 
     def join_weight_group(self, group: WeightGroup, rank_offset: int) -> None:

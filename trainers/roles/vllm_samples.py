@@ -90,7 +90,7 @@ class VllmSamples:
             sample = self._running.get(output.request_id)
             if sample is None:
                 continue  # it was ended by a text while vLLM computed one more token
-            ended = sample.take(output.outputs[0])
+            ended = sample.take(output)
             if ended and not output.finished:
                 self._engine.abort_request([sample.name])
             if ended or output.finished:
@@ -131,6 +131,8 @@ class VllmSamples:
 
     def _parameters(self, sample: Sample) -> Any:
         sampling, stops = sample.request.sampling, sample.stops
+        if sampling.forced:  # a prefill of prompt and completion says it all, but vLLM samples one token at least
+            return SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, logprobs=0, detokenize=False)
         return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
@@ -177,9 +179,16 @@ class Sample:
         """Of its request."""
         return f"{self.request.key}.{self.number}"
 
-    def take(self, output: Any) -> bool:
-        """Append what is new in vLLM's ``CompletionOutput``, up to a text that ends it; returns whether one does."""
+    def take(self, answer: Any) -> bool:
+        """Append what is new in vLLM's ``RequestOutput``, up to a text that ends it; returns whether one does."""
+        output = answer.outputs[0]
         self.versions = [int(span.version) for span in output.weight_versions or ()] or self.versions
+        forced = self.request.sampling.forced
+        if forced:
+            self.token_ids = list(forced)
+            pairs = zip(forced, answer.prompt_logprobs[-len(forced) :], strict=True)
+            self.log_probs = [candidates[token].logprob for token, candidates in pairs]
+            return False
         for token, candidates in zip(output.token_ids, output.logprobs, strict=True):
             self.token_ids.append(token)
             self.log_probs.append(candidates[token].logprob)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rltui.check.arithmetic import resolve
 from rltui.check.live_subject import LiveSubject, live_rule
 from rltui.check.rule import Trouble
+from rltui.layout.roles import SERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def tracking_without_a_network(subject: LiveSubject) -> Iterator[Trouble]:
 def _models(subject: LiveSubject) -> Iterator[tuple[str, str]]:
     """Key and name of each model that is loaded from the Hugging Face hub."""
     seen: set[str] = set()
-    for role in ("learner", "reference", "critic", "teacher"):
+    for role in ("learner", "reference", "critic", *SERVED):
         model = getattr(getattr(subject.layout.roles, role), "model", "")
         if model and model not in seen and _HUB_NAME.fullmatch(model) and not model.startswith("builtin/"):
             seen.add(model)

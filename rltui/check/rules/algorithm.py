@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.settings import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rltui.layout.schema import Layout
+    from rltui.layout.settings import Judging
 
 
 def new_role(layout: Layout, role: str) -> str:
@@ -76,12 +79,56 @@ def opd_without_teacher(subject: Subject) -> Iterator[Trouble]:
 
 @rule("B224", "warning")
 def role_without_use(subject: Subject) -> Iterator[Trouble]:
-    """The layout has a role that its algorithm does not use."""
+    """The layout has a role that its algorithm, or its reward, does not use."""
     layout = subject.layout
+    if layout.roles.judge is not None and not any(one == "judge" or ":" in one for one in rewards_of(layout)):
+        yield Trouble("no reward asks the judge", "roles.judge", ("roles.judge=null",))
     for role, algorithm in (("critic", "ppo"), ("teacher", "opd")):
         if getattr(layout.roles, role) is not None and layout.algorithm != algorithm:
             message = f"algorithm {layout.algorithm} does not use a {role}"
             yield Trouble(message, f"roles.{role}", (f"roles.{role}=null",))
+
+
+def rewards_of(layout: Layout) -> list[str]:
+    """What rewards the answers to the prompts of each training set; nothing where an environment does."""
+    return [] if layout.data.environment else [one.reward for _, _, one in sources(layout.data)]
+
+
+@rule("B255", "error")
+def reward_without_judge(subject: Subject) -> Iterator[Trouble]:
+    """The reward asks a judge, and the layout has no such role."""
+    layout = subject.layout
+    if "judge" in rewards_of(layout) and layout.roles.judge is None:
+        yield Trouble("reward judge has no role to ask: add roles.judge with a model", "roles")
+
+
+@rule("B256", "error")
+def unreadable_verdict(subject: Subject) -> Iterator[Trouble]:
+    """What the judge is asked or how its verdict is read cannot work.
+
+    A pattern needs a group that is the number, `choice` needs `choices`, and the judge must be shown the answer.
+    """
+    judge = subject.layout.data.judge
+    if "judge" not in rewards_of(subject.layout):
+        return
+    if judge.verdict == "number":
+        yield from _number_troubles(judge)
+    if judge.verdict == "choice" and not judge.choices:
+        yield Trouble("verdict choice has no choices", "data.judge.choices")
+    if "{answer}" not in judge.prompt + (judge.continuation if judge.verdict == "likelihood" else ""):
+        yield Trouble("the judge is not shown the answer: its prompt has no {answer}", "data.judge.prompt")
+
+
+def _number_troubles(judge: Judging) -> Iterator[Trouble]:
+    try:
+        groups = re.compile(judge.pattern).groups
+    except re.error as error:
+        yield Trouble(f"the pattern is no regular expression: {error}", "data.judge.pattern")
+    else:
+        if not groups:
+            yield Trouble("the pattern has no group that is the number", "data.judge.pattern")
+    if judge.lowest == judge.highest:
+        yield Trouble(f"lowest and highest are both {judge.lowest:g}", "data.judge.highest")
 
 
 @rule("B225", "warning")

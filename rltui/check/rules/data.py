@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltui.check.bundled import TASKS
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.roles import SERVED
 from rltui.layout.settings import FIRST_SOURCE, MIXTURE_BLOCK, prompts_per_block, sources
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def placeholder(subject: Subject) -> Iterator[Trouble]:
     """
     roles, data = subject.layout.roles, subject.layout.data
     names = [("roles.learner.model", roles.learner.model), *_names(data)]
-    for role in ("teacher", "critic", "reference"):
+    for role in (*SERVED, "critic", "reference"):
         found = getattr(roles, role)
         if found is not None:
             names.append((f"roles.{role}.model", found.model))
@@ -181,13 +182,13 @@ def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     """Task and reward do not belong together.
 
     `exact` and `coin` compare with the answer that the task computes, or that stands in a file of your own; `math` and
-    `code` parse what a dataset says; `http` and your own function may judge anything, and so may an environment.
+    `code` parse what a dataset says; `http`, `judge` and your own function may judge anything, so may an environment.
     """
     data = subject.layout.data
     asked = [("data.reward", data.reward, data.train), ("data.eval", data.reward, data.eval)]
     asked += [(_MIXTURE, one.reward, one.train) for one in data.mixture]
     for key, reward, name in asked:
-        if reward in ("none", "http") or ":" in reward or data.environment:
+        if reward in ("none", "http", "judge") or ":" in reward or data.environment:
             continue
         compares = reward in ("exact", "coin")
         made = name.startswith(("builtin/", "reasoning-gym/"))

@@ -9,6 +9,7 @@ from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.host import is_pre_ampere
 from rltui.check.rules.memory_fix import has_room, with_word
 from rltui.check.rules.pools import colocated
+from rltui.layout.roles import SERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,19 +122,20 @@ def wide_precision(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("E309", "warning")
-def teacher_on_leftovers(subject: Subject) -> Iterator[Trouble]:
-    """The teacher may not use most of its own GPUs.
+def served_on_leftovers(subject: Subject) -> Iterator[Trouble]:
+    """The teacher, or judge, may not use most of its own GPUs.
 
     Weights come out of `memory_utilization` first: 32 billion parameters in bf16 are 61 GiB, and 0.6 of an 80 GB card
-    is 47. On GPUs of its own the teacher can have 0.9.
+    is 47. On GPUs of its own it can have 0.9.
     """
-    teacher = subject.layout.roles.teacher
-    if teacher is not None and not teacher.pool and teacher.memory_utilization < 0.7:
-        yield Trouble(
-            f"the teacher may use {teacher.memory_utilization:.0%} of cards that nobody else uses",
-            "roles.teacher.memory_utilization",
-            ("roles.teacher.memory_utilization=0.9",),
-        )
+    for name in SERVED:
+        served, key = getattr(subject.layout.roles, name), f"roles.{name}.memory_utilization"
+        if served is not None and not served.pool and served.memory_utilization < 0.7:
+            yield Trouble(
+                f"the {name} may use {served.memory_utilization:.0%} of cards that nobody else uses",
+                key,
+                (f"{key}=0.9",),
+            )
 
 
 @rule("E390", "note")

@@ -9,6 +9,8 @@ from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import sequences_at_once, with_word
 from rltui.check.rules.widths import divides_heads, widest
 from rltui.hardware.models import known_model, nearest_models
+from rltui.layout.roles import SERVED
+from rltui.layout.settings import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +26,7 @@ def _split_roles(subject: Subject) -> Iterator[tuple[str, int, str, Architecture
     """Key, GPUs, name and shape of every role that splits the heads of a model of the table."""
     roles = subject.layout.roles
     names = {"learner": roles.learner.model, "rollout": roles.learner.model}
-    if roles.teacher is not None:
-        names["teacher"] = roles.teacher.model
+    names |= {name: getattr(roles, name).model for name in SERVED if getattr(roles, name) is not None}
     keys = [
         (f"roles.{role}.tensor_parallel", getattr(roles, role).tensor_parallel, name) for role, name in names.items()
     ]
@@ -129,6 +130,39 @@ def longer_than_teacher(subject: Subject) -> Iterator[Trouble]:
         )
 
 
+@rule("E315", "error")
+def longer_than_judge(subject: Subject) -> Iterator[Trouble]:
+    """The judge's context is longer than its model can position."""
+    judge = subject.layout.roles.judge
+    model = known_model(judge.model) if judge is not None else None
+    if judge is not None and model is not None and 0 < model.max_position < judge.context:
+        yield Trouble(
+            f"roles.judge.context {judge.context}: {judge.model} has positions for {model.max_position}",
+            "roles.judge.context",
+            (f"roles.judge.context={model.max_position}",),
+        )
+
+
+@rule("E316", "warning")
+def judge_reads_too_little(subject: Subject) -> Iterator[Trouble]:
+    """The judge's context has no room for the longest sample with a verdict.
+
+    A question to the judge that is too long is not asked, and its answer earns `data.judge.failed`. Tokens are those of
+    the policy here; the judge's own may be more or fewer.
+    """
+    layout, judge = subject.layout, subject.layout.roles.judge
+    asks = any(one.reward == "judge" for _, _, one in sources(layout.data))
+    verdict = 0 if layout.data.judge.verdict == "likelihood" else layout.data.judge.max_tokens
+    wanted = layout.lengths.prompt + layout.lengths.response + verdict
+    if judge is not None and asks and judge.context < wanted:
+        yield Trouble(
+            f"prompt {layout.lengths.prompt} + response {layout.lengths.response} + verdict {verdict} = {wanted}, "
+            f"the judge takes {judge.context} tokens",
+            "roles.judge.context",
+            (f"roles.judge.context={wanted}",),
+        )
+
+
 @rule("D505", "error")
 def different_vocabularies(subject: Subject) -> Iterator[Trouble]:
     """Teacher and student have different vocabularies.
@@ -155,7 +189,7 @@ def unknown_shape(subject: Subject) -> Iterator[Trouble]:
     The name may also be wrong: a repository that does not exist is found only after the job has queued.
     """
     roles = subject.layout.roles
-    for role in ("learner", "teacher"):
+    for role in ("learner", *SERVED):
         found = getattr(roles, role)
         if found is None or found.model.startswith(("builtin/", "/", ".", "~")) or known_model(found.model):
             continue

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.placement import part_key
 from rltui.hardware.gpus import find_gpu, nearest_gpus
+from rltui.layout.roles import SERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ _PRE_AMPERE = re.compile(r"\b(?:V100|T4)\b", re.IGNORECASE)
 
 def _computing(subject: Subject) -> Iterator[tuple[str, str, str]]:
     """Key and value of the precision of every role that the layout has, and its card."""
-    for role in ("learner", "rollout", "reference", "critic", "teacher"):
+    for role in ("learner", "rollout", "reference", "critic", *SERVED):
         found = getattr(subject.layout.roles, role)
         if found is not None:
             yield f"roles.{role}.precision", found.precision, subject.layout.hardware_of(role).gpu

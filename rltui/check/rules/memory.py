@@ -13,6 +13,7 @@ from rltui.check.rules.memory_fix import cure, cure_engine
 from rltui.check.rules.placement import mem_gib_key, mem_gib_of, part_key
 from rltui.errors import UsageError
 from rltui.hardware.models import find_model
+from rltui.layout.roles import SERVED
 from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.from_layout import ENGINE_SEQUENCES
 from rltui.memory.layouts import ENGINE_ERROR, estimate_roles, host_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from rltui.memory.estimate import EngineEstimate, RoleEstimate
 
-ENGINES = ("rollout", "teacher")
+ENGINES = ("rollout", *SERVED)
 
 
 def _estimate(subject: Subject) -> LayoutEstimate:
@@ -38,7 +39,7 @@ def _estimate(subject: Subject) -> LayoutEstimate:
 def _shares(subject: Subject, role: RoleEstimate) -> bool:
     """Whether other roles are on the same GPUs."""
     pool = getattr(subject.layout.roles, role.role).pool
-    others = (getattr(subject.layout.roles, name) for name in ("learner", "rollout", "reference", "critic", "teacher"))
+    others = (getattr(subject.layout.roles, name) for name in ("learner", "rollout", "reference", "critic", *SERVED))
     return bool(pool) and sum(other is not None and other.pool == pool for other in others) > 1
 
 
@@ -247,7 +248,7 @@ def unknown_model(subject: Subject) -> Iterator[Trouble]:
     """
     if subject.layout.hardware.on_cpu:
         return
-    for name in ("learner", "reference", "critic", "teacher"):
+    for name in ("learner", "reference", "critic", *SERVED):
         role = getattr(subject.layout.roles, name)
         if role is None or not role.model:
             continue

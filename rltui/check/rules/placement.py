@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.widths import widest
-from rltui.placement.bundles import groups, part_of
+from rltui.layout.roles import SERVED
+from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE, groups, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,17 +53,18 @@ def key_of(role: str) -> str:
     """The layout key that a placement word stands for."""
     if role.startswith("pool "):
         return f"pools.{role[5:]}.gpus"
-    keys = {"learner": "roles.learner.gpus", "engine": "roles.rollout.engines", "teacher": "roles.teacher.engines"}
-    return keys.get(role, "roles")
+    if role in SIDE_BY_SIDE:
+        return f"roles.{ROLE_KEYS[role]}.engines"
+    return "roles.learner.gpus" if role == "learner" else "roles"
 
 
 @rule("P101", "error")
 def too_many_slots(subject: Subject) -> Iterator[Trouble]:
     """The roles ask for more GPUs than the nodes have.
 
-    Learners take the sum of `roles.learner.gpus`; engines and teachers take `engines` × `tensor_parallel`; pools take
-    what they list, on top of these. GPUs that a server outside Ray holds do not count. Ray would wait for the missing
-    GPUs until its deadline, with the others held idle meanwhile.
+    Learners take the sum of `roles.learner.gpus`; engines, teachers and judges take `engines` × `tensor_parallel`;
+    pools take what they list, on top of these. GPUs that a server outside Ray holds do not count. Ray would wait for
+    the missing GPUs until its deadline, with the others held idle meanwhile.
     """
     layout = subject.layout
     for number, hardware in enumerate(layout.hardware.parts):
@@ -144,7 +146,7 @@ def no_room(subject: Subject) -> Iterator[Trouble]:
             f"{count} of {len(group.slots)} {role} bundles of {slots} {subject.unit} find no node with room, though "
             f"{placement.free_slots} {subject.unit} are free in all",
             key,
-            (f"{key}={placed}",) if placed and role in ("engine", "teacher") else (),
+            (f"{key}={placed}",) if placed and role in SIDE_BY_SIDE else (),
         )
 
 
@@ -212,15 +214,17 @@ def stranded_slots(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("P122", "error")
-def teacher_larger_than_node(subject: Subject) -> Iterator[Trouble]:
-    """The teacher spans more GPUs than a node has; like an engine, it must sit on one node."""
-    teacher, size = subject.layout.roles.teacher, subject.layout.hardware_of("teacher").ray_gpus_per_node
-    if teacher is not None and not teacher.pool and teacher.tensor_parallel > size:
-        yield Trouble(
-            f"teacher tensor_parallel {teacher.tensor_parallel} is larger than a node of {size} {subject.unit}",
-            "roles.teacher.tensor_parallel",
-            (f"roles.teacher.tensor_parallel={widest(size, teacher.model)}",) if size else (),
-        )
+def served_larger_than_node(subject: Subject) -> Iterator[Trouble]:
+    """The teacher, or judge, spans more GPUs than a node has; like an engine, it must sit on one node."""
+    for name in SERVED:
+        served, size = getattr(subject.layout.roles, name), subject.layout.hardware_of(name).ray_gpus_per_node
+        if served is not None and not served.pool and served.tensor_parallel > size:
+            key = f"roles.{name}.tensor_parallel"
+            yield Trouble(
+                f"{name} tensor_parallel {served.tensor_parallel} is larger than a node of {size} {subject.unit}",
+                key,
+                (f"{key}={widest(size, served.model)}",) if size else (),
+            )
 
 
 @rule("P123", "error")

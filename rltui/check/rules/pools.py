@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.widths import widest
 from rltui.layout.convert import nearest
+from rltui.layout.roles import SERVED
 from rltui.placement.bundles import ROLE_KEYS, ROLES, pool_members
 
 if TYPE_CHECKING:
@@ -112,15 +113,15 @@ def pool_entry_larger_than_node(subject: Subject) -> Iterator[Trouble]:
 
 @rule("P115", "error")
 def engine_larger_than_entry(subject: Subject) -> Iterator[Trouble]:
-    """No entry of the pool is large enough for an engine (or teacher) of that tensor parallelism."""
-    for key in ("rollout", "teacher"):
+    """No entry of the pool is large enough for an engine (or teacher, or judge) of that tensor parallelism."""
+    for key in ("rollout", *SERVED):
         pool = subject.layout.pools.get(_pool_of(subject, key))
         if pool is None:
             continue
         roles, largest = subject.layout.roles, max(pool.gpus)
         width = getattr(roles, key).tensor_parallel
         if width > largest:
-            model = roles.teacher.model if key == "teacher" and roles.teacher else roles.learner.model
+            model = roles.learner.model if key == "rollout" else getattr(roles, key).model
             yield Trouble(
                 f"tensor_parallel {width} does not fit into the largest entry of its pool, {largest}",
                 f"roles.{key}.tensor_parallel",
@@ -130,8 +131,8 @@ def engine_larger_than_entry(subject: Subject) -> Iterator[Trouble]:
 
 @rule("P116", "error")
 def more_engines_than_pool(subject: Subject) -> Iterator[Trouble]:
-    """There are more engines (or teachers) than their pool holds."""
-    for key in ("rollout", "teacher"):
+    """There are more engines (or teachers, or judges) than their pool holds."""
+    for key in ("rollout", *SERVED):
         pool = subject.layout.pools.get(_pool_of(subject, key))
         role = getattr(subject.layout.roles, key)
         if pool is None:

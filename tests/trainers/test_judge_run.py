@@ -1,0 +1,83 @@
+"""A language model of the run grades answers: what it says is learned, and it may die, without a trace in the curve."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from learning import check_learned
+from trainer_support import ROOT, ask_status, pid_of
+
+from rltui.onnode import rundir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from trainer_support import Attempt
+
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
+
+LAYOUT = ROOT / "layouts" / "local" / "grpo-with-judge-tiny.yaml"
+WORDS = ("tracking.wandb=disabled",)
+
+OWN = """
+import os, pathlib, tempfile
+folder = pathlib.Path(tempfile.mkdtemp(dir={folder!r}))
+(folder / "graders.py").write_text('''
+def grade(prompt, response, answer, row, judge):
+    said = judge.ask(prompt, max_tokens=4)
+    assert judge.ask(prompt, max_tokens=1) is None, "it was cut"
+    assert judge.ask(25 * prompt) is None, "it is longer than the context"
+    assert judge.likelihood(prompt, "") is None, "there is nothing to score"
+    return {{"same": float(response == said), "likely": judge.likelihood(prompt, response + "<eos>")}}
+''')
+os.environ["PYTHONPATH"] += os.pathsep + str(folder)
+"""
+
+
+def test_what_a_judge_says_is_learned_and_what_its_death_costs(launch: Callable[..., Attempt]) -> None:
+    """It is started again without a trace in the curve, and ends the run by name where no restart is left."""
+    one_restart = "import trainers.roles.restarts as restarts; restarts.LIMIT = 1"
+    attempt = launch(1, *WORDS, "train.steps=5000", "checkpoint.every=50", base=LAYOUT, preamble=one_restart)
+    attempt.await_step(10)
+    assert ask_status(attempt)[1]["queues"]["Judge Queue"]["maxsize"] == 256
+    pid = pid_of(attempt, "judge 0")
+    os.kill(pid, 9)
+    attempt.await_step(100)
+    again = pid_of(attempt, "judge 0")
+    assert again != pid
+    os.kill(again, 9)
+    assert attempt.wait(120.0) == 1
+    lines = attempt.metrics()
+    check_learned("grpo", lines, 100)
+    assert max(line["judge_failed_fraction"] for line in lines) < 0.05
+    written = attempt.lines(rundir.SAMPLES)
+    answers = [one for one in written if one["step"] == written[-1]["step"] > 50]
+    assert sum(one["answer"] == one["right_answer"] for one in answers) > 0.7 * len(answers) > 0
+    died, back = attempt.events(rundir.RESTART)
+    assert f"judge 0 (pid {pid}" in died
+    assert back.startswith(f"judge 0 (pid {again} on ")
+    assert f"judge 0 (pid {again} on " in attempt.events("error")[-1]
+
+
+def test_a_function_of_ones_own_asks_the_judge_and_a_resume_is_judged_alike(
+    launch: Callable[..., Attempt], tmp_path: Path
+) -> None:
+    words = [*WORDS, "data.reward=graders:grade", "grpo.advantage=gdpo", "train.steps=4", "checkpoint.every=2"]
+    words += ["train.prompts_per_step=4", "data.judge.temperature=1.0"]
+    own = OWN.format(folder=str(tmp_path))
+    whole = launch(1, *words, base=LAYOUT, preamble=own)
+    assert whole.wait() == 0, whole.log()[-3000:]
+    assert not whole.events("reward")
+    # about one token in six is the judge's own, and likelihoods lie between
+    assert 0.02 < whole.mean_reward(1, 4) < 1.5
+    shutil.rmtree(whole.run / rundir.CHECKPOINTS / "step-000004")
+    resumed = launch(2, *words, base=LAYOUT, preamble=own)
+    assert resumed.wait() == 0, resumed.log()[-3000:]
+    assert [line["step"] for line in resumed.metrics()] == [3, 4]
+    # questions come one by one, and a batch's other rows change the last digits of a likelihood
+    assert resumed.rewards(3, 4) == pytest.approx(whole.rewards(3, 4), abs=1e-6)
+    assert resumed.metrics()[-1]["loss"] == pytest.approx(whole.metrics()[-1]["loss"], abs=1e-5)
