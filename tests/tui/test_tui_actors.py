@@ -79,7 +79,7 @@ def test_a_card_on_which_an_actor_s_child_computes_is_the_actor_s() -> None:
     held = actors.held_by({host.host: host}, engine)
     assert held.gpus == (2, 3)
     assert held.gpu_gib == sum(gpu.memory_used_gib for gpu in cards[2:])
-    assert Owners(PICTURE.actors).of(host, (9003,)) == ("E", "engine 2")
+    assert Owners(PICTURE.actors).of(host, (9003,)) == ("E", "engine 2", 9003)
     endless = msgspec.structs.replace(host, processes=(ProcessSample(pid=9002, title="x", parent=9002),))
     assert actors.held_by({host.host: endless}, engine).gpus == ()
 
