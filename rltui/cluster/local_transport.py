@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 CLOSE_GRACE_S = 2.0
 """How long a relay may take to end its children and itself."""
 
-OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "__PYVENV_LAUNCHER__", ATTEMPT_VARIABLE)
-"""Variables meant for the Python that rltui runs in, or the run that it was started from; not for what it starts."""
+OURS = (
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "__PYVENV_LAUNCHER__"),
+    *(ATTEMPT_VARIABLE, "WANDB_SERVICE"),
+)
+"""Variables meant for the Python that rltui runs in, or the run that it was started from; not for what it starts.
+
+By the last, two attempts would share W&B's process of the program that started rltui: the second one's run is refused
+there, as that of the first is still open.
+"""
 
 
 class LocalTransport:

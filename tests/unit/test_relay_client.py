@@ -261,5 +261,11 @@ def test_the_relay_ends_with_the_process_that_uses_it(tmp_path: Path) -> None:
 
 
 def test_what_the_relay_starts_is_not_taken_for_our_own() -> None:
-    environment = {"PATH": "/bin", "PYTHONPATH": "x", "LD_LIBRARY_PATH": "y", ATTEMPT_VARIABLE: "z"}
+    environment = {
+        "PATH": "/bin",
+        "PYTHONPATH": "x",
+        "LD_LIBRARY_PATH": "y",
+        ATTEMPT_VARIABLE: "z",
+        "WANDB_SERVICE": "w",
+    }
     assert cleaned_environment(environment) == {"PATH": "/bin", "LD_LIBRARY_PATH": "y"}
