@@ -56,6 +56,9 @@ class Fixed(Night):
             assert time.monotonic() < deadline + 90, f"{state} is no state that stays"
         if state == "failed":
             return state
+        if state == "running":  # what the killed one asked for may still be on its way there
+            step = self.step()
+            eventually(lambda: self.read("end.json") or self.step() > step + 1, "steps, or its end")
         if self.read("end.json") or self.state() == "cancelled":
             return eventually(lambda: self.state() == "cancelled" and "cancelled", "its end")
         return "running"
