@@ -147,8 +147,8 @@ def test_each_silent_failure_is_an_event_once_an_attempt_and_a_slow_step_is_none
 def test_why_still_tells_in_the_morning_what_went_wrong_at_night(
     attempt: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The policy left its reference at step 100 of 3,000: all the steps that are read of the end are alike."""
-    write_steps(attempt, 3000, {"time/total": 60.0, "reward": 0.3})
+    """The policy left its reference at step 100 of 3,300: all the steps that are read of the end are alike."""
+    write_steps(attempt, 3300, {"time/total": 60.0, "reward": 0.3})
     path = attempt / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     told = (json.dumps({**line, "kl": 2.5 if line["step"] > 100 else 0.02}) for line in lines)
