@@ -110,16 +110,17 @@ def _show(context: Context, options: argparse.Namespace, into: str) -> int:
         layout, is_sound = report.loaded.layout, report.ok
         report = replace(report, findings=(*report.findings, *remembered(context, layout)))
         problems = refusal_in(context, into, layout) if into and is_sound else []
+    can_launch = report.ok and not problems
     if options.json:
         print_json({**as_json([report]), "problems": problems, "partition": partition})
-        return 0 if report.ok and not problems else 1
-    print_lines(as_text(report))
-    for line in (f"error: {problem}" for problem in problems):
-        talk(f"  {line}")
-    if report.ok and not problems:
-        where = f"{context.name}, partition {partition}" if partition and not into else context.name
-        talk(f"  would be launched on {where}; nothing was")
-    return 0 if report.ok and not problems else 1
+    else:
+        print_lines(as_text(report))
+        for problem in problems:
+            talk(f"  error: {problem}")
+        if can_launch:
+            where = f"{context.name}, partition {partition}" if partition and not into else context.name
+            talk(f"  would be launched on {where}; nothing was")
+    return 0 if can_launch else 1
 
 
 def _run_script(options: argparse.Namespace) -> int:

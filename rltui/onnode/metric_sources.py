@@ -3,7 +3,6 @@
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
 
-import os
 import re
 import time
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
@@ -86,7 +85,7 @@ class Sources:
         """
         current: List[WandbFile] = []
         for one in self._wandb.values():
-            if not current or _written_at(one.path) - _written_at(current[0].path) > ENDED_S:
+            if not current or rundir.written_at(one.path) - rundir.written_at(current[0].path) > ENDED_S:
                 current = [one]
         return current
 
@@ -197,13 +196,6 @@ class StepLines:
         """Go on with what those knew that said ``state``."""
         self._steps = {step: dict(told) for step, told in state["steps"]}
         self._last, self._gone = dict(state["last"]), state["gone"]
-
-
-def _written_at(path: str) -> float:
-    try:
-        return os.path.getmtime(path)
-    except OSError:
-        return 0.0
 
 
 def _best(told: Dict[int, Dict[str, float]]) -> Dict[str, float]:

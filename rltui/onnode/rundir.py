@@ -227,6 +227,14 @@ def read_tail(path: str, offset: int = 0, limit: int = 1 << 20) -> str:
         return ""
 
 
+def written_at(path: str) -> float:
+    """When the file was last written, epoch seconds; 0 where there is none."""
+    try:
+        return os.path.getmtime(path)
+    except OSError:
+        return 0.0
+
+
 def append_line(path: str, value: Any) -> None:
     """Append ``value`` as one JSON line, in one write, so that concurrent readers see whole lines or none."""
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"

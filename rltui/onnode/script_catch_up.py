@@ -123,8 +123,7 @@ def main(attempts: List[str]) -> int:
 
 def _looked_at(attempt: str) -> float:
     """When it was last read: those that waited longest come first."""
-    path = os.path.join(attempt, rundir.CATCH_UP)
-    return os.path.getmtime(path) if os.path.exists(path) else 0.0
+    return rundir.written_at(os.path.join(attempt, rundir.CATCH_UP))
 
 
 def _is_caught_up(attempt: str) -> bool:

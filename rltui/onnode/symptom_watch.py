@@ -36,7 +36,7 @@ class SymptomWatch:
         if not is_due or (self._look is not None and self._look.poll() != 0):
             return  # one that still looks, or that could not: without its packages no other one can
         self._looked_at = time.monotonic()
-        changed_at = _changed_at(os.path.join(self._attempt, rundir.METRICS))
+        changed_at = rundir.written_at(os.path.join(self._attempt, rundir.METRICS))
         if changed_at > self._changed_at:
             self._changed_at = changed_at
             argv = [sys.executable, "-m", "rltui.service.symptoms", self._attempt]
@@ -44,10 +44,3 @@ class SymptomWatch:
             self._look = subprocess.Popen(
                 argv, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, start_new_session=True
             )
-
-
-def _changed_at(path: str) -> float:
-    try:
-        return os.path.getmtime(path)
-    except OSError:
-        return 0.0

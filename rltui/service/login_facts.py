@@ -104,11 +104,8 @@ def python_problem(relay: RelayClient, profile: Profile, slurm: Slurm, modules: 
     if last == NO_PYTHON:
         return f"{profile.python} is not there on the login node{_shell_says(done)}"
     missing = last.removeprefix(LACKS).split() if last.startswith(LACKS) else []
-    return (
-        f"{profile.python} lacks {', '.join(missing)}; python: of the profile names one that has them"
-        if missing
-        else ""
-    )
+    words = f"{profile.python} lacks {', '.join(missing)}; python: of the profile names one that has them"
+    return words if missing else ""
 
 
 def container_problems(relay: RelayClient, profile: Profile, slurm: Slurm) -> tuple[str, str]:
@@ -153,10 +150,8 @@ def _set_up_problem(done: Completed) -> str:
 
 
 def _shell_says(done: Completed) -> str:
-    lines = done.err.strip().splitlines()
-    said = (
-        re.sub(r"^\S*bash: line \d+: ", "", plain(lines[-1]))[:200] if lines else ""
-    )  # a line of the probe, not theirs
+    last = plain((done.err.strip().splitlines() or [""])[-1])
+    said = re.sub(r"^\S*bash: line \d+: ", "", last)[:200]  # the number is of a line of the probe, not of theirs
     return f" (its shell says: {said})" if said else ""
 
 

@@ -15,7 +15,6 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.layout.scalars import CPU
 from rltui.layout.selftest import PARTS
-from rltui.memory.estimate import verdict
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.paths import state_dir
@@ -175,8 +174,7 @@ def _model(model: str) -> list[str]:
 def _to_fit(words: list[str]) -> list[str]:
     """The learner's optimizer in host memory, where a model of the user's does not fit the card with it."""
     learner = estimate_roles(load_layout(resolve(PRESET), words).layout).role("learner")
-    does_fit = learner is None or verdict(learner.peak_gib, learner.capacity_gib) != "no"
-    return [] if does_fit else ["roles.learner.offload=optimizer"]
+    return ["roles.learner.offload=optimizer"] if learner is not None and learner.verdict == "no" else []
 
 
 def layout_of(asked: Asked, profile: Profile) -> Layout:

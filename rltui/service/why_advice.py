@@ -307,10 +307,8 @@ def _more_served(layout: Layout, recent: Recent, name: str, wait: str) -> Iterat
         number = served.engines + more
         left = rollout.engines - -(-more * served.tensor_parallel // rollout.tensor_parallel)
         saved_s = recent.seconds(wait) * (1.0 - served.engines / number)
-        key, words = (
-            (f"roles.{name}.engines", str(number)),
-            f"{name.capitalize()}'s engines {served.engines} → {number}",
-        )
+        key = (f"roles.{name}.engines", str(number))
+        words = f"{name.capitalize()}'s engines {served.engines} → {number}"
         yield Lever(id=f"more-{name}s", words=words, changes=(key,), gain=phases.gain(saved_s=saved_s))
         if left > 0 and not rollout.pool:
             yield Lever(

@@ -45,7 +45,6 @@ Patterns = tuple[tuple[str, str], ...]
 """Regular expressions for what processes call themselves, and the letter of the role; the first that fits counts."""
 
 OUR_PATTERNS: Patterns = tuple((f"(?i){part}", letter) for part, letter in ROLE_LETTERS)
-_SERVED = {"teacher": "T", "judge": "J"}
 _ENGINE_TITLE = re.compile(r"(VLLM|sglang)::")
 
 
@@ -146,7 +145,7 @@ def title_letter(title: str, patterns: Patterns = OUR_PATTERNS) -> str:
     ``sglang::scheduler_TP0``; only a title of Ray's is held against the bundled trainers' words, which are short.
     """
     if _ENGINE_TITLE.match(title):
-        return next((letter for role, letter in _SERVED.items() if f"::{role}" in title), "E")
+        return role_letter(title.split("::")[1]) or "E"
     is_known = title.startswith("ray::") or patterns is not OUR_PATTERNS
     return role_letter(title.removeprefix("ray::"), patterns) if is_known else ""
 

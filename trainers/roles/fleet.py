@@ -183,7 +183,7 @@ class Fleet:
         planned = seats(self._layout)
         self.engine_sleep = plan_engine_sleep(self._layout, planned, self.roles, self.deadlines.sync_s)
         early = self.engines if self.engine_sleep.is_used else []
-        for role in (role for kind in self._meeting if early for role in self.of(kind)):
+        for role in [role for role in self.roles if role.kind in self._meeting] if early else ():
             role.actor.__ray_call__.remote(import_deepspeed)  # what goes wrong there goes wrong again as it loads
         self._await_load([(role, role.actor.load.remote()) for role in early], on_ready)
         self.engine_sleep.begin()

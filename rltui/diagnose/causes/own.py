@@ -23,6 +23,8 @@ _RESUME = Remedy(
     safe="confirm",
 )
 _OURS = ("the rules of rltui, relative to the run's own history",)
+_FOLLOWS = frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"})
+"""What the others say where a role of the run dies or hangs."""
 
 
 def _without_node(fields: Fields) -> tuple[Remedy, ...]:
@@ -184,7 +186,7 @@ CAUSES = (
         ),
         wrong=("Mending the network, or Ray: their errors come from the process that is gone.",),
         collect=("dmesg of its node", "the last lines of its own log"),
-        explains=frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"}),
+        explains=_FOLLOWS,
         sources=_OURS,
     ),
     Cause(
@@ -206,7 +208,7 @@ CAUSES = (
         remedies=(_STACKS, _RESUME),
         wrong=("A longer deadline, before you know that the step takes so long.",),
         collect=("the evidence of its nodes: rltui bundle RUN, while it hangs",),
-        explains=frozenset({"gloo_timeout", "nccl_timeout", "ray_actor_died"}),
+        explains=_FOLLOWS,
         sources=_OURS,
     ),
     Cause(

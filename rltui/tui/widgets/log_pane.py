@@ -215,14 +215,8 @@ class LogPane(ListPane):
         if self.sought.pattern:
             words = self.sought.text
             left += [(f" {glyphs.dot} ", "dim"), (clip(words, 24), "match")]
-            left.append(
-                (
-                    f" {len(self._hits)} here, {self.note}"
-                    if self.note
-                    else f" {len(self._hits)} line{'s' * (len(self._hits) != 1)}",
-                    "dim",
-                )
-            )
+            where = f"here, {self.note}" if self.note else f"line{'s' * (len(self._hits) != 1)}"
+            left.append((f" {len(self._hits)} {where}", "dim"))
             if not self._hits and self.is_piece and not self.note:
                 left.append((" in this part", "attention"))
         last = min(len(self.lines), self.top + self.room)
