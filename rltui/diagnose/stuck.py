@@ -119,7 +119,7 @@ def halted_now(picture: RunPicture) -> Evidence | None:
         Observed(pid=one.pid, title=one.title, state=SAMPLED[one.state], host=host.host)
         for host in picture.hosts
         for one in host.processes
-        if one.state in SAMPLED and one.state_s >= LEAST_WAIT_S and last < host.taken_at
+        if one.state in SAMPLED and one.state_s >= LEAST_WAIT_S and last < host.processes_at
     )
     return Evidence(picture.now, halted) if halted and picture.end is None else None
 

@@ -30,6 +30,8 @@ NODES = "/nodes?view=summary"
 STATUS = "/api/status"
 
 EVERY_S = 2.5
+NODES_EVERY_S = 30.0
+"""Names of nodes that are not known are asked for this often: Ray may never tell those of nodes that are gone."""
 KEEP_S = 10.0
 """What has not changed is written again this often: its time tells that somebody still looks."""
 
@@ -97,6 +99,7 @@ class ServerNotes:
         self._rows: Dict[str, Dict[str, Any]] = {}
         self._nodes: Any = None
         self._hosts_of: FrozenSet[str] = frozenset()
+        self._hosts_asked_at = -NODES_EVERY_S
 
     def look(self, last: bool = False) -> None:
         """Ask all servers once; the ``last`` time, deaths that the end itself brought are left out."""
@@ -121,10 +124,11 @@ class ServerNotes:
 
     def _learn_hosts(self, dashboard: str, token: str) -> None:
         nodes = frozenset(node_of(row) for row in self._rows.values()) - {""}
-        if nodes - self._hosts_of:
+        if nodes - self._hosts_of and time.monotonic() - self._hosts_asked_at >= NODES_EVERY_S:
             reply = ask(dashboard + NODES, token, TIMEOUT_S)
             self._nodes = slim_nodes(reply.value) or self._nodes
-            self._hosts_of = nodes
+            self._hosts_of = nodes_named(self._nodes)
+            self._hosts_asked_at = time.monotonic()
 
     def _look_at_status(self, url: str, token: str) -> None:
         reply = ask(url.rstrip("/") + STATUS, token, TIMEOUT_S)
@@ -170,13 +174,22 @@ def node_of(row: Dict[str, Any]) -> str:
 
 
 def slim_nodes(value: Any) -> Any:
-    """Host names by node id in an answer of ``/nodes``, in its own form; None where it is none."""
+    """Host names by node id in an answer of ``/nodes``, in its own form; None where it is none.
+
+    ``hostname`` is what a node's agent reports, some time after its actors have begun; the raylet's is there at once.
+    """
     try:
         nodes: List[Any] = value["data"]["summary"]
-        named = [{"hostname": one["hostname"], "raylet": {"nodeId": one["raylet"]["nodeId"]}} for one in nodes]
+        raylets = [one["raylet"] for one in nodes]
+        named = [{name: one[name] for name in ("nodeId", "nodeManagerHostname")} for one in raylets]
     except (TypeError, KeyError):
         return None
-    return {"data": {"summary": named}}
+    return {"data": {"summary": [{"raylet": raylet} for raylet in named]}}
+
+
+def nodes_named(nodes: Any) -> FrozenSet[str]:
+    """The ids of the nodes in what ``slim_nodes`` gave."""
+    return frozenset(one["raylet"]["nodeId"] for one in nodes["data"]["summary"]) if nodes else frozenset()
 
 
 def before_the_end(before: Dict[str, Dict[str, Any]], after: Dict[str, Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:

@@ -81,11 +81,17 @@ class _LogicalAnswer(Struct, frozen=True):
 
 class _Raylet(Struct, frozen=True, rename="camel"):
     node_id: str = ""
+    node_manager_hostname: str = ""
 
 
 class _Node(Struct, frozen=True):
     hostname: str = ""
     raylet: _Raylet = _Raylet()
+
+    @property
+    def name(self) -> str:
+        """The host's name: by its raylet, or by its agent, which reports it late; empty where neither says it."""
+        return self.raylet.node_manager_hostname or self.hostname
 
 
 class _NodeData(Struct, frozen=True):
@@ -139,7 +145,7 @@ def _snapshot(actor: _Actor | _LogicalActor, node: str | None, cause: str) -> Ac
 def parse_nodes(body: bytes) -> dict[str, str]:
     """Return host names by node id from an answer of ``/nodes?view=summary``."""
     answer = decode(body, _NodeAnswer)
-    return {node.raylet.node_id: node.hostname for node in answer.data.summary} if answer else {}
+    return {node.raylet.node_id: node.name for node in answer.data.summary if node.name} if answer else {}
 
 
 def death_cause(cause: Mapping[str, Any]) -> str:

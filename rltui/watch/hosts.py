@@ -77,6 +77,7 @@ class HostState:
         self._line: SamplerLine | None = None
         self._gpus: dict[int, GpuSample] = {}
         self._processes: tuple[ProcessSample, ...] = ()
+        self._processes_at = 0.0
         self._engines: tuple[EngineSample, ...] = ()
         self._shm = self._disk = (0.0, 0.0)
         self._cpu_history: deque[float] = deque(maxlen=HISTORY)
@@ -109,6 +110,7 @@ class HostState:
             disk_total_gib=self._disk[1],
             gpus=tuple(self._with_recent(index) for index in indices),
             processes=self._processes,
+            processes_at=self._processes_at,
             engines=self._engines,
             cpu_history=tuple(self._cpu_history),
             gpu_history=tuple(tuple(self._gpu_history[index]) for index in indices),
@@ -144,6 +146,7 @@ class HostState:
                 )
                 for one in line.procs
             )
+            self._processes_at = line.t
             self._engines = line.engines or ()
 
 

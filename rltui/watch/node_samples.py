@@ -90,6 +90,8 @@ class HostSnapshot(Struct, frozen=True, kw_only=True):
     """0: it is not known."""
     gpus: tuple[GpuSample, ...] = ()
     processes: tuple[ProcessSample, ...] = ()
+    processes_at: float = 0.0
+    """When they were looked at, epoch seconds: less often than the rest."""
     engines: tuple[EngineSample, ...] = ()
     """Those that serve HTTP, as other systems' do; our own trainers' engines speak through the status endpoint."""
     cpu_history: tuple[float, ...] = ()

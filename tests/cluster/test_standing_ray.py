@@ -126,7 +126,14 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray
     eventually(lambda: {host.host for host in watcher.snapshot().hosts} == {here, "second"}, "samples of both nodes")
     # a dashboard that is too busy to answer is asked ever less, down to once in 30 s
     both = {here, "second"}
-    eventually(lambda: {actor.node for actor in watcher.snapshot().actors} == both, "actors on both nodes", 600)
+
+    def seen() -> tuple[list[str], str]:
+        shown = watcher.snapshot()
+        return [f"{actor.name} {actor.state} on {actor.node}" for actor in shown.actors], shown.actors_problem
+
+    eventually(
+        lambda: {actor.node for actor in watcher.snapshot().actors} == both, "actors on both nodes", 400, saw=seen
+    )
     assert not any(actor.class_name == "Stranger" for actor in watcher.snapshot().actors)
     cancel(context, run)
     eventually(lambda: (seen := look(context, run_id)) and seen.state == "cancelled", "the end")

@@ -220,7 +220,7 @@ def test_a_process_that_is_stopped_is_named_before_a_standstill_is_one(
     state: str, state_s: float, sampled_at: float, is_named: bool
 ) -> None:
     process = ProcessSample(pid=7, title="ray::Learner", state=state, state_s=state_s)
-    host = HostSnapshot(host="n1", taken_at=sampled_at, processes=(process,))
+    host = HostSnapshot(host="n1", taken_at=NOW - 1, processes_at=sampled_at, processes=(process,))
     found = halted_now(training(steps=steps(), hosts=(host,)))
     named = [one.name for one in found.processes] if found is not None else []
     assert named == ["ray::Learner (pid 7 on n1)"] * is_named

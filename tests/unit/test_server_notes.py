@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
     from rltui.cluster.relay_client import RelayClient
 
-NODES_ANSWER = {"data": {"summary": [{"hostname": "node1", "raylet": {"nodeId": NODE, "state": "ALIVE"}, "cpu": 3}]}}
+RAYLET = {"nodeId": NODE, "nodeManagerHostname": "node1", "state": "ALIVE"}
+NODES_ANSWER = {"data": {"summary": [{"raylet": RAYLET, "cpu": 3}]}}
+"""As it is before the node's agent has reported: then the node has a ``hostname`` of its own too."""
 
 
 @pytest.fixture
@@ -113,6 +115,22 @@ def test_what_does_not_change_is_not_written_again(server: Server, run: Path) ->
     assert parse_actors_note((attempt / "actors.json").read_text()).actors[0].state == "DEAD"
     assert stat.S_IMODE((attempt / "actors.json").stat().st_mode) == 0o600
     assert server.asked.count(NODES) == 1
+
+
+def test_a_node_whose_name_comes_late_is_asked_for_again(
+    server: Server, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = run / "attempts/01/actors.json"
+    notes = ServerNotes(str(run / "attempts/01"))
+    server.pages[NODES] = (200, json.dumps({"data": {"summary": []}}).encode())
+    notes.look()
+    assert parse_actors_note(path.read_text()).actors[0].node == NODE[:12]
+    server.pages[NODES] = (200, json.dumps(NODES_ANSWER).encode())
+    notes.look()
+    assert server.asked.count(NODES) == 1, "not at once"
+    monkeypatch.setattr(server_notes, "NODES_EVERY_S", 0.0)
+    notes.look()
+    assert parse_actors_note(path.read_text()).actors[0].node == "node1"
 
 
 def test_a_server_in_trouble_leaves_what_it_said_and_no_secret(server: Server, run: Path) -> None:

@@ -10,7 +10,16 @@ import pytest
 from msgspec import structs
 from watch_support import NODE, STATUS, TOKEN, Server, actor, state_answer
 
-from rltui.watch.actors import LOGICAL, NODES, NODES_EVERY_S, OF_JOB, STATE_API, ActorsReader, parse_state_api
+from rltui.watch.actors import (
+    LOGICAL,
+    NODES,
+    NODES_EVERY_S,
+    OF_JOB,
+    STATE_API,
+    ActorsReader,
+    parse_nodes,
+    parse_state_api,
+)
 from rltui.watch.endpoint import Endpoint, Throttle, pause_s
 from rltui.watch.snapshots import StatusSnapshot
 from rltui.watch.status import PATH, parse_status, read_status
@@ -65,7 +74,9 @@ LOGICAL_ANSWER = {
         }
     },
 }
-NODES_ANSWER = {"data": {"summary": [{"now": 1.0, "hostname": "node1", "raylet": {"nodeId": NODE, "state": "ALIVE"}}]}}
+RAYLET = {"nodeId": NODE, "nodeManagerHostname": "node1", "state": "ALIVE"}
+NODES_ANSWER = {"data": {"summary": [{"now": 1.0, "raylet": RAYLET}]}}
+"""As it is before the node's agent has reported: then the node has a ``hostname`` of its own too."""
 
 
 def test_actors_with_their_hosts(client: RelayClient, server: Server) -> None:
@@ -82,6 +93,8 @@ def test_actors_with_their_hosts(client: RelayClient, server: Server) -> None:
     assert (first.node, first.pid, first.restarts, first.death_cause) == ("node1", 9350, 2, "")
     assert (second.name, second.node, second.pid) == ("engine(1)", "", 0)
     assert server.asked == [STATE_API, NODES, STATE_API]
+    by_its_agent = {"data": {"summary": [{"hostname": "node2", "raylet": {"nodeId": "b"}}]}}
+    assert parse_nodes(json.dumps(by_its_agent).encode()) == {"b": "node2"}, "in notes of older versions"
 
 
 def test_why_actors_died() -> None:
@@ -109,6 +122,21 @@ def test_of_a_ray_that_has_others_actors_too_only_the_run_s_are_shown(client: Re
     asked = len(server.asked)
     reader.read(structs.replace(endpoint, jobs=()))
     assert (reader.actors, reader.problem, len(server.asked)) == ((), "", asked)
+
+
+@pytest.mark.parametrize("raylet", [{"nodeId": NODE}, {}], ids=["without its name", "without anything"])
+def test_a_node_whose_name_comes_late_is_asked_for_again(
+    raylet: dict[str, str], client: RelayClient, server: Server
+) -> None:
+    times = iter((0.0, NODES_EVERY_S))
+    early = json.dumps({"data": {"summary": [{"raylet": raylet}]}}).encode()
+    server.pages = {STATE_API: (200, state_answer(actor())), NODES: (200, early)}
+    reader = ActorsReader(client, lambda: next(times))
+    reader.read(Endpoint(server.url, TOKEN))
+    assert reader.actors[0].node == NODE[:12]
+    server.pages[NODES] = (200, json.dumps(NODES_ANSWER).encode())
+    reader.read(Endpoint(server.url, TOKEN))
+    assert reader.actors[0].node == "node1"
 
 
 def test_a_node_that_nobody_knows_is_not_asked_for_all_the_time(client: RelayClient, server: Server) -> None:
