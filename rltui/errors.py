@@ -46,7 +46,10 @@ class UsageError(RltuiError):
 
 
 class ClusterError(RltuiError):
-    """A cluster cannot be reached, or the outcome of an action on it is unknown."""
+    """A cluster cannot be reached, or the outcome of an action on it is unknown.
+
+    Whatever asks a cluster raises it where the cluster is away; docstrings name it where it means more than that.
+    """
 
     exit_code = 3
 

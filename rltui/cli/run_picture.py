@@ -21,7 +21,6 @@ def read_run(options: argparse.Namespace) -> RunSnapshot:
 
     Raises:
         UsageError: No run, or more than one, is meant.
-        ClusterError: Its cluster is away.
     """
     with open_clusters(options.cluster) as clusters:
         context, summary = clusters.find(options.run)

@@ -67,11 +67,7 @@ class Cluster(Protocol):
 
     @property
     def run_root(self) -> str:
-        """Absolute path of the folder of the runs there; a leading ``~`` is looked up there once.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Absolute path of the folder of the runs there; a leading ``~`` is looked up there once."""
 
     def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:
         """Hand the attempt (its files are in place) to the scheduler; returns the scheduler's id of it.

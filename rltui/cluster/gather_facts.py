@@ -25,7 +25,6 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
 
     Raises:
         SlurmUnansweredError: The controller does not answer, or there is no Slurm on that host.
-        ClusterError: The cluster cannot be reached.
     """
     runner = SlurmRunner(relay, clock)
     partitions = read_partitions(runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))

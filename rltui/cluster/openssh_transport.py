@@ -88,7 +88,6 @@ class OpenSshTransport:
 
         Raises:
             NeedsAttentionError: A person has to act first.
-            ClusterError: The cluster cannot be reached.
         """
         attended = self._prompter.attended
         command, mark = remote_command()

@@ -76,7 +76,6 @@ class ParamikoTransport:
 
         Raises:
             NeedsAttentionError: A person has to act first.
-            ClusterError: The cluster cannot be reached.
         """
         transports: list[paramiko.Transport] = []
         self.opened = Opened()

@@ -31,7 +31,6 @@ class RemoteRoot:
         """The absolute path.
 
         Raises:
-            ClusterError: The cluster cannot be reached.
             UsageError: The profile's path is neither absolute nor below the home.
         """
         if not self._path:

@@ -34,8 +34,4 @@ class Transport(Protocol):
         """Where it leads, in words for messages: ``this machine``, ``login.example.org``."""
 
     def open(self) -> ByteStream:
-        """Start ``relay_program.relay_argv()`` there and return its standard streams.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Start ``relay_program.relay_argv()`` there and return its standard streams."""

@@ -33,11 +33,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 def read_evidence(client: RelayClient, attempt_path: str, uuid: str) -> Evidence:
-    """Read what the attempt's directory says of the submission ``uuid``.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Read what the attempt's directory says of the submission ``uuid``."""
     names = (rundir.JOB, rundir.SUBMITTED, *STARTED_FILES, rundir.END)
     found = {file.path: _parsed(file.text) for file in client.collect(attempt_path, names)}
     if found.get(rundir.JOB, {}).get("uuid") != uuid:

@@ -88,11 +88,7 @@ class _Source(Struct, frozen=True, kw_only=True):
 
 
 def open_jobs(context: Context) -> list[OpenJob]:
-    """The user's jobs on a Slurm cluster that have not ended and are no runs, oldest first; by one question.
-
-    Raises:
-        ClusterError: The cluster or its controller is away.
-    """
+    """The user's jobs on a Slurm cluster that have not ended and are no runs, oldest first; by one question."""
     if not isinstance(context.cluster, SlurmCluster):
         return []
     rows, uid = context.cluster.slurm.queue(), context.cluster.slurm.uid()
@@ -129,7 +125,6 @@ def adopt_job(context: Context, job_id: str, dialect: str = "", name: str = "") 
     Raises:
         UsageError: There is no such job, or the id is that of several.
         RltuiError: It is not the user's, has ended, or is a run already.
-        ClusterError: The cluster or its controller is away.
     """
     if not isinstance(context.cluster, SlurmCluster):
         raise UsageError(f"{context.name} has no Slurm, so it has no job {job_id}.", "`--pid P` adopts a process here.")

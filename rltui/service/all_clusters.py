@@ -71,11 +71,7 @@ class ClusterReader:
         return self._stale(self.problem) if self.problem else self._snapshot
 
     def fresh(self) -> RunsSnapshot:
-        """Read now, in this thread.
-
-        Raises:
-            ClusterError: The cluster is away.
-        """
+        """Read now, in this thread."""
         with self._lock:
             snapshot = self.context.runs()
         if snapshot.problem:
@@ -183,7 +179,6 @@ class AllClusters:
 
         Raises:
             UsageError: No run, or more than one, is meant.
-            ClusterError: Its cluster is away.
         """
         for name in self._likely(word):
             context, runs = self.context(name), self.reader(name).fresh().runs

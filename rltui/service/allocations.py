@@ -43,7 +43,6 @@ def find_allocation(context: Context, job_id: str) -> Allocation:
     Raises:
         UsageError: There is no such job, or no Slurm.
         RltuiError: It is another user's, does not run, or is a run itself.
-        ClusterError: The cluster or its controller is away.
     """
     if not isinstance(context.cluster, SlurmCluster):
         raise UsageError(f"{context.name} has no Slurm, so it has no job {job_id}.", "Add --cluster C of one that has.")
@@ -90,7 +89,6 @@ def share_of(context: Context, job_id: str, work: Layout | ScriptJob, besides: s
 
     Raises:
         RltuiError: The job cannot be run in, or has too little, or too little is free; nothing was started.
-        ClusterError: The cluster or its controller is away.
     """
     allocation = find_allocation(context, job_id)
     holders = held_nodes(context.reader.read().runs, allocation.job.job_id, besides)

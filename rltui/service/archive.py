@@ -65,7 +65,6 @@ def preview_archive(context: Context, run: RunSummary, folder: str, keep: Checkp
 
     Raises:
         RltuiError: It is not over, not rltui's own, or archived already.
-        ClusterError: The cluster cannot be reached.
     """
     target = _target(context, run, folder)
     _require_here(context, run)

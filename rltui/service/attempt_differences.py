@@ -43,22 +43,14 @@ class Differences(Struct, frozen=True, kw_only=True):
 
 
 def unexplained(client: RelayClient, run: RunSummary, found: Findings) -> Differences | None:
-    """``differences`` of a run that ended for no known cause; None where there is one, or nothing went wrong.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """``differences`` of a run that ended for no known cause; None where there is one, or nothing went wrong."""
     if run.is_live or run.state == "finished" or (found.diagnoses and found.first_exception is None):
         return None
     return differences(client, run)
 
 
 def differences(client: RelayClient, run: RunSummary) -> Differences | None:
-    """How the attempt that ``run`` is at differs from the newest earlier one that made steps; None without such a one.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """How the attempt of ``run`` differs from the newest earlier one that made steps; None without such a one."""
     if run.attempt < 2:
         return None
     found = client.collect(run.path, [f"{rundir.ATTEMPTS}/*/{name}" for name in READ], MOST_BYTES)

@@ -33,7 +33,6 @@ def at_attempt(client: RelayClient, run: RunSummary, number: int) -> RunSummary:
 
     Raises:
         UsageError: It has no such attempt.
-        ClusterError: The cluster cannot be reached.
     """
     if number == run.attempt:
         return run
@@ -49,11 +48,7 @@ def at_attempt(client: RelayClient, run: RunSummary, number: int) -> RunSummary:
 
 
 def endings(client: RelayClient, run: RunSummary) -> list[Ending]:
-    """How each attempt of ``run`` before the newest ended, oldest first.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """How each attempt of ``run`` before the newest ended, oldest first."""
     if run.last_attempt < 2:
         return []
     found = []

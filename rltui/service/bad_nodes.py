@@ -172,7 +172,6 @@ def report(client: RelayClient, run_root: str, cluster: str, node: str) -> str:
 
     Raises:
         UsageError: Nothing is known against it.
-        ClusterError: The cluster cannot be reached.
     """
     return admins_text(cluster, _known(remembered(client, run_root), node))
 

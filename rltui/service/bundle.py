@@ -54,7 +54,6 @@ def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: flo
 
     Raises:
         UsageError: The file cannot be written.
-        ClusterError: The cluster cannot be reached.
     """
     client = context.cluster.client
     attempt = rundir.attempt_folder(run.path, run.attempt)

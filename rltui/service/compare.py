@@ -79,7 +79,6 @@ def read_side(context: Context, run: RunSummary) -> Side:
 
     Raises:
         LayoutError: Its layout is not one that this version reads.
-        ClusterError: The cluster cannot be reached.
     """
     client, path = context.cluster.client, attempt_path(run)
     watcher = RunWatcher(client, run.path)

@@ -69,7 +69,6 @@ def read_config(
     Raises:
         UsageError: It has no such attempt.
         LayoutError: Its layout is not one that this version reads.
-        ClusterError: The cluster cannot be reached.
     """
     client = context.cluster.client
     row = at_attempt(client, run, attempt) if attempt else run
@@ -94,7 +93,6 @@ def read_work(client: RelayClient, path: str) -> Layout | ScriptJob:
 
     Raises:
         LayoutError: Its layout is not one that this version reads.
-        ClusterError: The cluster cannot be reached.
     """
     script = read_script_job(client, path)
     return script if script is not None else load_attempt_layout(client, path).layout

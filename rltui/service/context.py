@@ -88,11 +88,7 @@ class Context:
 
     @property
     def reader(self) -> RunsReader:
-        """The reader of the run root.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """The reader of the run root."""
         if self._reader is None:
             self._reader = RunsReader(self.cluster.client, self.cluster.run_root)
         return self._reader
@@ -128,7 +124,6 @@ class Context:
 
         Raises:
             UsageError: No run, or more than one, is meant.
-            ClusterError: The cluster cannot be reached.
         """
         snapshot = self.runs()
         if snapshot.problem:

@@ -19,11 +19,7 @@ def attempt_path(run: RunSummary) -> str:
 
 
 def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
-    """Step of the newest complete checkpoint, or None.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Step of the newest complete checkpoint, or None."""
     pattern = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
     record = f"{rundir.ATTEMPTS}/{run.attempt:02d}/{rundir.SCRIPT_RUN}"
     found = context.cluster.client.collect(run.path, [pattern, record], LARGEST)
@@ -36,11 +32,7 @@ def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
 
 
 def checkpoint_words(context: Context, run: RunSummary) -> str:
-    """Where a new attempt of ``run`` would go on.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Where a new attempt of ``run`` would go on."""
     return start_words(newest_checkpoint_step(context, run))
 
 

@@ -61,7 +61,6 @@ def plan_export(
 
     Raises:
         UsageError: There is no such checkpoint, or nothing says how the run was started.
-        ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     newest = newest_checkpoint_step(context, run)

@@ -27,11 +27,7 @@ BUDGET_S = 2.0
 
 
 def failure_of(context: Context, run: RunSummary) -> str:
-    """The word for what ended ``run``, diagnosed now and written beside the attempt; empty where no cause is known.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The word for what ended ``run``, diagnosed now and written beside the attempt; empty where no cause is known."""
     from rltui.service import why
 
     word = why.failure_of(context, run)

@@ -61,7 +61,6 @@ def lower_memory(context: Context, run: RunSummary) -> MemoryFix:
 
     Raises:
         RltuiError: No setting lowers it, or nothing is known about the memory of this run.
-        ClusterError: The cluster cannot be reached.
     """
     from rltui.service.why import diagnose_run
 

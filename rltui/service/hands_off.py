@@ -46,9 +46,6 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
         context: The run's cluster.
         run: The run.
         end: How it will end, where it has not yet; None: as ``end.json`` says.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
     """
     from rltui.runs.script_job import read_script_job
     from rltui.service.bad_nodes import remembered as remembered_nodes

@@ -28,7 +28,6 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
 
     Raises:
         RltuiError: Nothing of rltui's runs in it, or its nodes cannot decide.
-        ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     profile = context.cluster.profile
@@ -47,11 +46,7 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
 
 
 def switch_off(context: Context, run: RunSummary) -> str:
-    """Let ``run`` be from now on; returns a sentence.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Let ``run`` be from now on; returns a sentence."""
     context.require_own(run)
     told = told_of(context, run)
     if not told.get("on"):
@@ -83,7 +78,6 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
 
     Raises:
         RltuiError: It cannot go on by itself.
-        ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     on, policy = run.hands_off != "on", Policy()
@@ -111,31 +105,19 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
 
 
 def told_of(context: Context, run: RunSummary) -> dict[str, Any]:
-    """What ``hands-off.json`` says; empty where hands-off mode was never on.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """What ``hands-off.json`` says; empty where hands-off mode was never on."""
     found = context.cluster.client.collect(run.path, [rundir.HANDS_OFF], 1 << 16)
     return dict(json.loads(found[0].text or "{}")) if found else {}
 
 
 def records_of(context: Context, run: RunSummary) -> list[Record]:
-    """The decisions that were taken for ``run``, oldest first.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The decisions that were taken for ``run``, oldest first."""
     found = context.cluster.client.collect(run.path, [rundir.DECISIONS], 1 << 20)
     return list(records_in((found[0].text or "").encode()) if found else ())
 
 
 def is_over(context: Context, run: RunSummary) -> bool:
-    """Whether ``run`` has ended, and hands-off mode has not yet to decide what comes after it.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Whether ``run`` has ended, and hands-off mode has not yet to decide what comes after it."""
     return not run.is_live and run.state != "unknown" and not _is_undecided(context, run)
 
 

@@ -27,9 +27,6 @@ def read_history(context: Context, run: RunSummary, watcher: RunWatcher | None =
         context: The run's cluster.
         run: The run.
         watcher: One that the caller has of it; None: it needs none.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
     """
     watcher = watcher or RunWatcher(context.cluster.client, run.path)
     history = watcher.whole().history

@@ -72,11 +72,7 @@ def update(context: Context, run: RunSummary, *, time: str = "", exclude: Sequen
 
 
 def too_few_left(context: Context, run: RunSummary, exclude: Sequence[str]) -> str:
-    """Why the job of ``run`` would never start again without the nodes ``exclude``; empty where it would.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Why the job of ``run`` would never start again without the nodes ``exclude``; empty where it would."""
     from msgspec.structs import replace
 
     from rltui.layout.load import load_text

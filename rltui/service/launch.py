@@ -136,11 +136,7 @@ def _obstacles(report: Report, profile: Profile, partition: str) -> list[str]:
 
 
 def asked(context: Context, report: Report) -> Report:
-    """``report`` with what the cluster says of it right now; what it cannot tell in a moment is not held against it.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """``report`` with what the cluster says of it right now; what it cannot tell in a moment is not held against it."""
     profile, client = context.cluster.profile, context.cluster.client
     if profile.scheduler == "local" or report.loaded is None or not report.ok:
         return advised(report, profile)

@@ -27,11 +27,7 @@ BEFORE, AFTER = 1000, 1000
 
 
 def logs_of(client: RelayClient, run: RunSummary) -> tuple[LogFile, ...]:
-    """The logs of a run's newest attempt, of all its nodes.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The logs of a run's newest attempt, of all its nodes."""
     path = attempt_path(run)
     try:
         rays = client.list(f"{path}/{RAY_LOGS}")
@@ -58,9 +54,6 @@ def read_piece(
         name: As in ``LogSnapshot``.
         place: By log, the bytes before the place; None: the end. With ``at`` it may have one log only.
         at: When the line at the place was written, epoch seconds: where the other logs are then.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
     """
     sources = sources_of(client, run, _named(client, run, name))
     end = end_of(sources, whole_only=run.is_live)

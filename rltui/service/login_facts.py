@@ -205,7 +205,6 @@ def ask_cluster(context: Context, job: ScriptJob) -> None:
 
     Raises:
         RltuiError: It could not, as far as it can tell in a moment.
-        ClusterError: The cluster cannot be reached.
     """
     problems = cluster_problems(context, job)
     if problems:
@@ -215,11 +214,7 @@ def ask_cluster(context: Context, job: ScriptJob) -> None:
 
 
 def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
-    """Why the job of a script would not start on a cluster, a line each; what cannot be told is left out.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Why the job of a script would not start on a cluster, a line each; what cannot be told is left out."""
     relay, profile = context.cluster.client, context.cluster.profile
     if profile.scheduler != "slurm":
         problem = more_than_one_machine(profile, job.hardware.nodes)

@@ -30,11 +30,7 @@ MEASURED = "MEASURED"
 
 
 def read_memory(context: Context, run: RunSummary) -> dict[str, Any] | None:
-    """The newest attempt's ``memory.json``; None where it has not been written yet.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The newest attempt's ``memory.json``; None where it has not been written yet."""
     try:
         found = json.loads(context.cluster.client.read(f"{attempt_path(run)}/{rundir.MEMORY}").data)
     except RelayError as error:
@@ -47,11 +43,7 @@ def read_memory(context: Context, run: RunSummary) -> dict[str, Any] | None:
 
 
 def family_peaks(context: Context, layout: Layout) -> Iterator[Peak]:
-    """Peaks of the attempts under the cluster's run root that are over and whose layout is of the family of ``layout``.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Peaks of attempts under the cluster's run root that are over and whose layout is of the family of ``layout``."""
     names = [f"*/{rundir.ATTEMPTS}/*/{name}" for name in (rundir.END, rundir.LAYOUT, rundir.MEMORY)]
     attempts: dict[str, dict[str, str]] = {}
     for file in context.cluster.client.collect(context.cluster.run_root, names):

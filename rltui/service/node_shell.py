@@ -117,7 +117,6 @@ def node_shell(context: Context, run: RunSummary, node: str = "") -> NodeShell:
 
     Raises:
         RltuiError: The run has no such node now, or its job is not the user's.
-        ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     cluster = context.cluster

@@ -100,7 +100,6 @@ def node_report(name: str, node: str, prompter: Prompter) -> str:
 
     Raises:
         UsageError: Nothing is remembered against it, or as ``clusters_nodes``.
-        ClusterError: The cluster cannot be reached.
     """
     with _relay_of(name, prompter) as (profile, relay):
         return report(relay, RemoteRoot(relay, profile).path, profile.name, node)

@@ -76,7 +76,6 @@ def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = ()
 
     Raises:
         RltuiError: Nothing is wrong with it, or nothing that rltui could change mends it.
-        ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     if run.state == "finished":
@@ -101,11 +100,7 @@ def _gone_on_with(left: Interrupted) -> CauseFix:
 
 
 def compose_causes(context: Context, run: RunSummary) -> tuple[CauseFix, ...]:
-    """What helps against each cause of ``run`` that is sure enough, the first cause first.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """What helps against each cause of ``run`` that is sure enough, the first cause first."""
     causes = [one for one in diagnose_run(context, run) if not one.secondary and one.confidence >= SURE_ENOUGH]
     work = read_script_job(context.cluster.client, attempt_path(run)) or _layout(context, run)
     found: list[CauseFix] = []
@@ -119,7 +114,6 @@ def preview_fix(context: Context, run: RunSummary, fix: Fix) -> ActionPreview:
 
     Raises:
         RltuiError: The change is none.
-        ClusterError: The cluster cannot be reached.
     """
     preview = preview_resubmit(context, run, fix.overrides, fix.exclude)
     words = [f"{one.cause}: {one.sentence}" for one in fix.causes]

@@ -71,11 +71,7 @@ class Quota(Struct, frozen=True, kw_only=True):
 
 
 def quotas(client: RelayClient, folder: str) -> tuple[Quota, ...]:
-    """The quotas that hold in ``folder``; none where there are none, or nobody tells in time.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The quotas that hold in ``folder``; none where there are none, or nobody tells in time."""
     try:
         done = client.run(["sh", "-c", QUOTAS, "sh", folder], timeout_s=TIMEOUT_S, idempotent=True)
     except RelayError as error:

@@ -43,7 +43,6 @@ def record(context: Context, run: RunSummary, target: Path, *, follow: bool = Fa
 
     Raises:
         UsageError: The file cannot be written.
-        ClusterError: The cluster cannot be reached.
     """
     client = context.cluster.client
     changes: list[dict[str, Any]] = []
@@ -89,11 +88,7 @@ class Notes:
         self._host = client.hello().host
 
     def look(self, attempt: AttemptFacts, now: float) -> Iterator[dict[str, Any]]:
-        """What has changed since the last look, as lines of ``changes.jsonl``.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """What has changed since the last look, as lines of ``changes.jsonl``."""
         folder = rundir.attempt_folder("", attempt.number)[1:]
         said = dict(self._files.read())
         said |= {f"{folder}/{name}": text for name, text in self._servers(attempt, now)}

@@ -123,11 +123,7 @@ class Packer:
         self._left_bytes = MOST_BYTES // 2
 
     def add_run(self, *, answers: bool = True) -> None:
-        """Take the files of the run itself; with ``answers`` also those of its evaluations.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Take the files of the run itself; with ``answers`` also those of its evaluations."""
         for entry in self._list(""):
             if entry.name in OF_RUN:
                 self.add(entry.name, SMALL_BYTES, entry.mtime)
@@ -135,11 +131,7 @@ class Packer:
             self.add(f"{rundir.EVALUATIONS}/{entry.name}", LOG_BYTES, entry.mtime)
 
     def add_attempt(self, number: int, *, answers: bool = True, most_bytes: int = LINES_BYTES) -> None:
-        """Take the files of one attempt that are for others to see; with ``answers`` also its samples.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Take the files of one attempt that are for others to see; with ``answers`` also its samples."""
         folder = rundir.attempt_folder("", number)[1:]
         entries = {one.name: one for one in self._list(folder) if one.type in ("file", "link")}
         samplers = [name for name in entries if name.startswith("gpu-") and name.endswith(".jsonl")]
@@ -181,7 +173,6 @@ class Packer:
 
         Raises:
             UsageError: The file cannot be written.
-            ClusterError: The cluster cannot be reached.
         """
         self.put(CHANGES, "".join(msgspec.json.encode(one).decode() + "\n" for one in changes))
         manifest = Manifest(

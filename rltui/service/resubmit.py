@@ -72,7 +72,6 @@ def preview_resubmit(
 
     Raises:
         LayoutError: The change is not one.
-        ClusterError: The cluster cannot be reached.
     """
     context.require_own(run)
     _refuse_archived(run)
@@ -240,7 +239,6 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
     Raises:
         LayoutError: A word is no override.
         UsageError: It leaves no step to do.
-        ClusterError: The cluster cannot be reached.
     """
     path = attempt_path(run)
     script = read_script_job(context.cluster.client, path)

@@ -53,11 +53,7 @@ def group_of(context: Context, run: RunSummary, sample: Sample, *, evaluation: b
 
 
 def sample_files(client: RelayClient, run: RunSummary, *, evaluation: bool) -> tuple[Sequence[SampleFile], str]:
-    """The files with samples, the newest last; where there are none, why.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The files with samples, the newest last; where there are none, why."""
     script = read_script_job(client, attempt_path(run)) if run.attempt else None
     if script is not None:
         return script_samples(client, attempt_path(run), script, evaluation=evaluation)

@@ -54,7 +54,6 @@ def start_sampling(context: Context, run: RunSummary, minutes: int) -> Sampling:
 
     Raises:
         RltuiError: It is no adopted run, does not run, is sampled already, or no sampler could be started.
-        ClusterError: The cluster is away.
     """
     context.require_own(run)
     if not run.is_adopted:

@@ -108,11 +108,7 @@ def _unknown(job: ScriptJob) -> tuple[ScriptJob, str]:
 
 
 def newest_checkpoint(context: Context, job: ScriptJob) -> Checkpoint | None:
-    """The newest complete checkpoint of a script's run; None where there is none, or nobody can tell.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The newest complete checkpoint of a script's run; None where there is none, or nobody can tell."""
     told, client = msgspec.to_builtins(job), context.cluster.client
     folder = script_resume.folder_of(told)
     if not folder:

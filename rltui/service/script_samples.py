@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 def script_samples(
     client: RelayClient, attempt: str, job: ScriptJob, *, evaluation: bool
 ) -> tuple[Sequence[SampleFile], str]:
-    """The files with samples of a script's run, the newest last; where there are none, why, and how there would be.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The files with samples of a script's run, the newest last; where there are none, why, and how there would be."""
     told = load_dialects().get(job.dialect.name, job.dialect).samples
     word = told.evaluation if evaluation else told.training
     name, system = Path(job.source).name, job.dialect.summary

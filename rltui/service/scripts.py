@@ -175,11 +175,7 @@ def launch_script(
 
 
 def in_freest_partition(context: Context, job: ScriptJob) -> ScriptJob:
-    """``job`` in the one of the profile's partitions that takes it, by card, time and nodes, and has most of them free.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """``job`` in that of the profile's partitions that takes it, by card, time and nodes, and has most of them free."""
     profile, hardware = context.cluster.profile, job.hardware
 
     def fits(name: str) -> bool:

@@ -186,7 +186,6 @@ def read_result(context: Context, run: RunSummary) -> Result | None:
     """What the newest attempt of a self-test found so far; None where it has not said anything yet.
 
     Raises:
-        ClusterError: The cluster cannot be reached.
         RltuiError: The file cannot be read.
     """
     path = f"{attempt_path(run)}/{rundir.SELFTEST}"

@@ -67,10 +67,6 @@ class Team:
 
 
 def find_roots(client: RelayClient, patterns: Sequence[str]) -> list[str]:
-    """The folders that patterns of absolute paths find and that may be read, each once.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """The folders that patterns of absolute paths find and that may be read, each once."""
     told = client.run(["sh", "-c", FIND, "sh", *patterns], timeout_s=20, idempotent=True).out
     return list(dict.fromkeys(root.rstrip("/") for root in told.split("\0") if root))[:MOST_ROOTS]

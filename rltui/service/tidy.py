@@ -118,7 +118,6 @@ def preview_remove(context: Context, run: RunSummary, keep: Keep = "") -> Action
 
     Raises:
         RltuiError: It is not over, not rltui's own, or there is nothing to take away.
-        ClusterError: The cluster cannot be reached.
     """
     going = _going(context, run, keep)
     size = run_sizes(context, [run])

@@ -64,7 +64,6 @@ def wandb_place(context: Context, run: RunSummary) -> WandbPlace:
 
     Raises:
         RltuiError: The run has left nothing of W&B.
-        ClusterError: The cluster cannot be reached.
     """
     client = context.cluster.client
     page, folders = _page(client, run), _folders(client, run)

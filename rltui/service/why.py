@@ -68,9 +68,6 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         context: The connection to the run's cluster.
         run: The run, with its newest attempt's stage, end and job.
         quick: Whether to read only the ends of the attempt's own logs, for a list of runs.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
     """
     client = context.cluster.client
     attempt = rundir.attempt_folder(run.path, run.attempt)
@@ -108,11 +105,7 @@ def failure_word(diagnoses: Sequence[Diagnosis]) -> str:
 
 
 def failure_of(context: Context, run: RunSummary) -> str:
-    """Return the failure word of ``run``, from little reading; empty for one that was to end, or that still lives.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Return the failure word of ``run``, from little reading; empty for one that was to end, or that still lives."""
     if run.is_live or run.state == "finished":
         return ""
     return failure_word(diagnose_run(context, run, quick=True))

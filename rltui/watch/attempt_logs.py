@@ -115,11 +115,7 @@ class AttemptLogs:
         self._snapshot: LogSnapshot | None = None
 
     def followers(self, wanted: str = "") -> list[LineFollower]:
-        """The files to read, given which log is wanted; new ones are looked for every few seconds.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """The files to read, given which log is wanted; new ones are looked for every few seconds."""
         if wanted != self._wanted:
             self._wanted, self._followers = wanted, {}
             self._lines.clear()

@@ -194,11 +194,7 @@ class HostsReader:
         self._followers: dict[str, LineFollower] = {}
 
     def followers(self) -> list[LineFollower]:
-        """The files to read; new ones are looked for every few seconds, as nodes come by and by.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """The files to read; new ones are looked for every few seconds, as nodes come by and by."""
         now = self._clock()
         if self._listed_at is None or now - self._listed_at >= LIST_EVERY_S:
             self._listed_at = now

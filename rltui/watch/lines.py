@@ -161,9 +161,6 @@ class AttemptLines:
         """Read the files of all ``attempts`` but the last, and return the follower of the last, if there is one.
 
         Where an earlier file is too far behind to be caught up with at once, it is that one's follower.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
         """
         for number in attempts:
             if number < self._number:

@@ -79,11 +79,7 @@ class NotesReader:
         self._texts: dict[str, str] = {}
 
     def read(self) -> None:
-        """Read what has changed.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Read what has changed."""
         texts, before = dict(self._files.read()), self._texts
         self._texts = texts
         if rundir.ACTORS in texts and texts[rundir.ACTORS] != before.get(rundir.ACTORS):

@@ -73,11 +73,7 @@ class AttemptSources:
         return self._asked_status if self._near["status"] else self.notes.status
 
     def ask_servers(self, attempt: AttemptFacts) -> None:
-        """Ask the attempt's servers that are known and may be asked again, or read what was noted of those elsewhere.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Ask the attempt's servers that are known and may be asked again; read what was noted of those elsewhere."""
         if not self._is_near(attempt):
             self.notes.read()
         now = self._clock()
@@ -89,11 +85,7 @@ class AttemptSources:
             self._status_throttle.asked(self._clock(), bool(self._asked_status.problem))
 
     def read_last_notes(self, attempt: AttemptFacts) -> None:
-        """Read what was noted last of servers that have ended.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Read what was noted last of servers that have ended."""
         if not self._is_near(attempt) and not self.notes.actors.at:
             self.notes.read()
 

@@ -94,9 +94,6 @@ class RunsReader:
         Args:
             runs: Runs of this cluster, newest first.
             deadline: When to stop, on the monotonic clock.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
         """
         while (ended := self._unread(runs)) and time.monotonic() < deadline:
             self._read_metrics(ended[:ENDED_PER_REFRESH])
@@ -201,11 +198,7 @@ def group_by_run(files: Mapping[str, str]) -> list[RunFacts]:
 
 
 def supervisors_alive(client: RelayClient, runs: Sequence[RunFacts]) -> list[bool | None]:
-    """Whether the supervisor of each run's newest attempt runs; None where it ended or nobody can tell from here.
-
-    Raises:
-        ClusterError: The cluster cannot be reached.
-    """
+    """Whether the supervisor of each run's newest attempt runs; None where it ended or nobody can tell from here."""
     asked = [
         (place, ProcessIdentity(who.pid, who.start_time, who.host))
         for place, run in enumerate(runs)

@@ -37,11 +37,7 @@ class SmallFiles:
         self._kept: dict[str, SmallFile] = {}
 
     def read(self) -> Mapping[str, str]:
-        """Return their texts by path below the root.
-
-        Raises:
-            ClusterError: The cluster cannot be reached.
-        """
+        """Return their texts by path below the root."""
         since = max((file.mtime for file in self._kept.values()), default=0.0) - OVERLAP_S
         files = self._collect(max(0.0, since))
         if files is None:

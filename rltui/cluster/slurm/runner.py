@@ -102,7 +102,6 @@ class SlurmRunner:
 
         Raises:
             SlurmUnansweredError: It failed; ``trouble`` says how.
-            ClusterError: The cluster cannot be reached.
         """
         answer = self._run(argv, READ_ENVIRONMENT, timeout_s, idempotent=True, limit=limit)
         if answer.rc or is_format_refused(answer.err):
