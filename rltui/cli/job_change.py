@@ -1,4 +1,4 @@
-"""What ``rltui hold``, ``release``, ``requeue`` and ``update`` have in common."""
+"""``rltui hold`` and ``rltui release``, and what ``requeue``, ``update`` and ``release-run`` share with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
+from rltui.service.job_changes import hold, release
 
 if TYPE_CHECKING:
     import argparse
@@ -15,10 +16,15 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
 
 
-def add_change(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what every such verb takes."""
     add_run(parser)
     add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Keep a pending Slurm job from starting, or let it start."""
+    return change(options, {"hold": hold, "release": release}[options.verb])
 
 
 def change(options: argparse.Namespace, act: Callable[[Context, RunSummary], str]) -> int:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.cli.job_change import add_change, change
+from rltui.cli.job_change import add_arguments as add_arguments
+from rltui.cli.job_change import change
 from rltui.service.adopt import release_run
 
 if TYPE_CHECKING:
     import argparse
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    add_change(parser)
 
 
 def run(options: argparse.Namespace) -> int:

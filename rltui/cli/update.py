@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cli.asking import confirm, show
-from rltui.cli.job_change import add_change, change
+from rltui.cli.job_change import add_arguments as add_change
+from rltui.cli.job_change import change
 from rltui.cli.output import add_exclude
 from rltui.service.job_changes import preview_update, update
 

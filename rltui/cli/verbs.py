@@ -76,7 +76,7 @@ def _columns() -> int:
 def load(verb: Verb) -> VerbModule:
     """Import the module of ``verb``."""
     with importing():
-        return importlib.import_module(f"rltui.cli.{verb.module}")
+        return importlib.import_module(f"rltui.cli.{verb.module or verb.name.replace('-', '_')}")
 
 
 @contextmanager
@@ -102,6 +102,7 @@ def parser_for(verb: Verb, module: VerbModule) -> Parser:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
+    parser.set_defaults(verb=verb.name)
     return parser
 
 
@@ -128,7 +129,7 @@ def run_plugin(plugin: Plugin, words: Sequence[str]) -> int:
     module: VerbModule = plugin.load()
     about = (module.__doc__ or plugin.title).strip().splitlines()[0].rstrip(".")
     try:
-        parser = parser_for(Verb(plugin.name, "", about), module)
+        parser = parser_for(Verb(plugin.name, about), module)
         parser.words = words
         return module.run(parser.parse_intermixed_args(list(words)))
     except RltuiError:
