@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rltui.check.live_rules import cluster_rules, login_rules, node_rules, storage_rules
+from rltui.check.live_rules import cluster_rules, node_rules
 from rltui.check.live_subject import LIVE_REGISTRY, LiveSubject
 from rltui.check.run import SEVERITIES, Report
 from rltui.runs.components import components, profiles
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LIVE_REGISTRY", "check_on"]
 
 assert cluster_rules
-assert login_rules
 assert node_rules
-assert storage_rules
 
 
 def check_on(report: Report, profile: Profile, facts: ClusterFacts | None = None) -> Report:

@@ -1,16 +1,16 @@
-"""Checking: a layout file and overrides in, a report out."""
+"""Checking: a layout file and overrides in, a report out; what rests on a key that an import left open is no error."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.check import rules as _rules
 from rltui.check.arithmetic import Arithmetic, lines, resolve
 from rltui.check.findings import Finding
 from rltui.check.rule import REGISTRY, Subject
-from rltui.check.unsure import settled
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.placement.draw import draw
@@ -27,6 +27,21 @@ __all__ = ["REGISTRY", "SEVERITIES", "Report", "check_file", "check_layout", "ch
 assert _rules  # importing the families registers their rules
 
 SEVERITIES = ("error", "warning", "note")
+
+_BATCH = ("train.prompts_per_step", "train.samples_per_prompt", "train.optimizer_steps")
+_RESTS_ON: dict[str, tuple[str, ...]] = {
+    "M301": ("roles.learner", "roles.critic", "lengths", "hardware", *_BATCH),
+    "M303": ("roles.rollout", "lengths", "hardware"),
+    "M304": ("roles.rollout", "lengths", "hardware"),
+    "M": ("roles", "lengths", "hardware", *_BATCH),
+    "B": ("roles.learner.tensor_parallel", "lengths", *_BATCH),
+    "E": ("roles.rollout", "lengths"),
+    "P": ("roles", "pools", "hardware"),
+}
+"""Sections of a layout that a rule, or a family of rules by its letter, draws upon beside the key that it names."""
+
+_MEMORY_ONLY = ("offload", "gradient_checkpointing", "zero_stage", "micro_batch")
+"""Last words of keys that say how much memory a role takes, and nothing of who sits where."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -109,3 +124,20 @@ def _unreadable(name: str, problems: Sequence[Problem]) -> Report:
         for problem in problems
     )
     return Report(file=name, findings=findings, readable=False)
+
+
+def settled(finding: Finding, unsure: Sequence[str]) -> Finding:
+    """``finding``, or a note in its place where it is an error and rests on a key of ``unsure``."""
+    if finding.severity != "error" or not unsure:
+        return finding
+    sections = _RESTS_ON.get(finding.code) or _RESTS_ON.get(finding.code[:1], ())
+    told = [key for key in unsure if finding.code[:1] in "MB" or not key.endswith(_MEMORY_ONLY) or key == finding.key]
+    open_ = [key for key in told if any(_overlap(key, part) for part in (finding.key, *sections) if part)]
+    if not open_:
+        return finding
+    return replace(finding, severity="note", message=f"unknown, as {open_[0]} is: {finding.message}", fix=())
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether one dotted key is the other, or a section that holds it."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")

@@ -1,27 +1,29 @@
-"""Which way leads to a cluster, why that one, and taking it."""
+"""Which way leads to a cluster, why that one, and taking it; of several login nodes the next where one is away."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rltui.cluster.group_transport import GroupTransport
+from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.hops import Hop
 from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live
 from rltui.cluster.ssh_host import check_profile, config_file, resolve_profile, ssh_binary
+from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
     from rltui.cluster.ssh_host import SshHost
-    from rltui.cluster.transport import Transport
+    from rltui.cluster.transport import ByteStream, Transport
+
 
 WayName = Literal["local", "paramiko", "openssh"]
 
@@ -132,3 +134,49 @@ def _words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return text.split()
+
+
+class GroupTransport:
+    """Opens a relay on the first of several machines that can be reached; the one that answered last is tried first.
+
+    Each has its own host key. One that needs a person (an unknown or changed key, a refused login) is not passed over:
+    the others would be asked the same, and a changed key is to be seen.
+
+    Args:
+        transports: The way to each of them.
+    """
+
+    def __init__(self, transports: Sequence[Transport]) -> None:
+        self._transports = list(transports)
+
+    @property
+    def place(self) -> str:
+        """The machine that answered last."""
+        return self._transports[0].place
+
+    @property
+    def opened(self) -> Any:
+        """How the last connection came about, where that is known."""
+        return getattr(self._transports[0], "opened", None)
+
+    def open(self) -> ByteStream:
+        """Connect to the first that can be reached; see ``Transport``.
+
+        Raises:
+            NeedsAttentionError: A person has to act first.
+            ClusterError: None of them can be reached.
+        """
+        said: list[str] = []
+        for transport in tuple(self._transports):
+            try:
+                stream = transport.open()
+            except NeedsAttentionError:
+                raise
+            except ClusterError as error:
+                said.append(error.message)
+                continue
+            self._transports.remove(transport)
+            self._transports.insert(0, transport)
+            return stream
+        places = ", ".join(transport.place for transport in self._transports)
+        raise ClusterError(f"None of {places} can be reached. {' '.join(said)}"[:1000])

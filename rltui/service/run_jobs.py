@@ -1,4 +1,7 @@
-"""Runs as their directories tell of them, and the scheduler's word on their jobs, put together."""
+"""Runs as their directories tell of them, and the scheduler's word on their jobs, put together.
+
+Slurm's records of a job that it ended for a node name all nodes of the job; which one failed is in the run's files.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.cluster.relay_types import FileRange, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import LOG, TAIL_BYTES, host_of, is_sampler_file, lost
 from rltui.runs.claims import write_end
-from rltui.service.failed_nodes import with_failed_nodes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rltui.cluster.cluster import Cluster
+    from rltui.cluster.facts import NodeFacts
     from rltui.cluster.jobs import JobSnapshot, JobsSnapshot
     from rltui.cluster.relay_client import RelayClient
     from rltui.service.last_rows import LastRows
@@ -25,6 +32,12 @@ MAY_COME_BACK_S = 900.0
 
 LAST_WORD_S = 120.0
 """How long a job that has ended may take to say so itself before the scheduler's word is written down for it."""
+
+NODE_FAIL = "NODE_FAIL"
+SETTLED_S = 60.0
+"""How long after a job's end the last words of its nodes may still come in over a shared file system."""
+GONE = frozenset({"down", "error", "fail", "failing"})
+GONE_FLAGS = frozenset({"not_responding", "fail", "down"})
 
 
 class JobWords:
@@ -141,3 +154,59 @@ def write_last_word(client: RelayClient, run: RunSummary, job: JobSnapshot) -> N
     end = last_word(job, is_adopted=run.is_adopted)
     path = rundir.attempt_folder(run.path, run.attempt)
     write_end(client, path, end.outcome, end.reason, end.at or None)
+
+
+def with_failed_nodes(
+    client: RelayClient, found: dict[str, tuple[str, ...]], run: RunSummary, job: JobSnapshot, now: float
+) -> JobSnapshot:
+    """``job`` with the nodes that failed under it, where it ended for that and evidence names them.
+
+    Args:
+        client: The relay of the run's cluster.
+        found: What was found before, by the attempt's directory; what is found now comes into it.
+        run: The run, at the attempt of that job.
+        job: The scheduler's word on it.
+        now: The cluster's clock, epoch seconds.
+    """
+    if job.word != NODE_FAIL:
+        return job
+    from rltui.service.bad_nodes import record_lost
+
+    attempt = rundir.attempt_folder(run.path, run.attempt)
+    known = found.get(attempt)
+    if known is None:
+        known = lost_nodes(client, attempt, job.nodes)
+        settled = now - job.ended_at > SETTLED_S
+        if settled and not known:
+            known = _down_now(client, job.nodes)
+        if settled or known:
+            found[attempt] = known
+        record_lost(client, run, structs.replace(job, failed_nodes=known))
+    return structs.replace(job, failed_nodes=known)
+
+
+def lost_nodes(client: RelayClient, attempt: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    """Those of the job's ``nodes`` that were lost, by the attempt's files; empty where they do not tell."""
+    try:
+        names = [entry.name for entry in client.list(attempt) if is_sampler_file(entry.name)]
+        ranges = [FileRange(f"{attempt}/{name}", None, TAIL_BYTES) for name in (LOG, *names)]
+        log, *answers = (b"" if isinstance(one, RelayError) else one.data for one in client.read_many(ranges))
+    except ClusterError:
+        return ()
+    return tuple(lost(log.decode("utf-8", "replace"), dict(zip(map(host_of, names), answers, strict=True)), nodes))
+
+
+def down_among(nodes: Sequence[str], facts: Sequence[NodeFacts]) -> tuple[str, ...]:
+    """Those of a job's ``nodes`` that are down, or do not answer Slurm; none where all are, as in a maintenance."""
+    down = {one.name for one in facts if one.state in GONE or GONE_FLAGS.intersection(one.flags)}
+    found = tuple(node for node in nodes if node in down)
+    return found if len(found) < len(nodes) or len(nodes) == 1 else ()
+
+
+def _down_now(client: RelayClient, nodes: Sequence[str]) -> tuple[str, ...]:
+    from rltui.cluster.gather_facts import gather_facts
+
+    try:
+        return down_among(nodes, gather_facts(client).nodes)
+    except ClusterError:
+        return ()

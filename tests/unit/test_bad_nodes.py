@@ -30,8 +30,8 @@ from rltui.onnode.bad_nodes import DAY_S, read, record
 from rltui.onnode.node_evidence import from_check, from_losses, remember
 from rltui.onnode.requeue import folder_of_start
 from rltui.service import bad_nodes as service
-from rltui.service.failed_nodes import with_failed_nodes
 from rltui.service.live_cockpit import LiveCockpit
+from rltui.service.run_jobs import with_failed_nodes
 from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rltui.check.findings import Finding
-from rltui.check.unsure import settled
+from rltui.check.run import settled
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rltui.diagnose.sources import Source
 from rltui.onnode import keep_away
 from rltui.onnode.allocation import Allocation, Part, not_answering
 from rltui.onnode.lost_nodes import last_time, lost_here, named_by_srun, silent_first
-from rltui.service.failed_nodes import down_among, with_failed_nodes
+from rltui.service.run_jobs import down_among, with_failed_nodes
 from rltui.watch.jobs import job_facts
 from rltui.watch.snapshots import RunSummary
 
