@@ -38,9 +38,6 @@ class LocalTransport:
 
     The child has its own session, so that Ctrl-C in the terminal does not reach it, and ends when this process does,
     however that happens: its standard input is then at its end.
-
-    Args:
-        python: The interpreter to run it with.
     """
 
     place = "this machine"

@@ -30,9 +30,6 @@ PATIENCE_S = 3.0
 class Machines(RelayClient):
     """The relay to the first of several machines that see the same runs, with those to the others.
 
-    Args:
-        transports: The way to each, by name.
-
     Attributes:
         by_name: The relay to each, itself among them.
     """

@@ -141,9 +141,6 @@ class GroupTransport:
 
     Each has its own host key. One that needs a person (an unknown or changed key, a refused login) is not passed over:
     the others would be asked the same, and a changed key is to be seen.
-
-    Args:
-        transports: The way to each of them.
     """
 
     def __init__(self, transports: Sequence[Transport]) -> None:

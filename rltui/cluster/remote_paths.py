@@ -14,12 +14,7 @@ DEFAULT_RUN_ROOT = "~/.local/share/rltui/runs"
 
 
 class RemoteRoot:
-    """The run root of a profile; a leading ``~`` is the user's home over there, asked once.
-
-    Args:
-        client: The relay.
-        profile: The cluster.
-    """
+    """The run root of a profile; a leading ``~`` is the user's home over there, asked once."""
 
     def __init__(self, client: RelayClient, profile: Profile) -> None:
         self._client = client

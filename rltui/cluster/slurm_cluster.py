@@ -45,10 +45,6 @@ STEP_ENDED = "rltui: srun ended"
 class SlurmCluster:
     """Submits attempts to Slurm and ends them.
 
-    Args:
-        profile: The cluster.
-        transport: The way to its login node.
-
     Attributes:
         profile: The cluster.
         name: Its name.

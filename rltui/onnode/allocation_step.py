@@ -14,11 +14,7 @@ IN_TIME_S = 60.0
 
 
 class CancelFile:
-    """The file that asks for the end of a run, as no signal of Slurm's reaches the driver alone.
-
-    Args:
-        attempt: The attempt's directory.
-    """
+    """The file that asks for the end of a run, as no signal of Slurm's reaches the driver alone."""
 
     def __init__(self, attempt: str) -> None:
         self._attempt = attempt

@@ -93,12 +93,7 @@ def grant(
 
 
 class HostQueue:
-    """This process's place among the tickets of a machine.
-
-    Args:
-        folder: The folder of the tickets.
-        capacity: What the machine has.
-    """
+    """This process's place among the tickets of a machine."""
 
     def __init__(self, folder: str, capacity: Capacity) -> None:
         self.folder = folder

@@ -132,9 +132,6 @@ class StepLines:
 
     A source that knows more may be behind one that knows less. A step of which more becomes known is written again,
     and with it those behind it, as a reader takes a step that comes again for the steps from there on done again.
-
-    Args:
-        path: The file.
     """
 
     def __init__(self, path: str) -> None:

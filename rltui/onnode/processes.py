@@ -242,11 +242,7 @@ class AttemptScanner:
 
 
 class TreeScanner:
-    """Finds a process and all that it started, again and again.
-
-    Args:
-        pid: The process.
-    """
+    """Finds a process and all that it started, again and again."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

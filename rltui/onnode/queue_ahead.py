@@ -20,11 +20,7 @@ AGAIN_S = 600.0
 
 
 class QueueAhead:
-    """Has the next job submitted as soon as it is clear that one will be needed.
-
-    Args:
-        attempt: The attempt's directory.
-    """
+    """Has the next job submitted as soon as it is clear that one will be needed."""
 
     def __init__(self, attempt: str) -> None:
         self._attempt = attempt

@@ -55,11 +55,7 @@ class RayWorker(RayProcess):
 
 
 class Agent:
-    """One node's part of the attempt.
-
-    Args:
-        options: The command line.
-    """
+    """One node's part of the attempt."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options

@@ -206,9 +206,6 @@ def ask(server: Server) -> Optional[str]:
 class Engines:
     """What is known of the engines behind one port.
 
-    Args:
-        server: Where they are asked.
-
     Attributes:
         rows: What each of them last said, as a line of the sampler has it.
     """

@@ -51,11 +51,7 @@ END_OF_ALL = frozenset({"RAY_KILL", "OWNER_DIED", "REF_DELETED", "OUT_OF_SCOPE"}
 
 
 class Note:
-    """One of the files: written where what it says has changed, and now and then.
-
-    Args:
-        path: The file.
-    """
+    """One of the files: written where what it says has changed, and now and then."""
 
     def __init__(self, path: str) -> None:
         self._path = path

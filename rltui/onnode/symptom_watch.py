@@ -18,11 +18,7 @@ NICENESS = 10
 
 
 class SymptomWatch:
-    """Looks after one attempt, where its Python has what the rules need.
-
-    Args:
-        attempt: The attempt's directory.
-    """
+    """Looks after one attempt, where its Python has what the rules need."""
 
     def __init__(self, attempt: str) -> None:
         self._attempt = attempt

@@ -40,11 +40,7 @@ _kept: dict[str, AllClusters] = {}
 
 
 class ClusterReader:
-    """The runs of one cluster, read in a thread of its own.
-
-    Args:
-        context: The cluster.
-    """
+    """The runs of one cluster, read in a thread of its own."""
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -22,11 +22,7 @@ TIMEOUT_S = 30.0
 
 
 class CatchUp:
-    """Reads on, before a list of runs is made.
-
-    Args:
-        cluster: The cluster of the runs.
-    """
+    """Reads on, before a list of runs is made."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

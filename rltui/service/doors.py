@@ -17,11 +17,7 @@ PATIENCE_S = 600.0
 
 
 class PendingQuestion:
-    """A question, and the place for its answers.
-
-    Args:
-        question: What is asked.
-    """
+    """A question, and the place for its answers."""
 
     def __init__(self, question: Question) -> None:
         self.question = question

@@ -28,12 +28,7 @@ REWRITE_S = 60.0
 
 
 class LastRows:
-    """The rows of one cluster, in memory and in a file that a later rltui finds.
-
-    Args:
-        folder: The cache directory.
-        cluster: The cluster's name.
-    """
+    """The rows of one cluster, in memory and in a file that a later rltui finds."""
 
     def __init__(self, folder: Path, cluster: str) -> None:
         self._cluster, self._path = cluster, folder / "runs" / f"{cluster}.json"
@@ -74,11 +69,7 @@ class LastRows:
 
 
 def last_of_all(folder: Path) -> RunsSnapshot:
-    """The rows of every cluster as last kept, newest first, with the newest time of it; asks nobody.
-
-    Args:
-        folder: The cache directory.
-    """
+    """The rows of every cluster as last kept, newest first, with the newest time of it; asks nobody."""
     kept = [LastRows(folder, path.stem).last() for path in (folder / "runs").glob("*.json")]
     rows = {(run.run_id, run.created_at): structs.replace(run, as_of=one.taken_at) for one in kept for run in one.runs}
     newest_first = sorted(rows.values(), key=lambda run: (run.created_at, run.run_id), reverse=True)

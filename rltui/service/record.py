@@ -72,12 +72,7 @@ def _watched(client: RelayClient, run: RunSummary, changes: list[dict[str, Any]]
 
 
 class Notes:
-    """What is new in the files of a run that keep no history, and what its servers say.
-
-    Args:
-        client: The relay of the run's cluster.
-        run_path: The run's directory.
-    """
+    """What is new in the files of a run that keep no history, and what its servers say."""
 
     def __init__(self, client: RelayClient, run_path: str) -> None:
         self._client = client

@@ -30,11 +30,7 @@ NOT_HERE = "This is a recording: it shows what was, and nothing of it can be ask
 
 
 class RecordedFiles:
-    """The files of a recording in a folder, as of one moment; for one thread at a time.
-
-    Args:
-        recording: What was read.
-    """
+    """The files of a recording in a folder, as of one moment; for one thread at a time."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording

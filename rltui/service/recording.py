@@ -107,12 +107,7 @@ class Saved(Struct, frozen=True):
 
 
 class Packer:
-    """Gathers the files of a run, cleans them and writes them.
-
-    Args:
-        client: The relay of the run's cluster.
-        run: The run.
-    """
+    """Gathers the files of a run, cleans them and writes them."""
 
     def __init__(self, client: RelayClient, run: RunSummary) -> None:
         self._client = client

@@ -135,12 +135,7 @@ def _share(words: str) -> float | None:
 
 
 class RecordedCluster:
-    """Stands where a cluster stands otherwise: has the recording's files, and can do nothing.
-
-    Args:
-        client: Reads the recording.
-        run_root: The folder of the run's.
-    """
+    """Stands where a cluster stands otherwise: has the recording's files, and can do nothing."""
 
     def __init__(self, client: RecordedClient, run_root: str) -> None:
         self.client = client

@@ -29,11 +29,7 @@ exit 0
 
 
 class Team:
-    """The colleagues of the user on one cluster.
-
-    Args:
-        cluster: The cluster.
-    """
+    """The colleagues of the user on one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -58,10 +58,6 @@ class WandbPlace(NamedTuple):
 def wandb_place(context: Context, run: RunSummary) -> WandbPlace:
     """Find where W&B has a run; no key of W&B's is read or sent: its own commands ask for what they need.
 
-    Args:
-        context: The run's cluster.
-        run: The run.
-
     Raises:
         RltuiError: The run has left nothing of W&B.
     """

@@ -13,11 +13,7 @@ MAX_EVENTS = 500
 
 
 class EventsReader:
-    """Keeps the newest events of a run, oldest first; each says which ``attempt`` it is of.
-
-    Args:
-        run_path: The run's directory.
-    """
+    """Keeps the newest events of a run, oldest first; each says which ``attempt`` it is of."""
 
     def __init__(self, run_path: str) -> None:
         self.lines = AttemptLines(run_path, rundir.EVENTS, self._take)

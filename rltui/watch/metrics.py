@@ -58,11 +58,7 @@ class MetricCurves:
 
 
 class MetricsReader:
-    """Reads a run's metrics as they come.
-
-    Args:
-        run_path: The run's directory.
-    """
+    """Reads a run's metrics as they come."""
 
     def __init__(self, run_path: str) -> None:
         self.lines = AttemptLines(run_path, rundir.METRICS, self._take)

@@ -63,10 +63,6 @@ def _time(note: dict[str, Any]) -> float:
 class NotesReader:
     """Reads the server notes of one attempt.
 
-    Args:
-        client: The relay of the cluster.
-        attempt_path: The attempt's directory.
-
     Attributes:
         actors: The actors; empty until there is a note.
         status: The status; empty until there is a note.
