@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.layout.settings import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.schema import Layout
 
 TASKS = ("builtin/sort-digits", "builtin/read-digits", "builtin/read-digits-blank")

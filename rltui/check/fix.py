@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from msgspec import Struct
 
 from rltui.errors import UsageError
-from rltui.layout.document import dotted
+from rltui.layout.document import Path_, dotted
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
 from rltui.layout.overrides import parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.check.findings import Finding
-    from rltui.layout.document import Path_
 
 
 class Fix(Struct, frozen=True):

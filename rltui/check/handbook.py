@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rltui.check.catalog import RULES
 from rltui.check.live import LIVE_REGISTRY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FAMILIES = {
     "B": "Batch arithmetic and algorithm",

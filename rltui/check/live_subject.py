@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Rule, Subject, registering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
     from rltui.cluster.profile import Profile
 

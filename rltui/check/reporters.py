@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,8 +11,6 @@ import msgspec
 from rltui.placement.result import as_json as placement_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.check.findings import Finding
     from rltui.check.run import Report
 

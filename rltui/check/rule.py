@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -12,8 +13,6 @@ from rltui.check.findings import Finding, Severity
 from rltui.layout.scalars import LARGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rltui.layout.load import LoadedLayout
     from rltui.layout.schema import Layout
     from rltui.placement.simulate import Placement

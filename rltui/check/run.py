@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,16 +12,14 @@ from rltui.check import rules as _rules
 from rltui.check.arithmetic import Arithmetic, lines, resolve
 from rltui.check.findings import Finding
 from rltui.check.rule import REGISTRY, Subject
-from rltui.layout.errors import LayoutError
+from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.placement.draw import draw
 from rltui.placement.simulate import Placement, place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from rltui.layout.errors import Problem
 
 __all__ = ["REGISTRY", "SEVERITIES", "Report", "check_file", "check_layout", "check_text"]
 

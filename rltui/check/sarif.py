@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import rltui
 from rltui.check.catalog import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.check.findings import Finding
     from rltui.check.run import Report
 

@@ -6,6 +6,7 @@ Findings name the script's own file, line, setting and fix wherever the setting 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -16,16 +17,14 @@ from rltui.check.frameworks.terms import Asked
 from rltui.check.run import SEVERITIES, Report, check_text
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
-from rltui.importers.read import imported, read_facts
+from rltui.importers.read import Imported, imported, read_facts
 from rltui.importers.source import read_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from rltui.check.frameworks.assertion import Framework
     from rltui.importers.facts import Facts
-    from rltui.importers.read import Imported
 
 OF_OUR_TRAINERS = frozenset({"E390", "D516"})
 """What the bundled trainers cannot run, and how they name data: no concern of another system's script."""

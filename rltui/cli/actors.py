@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
@@ -14,8 +15,6 @@ from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 
 HEADER = ("ACTOR", "NAME", "STATE", "NODE", "PID", "RESTARTS", "DIED BECAUSE")

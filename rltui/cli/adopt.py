@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 import msgspec
 
@@ -13,9 +13,6 @@ from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.service.adopt import adopt_job, adopt_process
 from rltui.service.context import open_context
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

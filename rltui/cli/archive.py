@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.output import add_json
 from rltui.cli.pick_runs import add_runs, do_to_all
 from rltui.errors import UsageError
 from rltui.service.archive import archive, bring_back, preview_archive, preview_back
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.cockpit import open_cockpit
 from rltui.cli.output import add_run
 from rltui.service.all_clusters import open_clusters
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,14 +13,10 @@ from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.errors import UsageError
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.all_clusters import open_clusters
-from rltui.service.hands_off_rules import Policy
+from rltui.service.hands_off_rules import Policy, Record
 from rltui.service.hands_off_switch import records_of, switch_off, switch_on, told_of
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
-    from rltui.service.hands_off_rules import Record
     from rltui.watch.snapshots import RunSummary
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+from collections.abc import Iterator
 
 from msgspec import structs
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines
 from rltui.errors import RltuiError, UsageError
 from rltui.paths import state_dir
-from rltui.plan.calibrate import calibrate
+from rltui.plan.calibrate import Calibration, Phase, calibrate
 from rltui.plan.rates import CALIBRATION_FILE, read_calibration, write_calibration
 from rltui.runs.directory import load_attempt_layout
 from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
 from rltui.watch.run_watcher import RunWatcher
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from rltui.plan.calibrate import Calibration, Phase
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rltui.cli.asking import confirm
 from rltui.cli.output import add_json, print_json, talk
@@ -12,9 +12,6 @@ from rltui.cli.pick_runs import add_runs, do_to_all
 from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import open_clusters
 from rltui.service.signals import AS_CANCEL, SIGNALS, preview_signal, send_signal, signal_name
-
-if TYPE_CHECKING:
-    import argparse
 
 DEADLINE_S = 60.0
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.check.reporters import as_json, as_text
 from rltui.check.run import Report, check_file, check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.cli.sources import add_open, find, is_override, is_script, is_script_text, said
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
 
 STDIN = "-"
 

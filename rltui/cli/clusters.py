@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +14,11 @@ from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cluster.open_transport import choose_way
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile_files import profile_files, trust
-from rltui.cluster.profiles import BUILTIN, as_keys, load_profiles
+from rltui.cluster.profiles import BUILTIN, Profiles, as_keys, load_profiles
 from rltui.errors import RltuiError, UsageError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from rltui.cluster.profile import Profile
-    from rltui.cluster.profiles import Profiles
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
-from rltui.service.compare import WINDOW, compare, read_side
+from rltui.service.compare import WINDOW, Comparison, Row, Side, compare, read_side
 from rltui.service.compare_axes import AXES, COLUMNS, place_words, positions
 from rltui.watch.phases import PREFIX
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
-    from rltui.service.compare import Comparison, Row, Side
 
 WIDEST = 40
 PICTURES = ("png", "svg")

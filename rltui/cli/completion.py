@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from rltui.cli.output import print_lines
 from rltui.cli.verbs import load
 from rltui.errors import UsageError
 from rltui.service.verb_table import VERBS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _BASH_SOURCES = """
 _rltui_sources() {

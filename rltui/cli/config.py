@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.cli.clusters import short
 from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
 from rltui.cluster.plain_text import plain
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
-from rltui.service.config import read_config
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from rltui.service.config import RunConfig, Setting
+from rltui.service.config import RunConfig, Setting, read_config
 
 WIDEST = 60
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.cockpit import has_screen, open_cockpit
 from rltui.cli.launch import consent
 from rltui.cli.output import talk
 from rltui.service.context import open_context
 from rltui.service.launch import launch
-
-if TYPE_CHECKING:
-    import argparse
 
 PRESET = "local/grpo-tiny"
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.output import add_json, columns, print_json, print_lines
 from rltui.cli.sources import add_open, is_override, load, said
 from rltui.errors import UsageError
 from rltui.layout.diff import diff, setting_text
-
-if TYPE_CHECKING:
-    import argparse
 
 WIDEST = 60
 

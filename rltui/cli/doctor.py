@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.service.doctor_checks import Check
 
 GLYPHS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "–"}

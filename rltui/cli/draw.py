@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.output import add_json, print_json, print_lines
 from rltui.cli.sources import add_source, load, said
 from rltui.placement.draw import draw
 from rltui.placement.result import as_json
 from rltui.placement.simulate import place
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cli.pick_runs import add_runs, by_cluster, picked_runs
 from rltui.errors import tried
 from rltui.service.all_clusters import open_clusters
-from rltui.service.tidy import usage
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
-    from rltui.service.tidy import Disk, RunSize
+from rltui.service.tidy import Disk, RunSize, usage
 
 HEADER = ("RUN", "STATE", "GIB", "CHECKPOINTS", "GIB OF THEM", "CLUSTER")
 

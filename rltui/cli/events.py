@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run
-
-if TYPE_CHECKING:
-    import argparse
 
 SHOWN = ("time", "kind", "text", "attempt")
 

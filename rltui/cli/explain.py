@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from rltui.diagnose.report import story as cause_story
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.check.rule import Rule
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines
 from rltui.cluster.profile import LOCAL
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.exports import plan_export
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

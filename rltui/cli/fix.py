@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 import msgspec
 
@@ -12,9 +12,6 @@ from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.one_fix import compose_fix, preview_fix
 from rltui.service.resubmit import resubmit
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
@@ -15,9 +17,6 @@ from rltui.watch.owners import Owners
 from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.snapshots import RunSnapshot
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
@@ -11,9 +13,6 @@ from rltui.service.history import read_history
 from rltui.watch.history import loss_words
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from rltui.watch.snapshots import AttemptHistory, RunHistory
 
 HEADER = ("#", "STARTED", "QUEUED", "HELD", "START-UP", "KEPT", "AGAIN", "BETWEEN", "AFTER", "STEPS", "END")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, import_file
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.check.run import Report
 
 

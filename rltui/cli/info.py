@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import platform
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 import rltui
 from rltui.cli.output import add_json, print_json, print_lines
@@ -15,9 +15,6 @@ from rltui.layout.presets import preset_root
 from rltui.onnode.preflight import capacity
 from rltui.paths import cache_dir, config_dir, run_root, state_dir
 from rltui.plugins import PANELS, VERBS, Plugin, plugins
-
-if TYPE_CHECKING:
-    import argparse
 
 PACKAGES = {"torch": "torch", "ray": "ray", "deepspeed": "deepspeed", "transformers": "transformers", "wandb": "wandb"}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, print_json, talk
@@ -9,9 +11,6 @@ from rltui.service.all_clusters import open_clusters
 from rltui.service.job_changes import hold, release
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

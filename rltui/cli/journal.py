@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cluster.printable import printable
@@ -13,12 +13,7 @@ from rltui.errors import UsageError
 from rltui.onnode.hands_off import STATE
 from rltui.paths import run_root, state_dir
 from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import actions
-
-if TYPE_CHECKING:
-    import argparse
-
-    from rltui.runs.journal_actions import JournalAction
+from rltui.runs.journal_actions import JournalAction, actions
 
 HEADER = ("WHEN", "ACTION", "OUTCOME", "S", "RUN", "JOB", "")
 LAST = 50

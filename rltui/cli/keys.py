@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Mapping
-
     from rltui.tui.keys import KeyGroup, KeyTable
 
 KEYS_WIDTH, WIDTH = 22, 100

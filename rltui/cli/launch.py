@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from rltui.cli.asking import ask
 from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk
-from rltui.cluster.profile import LOCAL
+from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
-from rltui.service.context import open_context
+from rltui.service.context import Context, open_context
 from rltui.service.launch import checked, launch, launch_in, remembered
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.wishes import add_wishes, refuse_for_layout, wishes_of
 
 if TYPE_CHECKING:
-    import argparse
-
-    from rltui.cluster.profile import Profile
-    from rltui.service.context import Context
     from rltui.service.hands_off_rules import Policy
     from rltui.service.submit import Launched
 

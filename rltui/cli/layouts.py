@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -9,9 +11,6 @@ from rltui.cli.output import add_json, columns, print_json, print_lines
 from rltui.service.presets import preset_summaries
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
     from rltui.service.launch_review import PresetSummary
 
 GROUPS = {

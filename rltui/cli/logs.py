@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,20 +19,14 @@ from rltui.service.all_clusters import open_clusters
 from rltui.service.describe import attempt_path
 from rltui.service.log_stream import logs_of, no_log_of, sources_of
 from rltui.watch.log_folds import fold
-from rltui.watch.log_merge import MergedReader, end_of, place_of, search_merged
+from rltui.watch.log_merge import Frontier, LogSource, MergedLine, MergedReader, end_of, place_of, search_merged
 from rltui.watch.log_search import LEVELS, ROLES, LogQuery, query_of, search_log
-from rltui.watch.log_times import Clock, moment, place_since, zone_of
-from rltui.watch.snapshots import LogFile
+from rltui.watch.log_times import Clock, Place, moment, place_since, zone_of
+from rltui.watch.snapshots import LogFile, RunSummary
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context
-    from rltui.watch.log_merge import Frontier, LogSource, MergedLine
-    from rltui.watch.log_times import Place
-    from rltui.watch.snapshots import RunSummary
 
 PERIOD_S = 0.5
 LIST_EVERY_S = 5.0

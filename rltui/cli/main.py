@@ -6,15 +6,12 @@ import argparse
 import difflib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import rltui
 from rltui.cli.verbs import BY_NAME, EXIT_CODES, run_plugin, run_verb, wants_json
 from rltui.errors import RltuiError, UsageError
 from rltui.service.verb_table import VERBS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 INTERRUPTED = 130
 INTERNAL = 70

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from rltui.memory.json_form import as_json
 from rltui.memory.layouts import estimate_layout
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.hardware.architecture import Architecture
     from rltui.layout.schema import Layout
     from rltui.memory.estimate import LayoutEstimate

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
@@ -10,9 +12,6 @@ from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from rltui.watch.snapshots import MetricsSnapshot
 
 HEADER = ("METRIC", "LATEST", "LEAST", "MEDIAN", "MOST")

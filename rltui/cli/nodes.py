@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster_name, add_json, columns, named_cluster, print_json, print_lines, talk
@@ -10,16 +12,12 @@ from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
 from rltui.service.bad_nodes import words
-from rltui.service.nodes import clusters_nodes, forget_node, grouped, node_report
+from rltui.service.nodes import NodeGroup, clusters_nodes, forget_node, grouped, node_report
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Sequence
-
     from rltui.cluster.facts import PartitionFacts
     from rltui.cluster.slurm.reservations import Reservation
     from rltui.onnode.bad_nodes import BadNode
-    from rltui.service.nodes import NodeGroup
 
 NODES_WIDTH = 20
 

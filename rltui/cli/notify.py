@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from rltui.cli.output import add_cluster, add_json, print_json, print_lines, tal
 from rltui.cluster.prompts import TerminalPrompter
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.cluster.profile import Profile
 
 

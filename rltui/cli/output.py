@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Sequence
 
 WATCH_S = 2.0
 """Seconds between two pictures of ``--watch``."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rltui.cli.asking import ask, show
 from rltui.cli.output import add_only_cluster, print_json, talk
 from rltui.errors import UsageError, tried
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import AllClusters, open_clusters
 from rltui.service.run_filter import WORDS, picked
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rltui.service.all_clusters import AllClusters
     from rltui.service.cockpit import ActionPreview
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,21 +13,16 @@ from rltui.cli.output import add_json, print_json, print_lines, talk
 from rltui.cli.plan_table import as_json, lines, table, terms
 from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
-from rltui.hardware.gpus import find_gpu, nearest_gpus
+from rltui.hardware.gpus import Gpu, find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.paths import state_dir
 from rltui.plan.measured import Measured, read_measured
 from rltui.plan.rank import DEFAULT_COUNT, Proposal, elsewhere, propose
-from rltui.plan.rates import family, rates_of, read_calibration, trust_in
+from rltui.plan.rates import Rates, family, rates_of, read_calibration, trust_in
 from rltui.plan.request import Request
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
     from rltui.hardware.architecture import Architecture
-    from rltui.hardware.gpus import Gpu
-    from rltui.plan.rates import Rates
     from rltui.plan.remedies import Misfit
 
 SCHEMA = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.check.run import Report, check_text
@@ -12,15 +13,12 @@ from rltui.plan import measured
 from rltui.plan.cards import rates as rates_in_use
 from rltui.plan.decoding import decode_step, sequences_at_once, steady_s
 from rltui.plan.of_layout import OWN
-from rltui.plan.rank import DEFAULT_COUNT
+from rltui.plan.rank import DEFAULT_COUNT, Proposal
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
 from rltui.plan.training import train_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rltui.plan.rank import Proposal
     from rltui.plan.setup import Setup
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cli import words
@@ -14,9 +16,6 @@ from rltui.service.run_filter import WORDS, picked
 from rltui.service.run_folds import Fold, folded
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from rltui.service.cockpit import OpenJob
     from rltui.watch.snapshots import RunSummary
 

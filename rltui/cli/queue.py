@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -21,15 +23,11 @@ from rltui.cli.ps import shortened
 from rltui.cluster.profiles import load_profiles
 from rltui.errors import ClusterError, UsageError
 from rltui.service.all_clusters import open_clusters
-from rltui.service.cluster_queue import usual_cluster
+from rltui.service.cluster_queue import ClusterQueue, usual_cluster
 from rltui.watch.pending import span_words
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Sequence
-
     from rltui.cluster.queue_facts import QueuedJob
-    from rltui.service.cluster_queue import ClusterQueue
 
 WAITING = ("PLACE", "JOB", "USER", "GPUS", "PARTITION", "STARTS", "WHY", "NAME")
 HOLDING = ("JOB", "USER", "GPUS", "PARTITION", "LEFT", "NODES", "NAME")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
@@ -9,9 +11,6 @@ from rltui.cli.run_picture import nothing_yet, read_run, talk_age
 from rltui.watch.pending import pending_words, waiting_job
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
     from rltui.watch.node_samples import EngineSample, HostSnapshot
     from rltui.watch.snapshots import RunSnapshot
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.record import default_name, in_words, record
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.job_change import add_arguments as add_arguments
 from rltui.cli.job_change import change
 from rltui.service.adopt import release_run
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def run(options: argparse.Namespace) -> int:

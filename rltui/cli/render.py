@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from rltui.check.reporters import as_text
 from rltui.cli.output import add_json, print_json, talk
 from rltui.runs.script_job import is_script
 from rltui.service.render import render
 from rltui.service.wishes import add_wishes, wishes_of
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -14,9 +14,6 @@ from rltui.cli.show import lines
 from rltui.errors import UsageError
 from rltui.service.recording import read_recording
 from rltui.service.replay import ReplayCockpit
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

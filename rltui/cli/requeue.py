@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from rltui.cli.asking import confirm, show
@@ -11,8 +12,6 @@ from rltui.cli.output import add_exclude
 from rltui.service.job_changes import preview_requeue, requeue
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,9 +16,6 @@ from rltui.service.describe import newest_checkpoint_step
 from rltui.service.resubmit import needs_consent, possible_change, preview_resubmit, resubmit
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
     from rltui.check.findings import Finding
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

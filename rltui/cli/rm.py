@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.output import add_json
 from rltui.cli.pick_runs import add_runs, do_to_all
 from rltui.service.tidy import preview_remove, remove
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

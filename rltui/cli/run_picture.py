@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -11,8 +12,6 @@ from rltui.service.all_clusters import open_clusters
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.watch.snapshots import RunSnapshot
 
 

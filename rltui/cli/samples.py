@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.samples import samples_of
-from rltui.watch.samples import Order, SampleQuery
-
-if TYPE_CHECKING:
-    import argparse
-
-    from rltui.watch.samples import Sample, SamplesFound
+from rltui.watch.samples import Order, Sample, SampleQuery, SamplesFound
 
 HEADER = ("STEP", "REWARD", "TOKENS", "WEIGHTS", "END", "PROMPT", "ANSWER")
 PROMPT_WIDTH = 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from rltui.service.setup_cluster import Proposal
     from rltui.service.site import Site
 

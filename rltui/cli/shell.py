@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_run, print_lines
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.node_shell import node_shell
-
-if TYPE_CHECKING:
-    import argparse
 
 SSH_FAILED = 255
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -9,7 +11,7 @@ from msgspec import structs
 from rltui.cli import memory_table, words
 from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
 from rltui.service.all_clusters import open_clusters
-from rltui.service.attempts import endings
+from rltui.service.attempts import Ending, endings
 from rltui.service.memory_peaks import read_memory
 from rltui.service.run_columns import place_of
 from rltui.watch.pending import waiting_job
@@ -17,10 +19,6 @@ from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.silence import halted
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from rltui.service.attempts import Ending
     from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from rltui.errors import UsageError
 from rltui.layout.errors import LayoutError
-from rltui.layout.load import load_layout, load_text
+from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.layout.presets import resolve
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from rltui.layout.load import LoadedLayout
 
 SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".toml")
 _LAYOUT_ENDINGS = (".yaml", ".yml")

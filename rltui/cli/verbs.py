@@ -7,6 +7,7 @@ import gc
 import importlib
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -14,8 +15,6 @@ from rltui.errors import RltuiError
 from rltui.service.verb_table import VERBS, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.plugins import Plugin
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines
 from rltui.errors import ClusterError, MissingExtraError, RltuiError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.wandb_place import wandb_place
-
-if TYPE_CHECKING:
-    import argparse
 
 SSH_FAILED = 255
 STDERR = 2

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING
 
 from rltui.errors import ClusterError, UsageError
 from rltui.service.all_clusters import kept_open
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
 
 LEAST_S = 1.0
 _HOME, _END_OF_LINE, _END_OF_SCREEN, _CLEAR = "\x1b[H", "\x1b[K", "\x1b[J", "\x1b[2J"

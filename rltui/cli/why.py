@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +16,6 @@ from rltui.cli.output import add_json, add_only_cluster, print_json, print_lines
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
     from rltui.diagnose.diagnose import Findings
     from rltui.diagnose.sources import Source
     from rltui.service.attempt_differences import Differences

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable  # noqa: TC003 (the table is typed by it when it is made)
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.service.run_columns import COLUMNS, MISSING, shape_of

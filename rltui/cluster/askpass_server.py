@@ -8,19 +8,14 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.cluster import askpass
 from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.printable import printable
-from rltui.cluster.prompts import Field, Question
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rltui.cluster.prompts import Prompter
+from rltui.cluster.prompts import Field, Prompter, Question
 
 MOST_QUESTION = 1 << 16
 

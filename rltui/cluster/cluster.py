@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import ClusterError, RltuiError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.jobs import JobsSnapshot
     from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient

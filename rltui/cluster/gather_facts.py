@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.cluster.facts import ClusterFacts
@@ -12,8 +13,6 @@ from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_
 from rltui.cluster.slurm.runner import SlurmRunner, on_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.cluster.relay_client import RelayClient
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,13 @@ from msgspec import Struct
 from rltui.cluster.facts import ClusterFacts, NodeFacts
 from rltui.cluster.machines import in_time, machines_of
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import job_variables
+from rltui.cluster.profile import Profile, job_variables
 from rltui.cluster.relay_program import program_of, relay_argv
 from rltui.errors import ClusterError
 from rltui.hardware.gpus import find_gpu
 from rltui.onnode.host_tickets import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
 
 MODULES = (

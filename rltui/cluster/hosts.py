@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.cluster import AttemptPlace, SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.host_facts import best_host, host_states
 from rltui.cluster.jobs import JobsSnapshot
 from rltui.cluster.machines import Machines
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import job_variables
+from rltui.cluster.profile import Profile, job_variables
 from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.errors import ClusterError
 from rltui.onnode import processes, rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rltui.cluster.cluster import AttemptPlace
-    from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
 
 SEVERAL_VARIABLE = "RLTUI_MACHINES"

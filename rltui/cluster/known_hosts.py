@@ -11,13 +11,11 @@ import hashlib
 import hmac
 import os
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 Verdict = Literal["known", "unknown", "changed", "revoked"]
 LARGEST = 16 << 20

@@ -9,15 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from rltui.cluster.relay_program import relay_argv
 from rltui.errors import ClusterError
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CLOSE_GRACE_S = 2.0
 """How long a relay may take to end its children and itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
     from rltui.cluster.relay_types import ProcessIdentity

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.cluster.local import LocalCluster
-from rltui.cluster.profile import LOCAL
+from rltui.cluster.profile import LOCAL, Profile
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
-    from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
 
 

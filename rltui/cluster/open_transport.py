@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,15 +14,12 @@ from msgspec.structs import replace
 from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.hops import Hop
 from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live
-from rltui.cluster.ssh_host import check_profile, config_file, resolve_profile, ssh_binary
+from rltui.cluster.ssh_host import SshHost, check_profile, config_file, resolve_profile, ssh_binary
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
-    from rltui.cluster.ssh_host import SshHost
     from rltui.cluster.transport import ByteStream, Transport
 
 

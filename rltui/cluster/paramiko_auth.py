@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import paramiko
 
 from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
-from rltui.cluster.paramiko_deadline import closed_after
+from rltui.cluster.paramiko_deadline import Deadline, closed_after
 from rltui.cluster.paramiko_keys import KeyRing
 from rltui.cluster.printable import printable
-from rltui.cluster.prompts import NEXT_STEP, Field, Question
+from rltui.cluster.prompts import NEXT_STEP, Field, Prompter, Question
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rltui.cluster.paramiko_deadline import Deadline
-    from rltui.cluster.prompts import Prompter
     from rltui.cluster.ssh_host import SshHost
 
 AUTH_TIMEOUT_S = 45.0

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from rltui.cluster.attention import HostKeyError, NeedsAttentionError
 from rltui.cluster.known_hosts import KnownHosts, fingerprint, read_known_hosts, remember
-from rltui.cluster.prompts import YES, Field, Question
+from rltui.cluster.prompts import YES, Field, Prompter, Question
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
     import paramiko
 
-    from rltui.cluster.prompts import Prompter
     from rltui.cluster.ssh_host import SshHost
 
 ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import datetime, timezone
@@ -16,12 +17,9 @@ from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 
 from rltui.cluster.known_hosts import fingerprint
 from rltui.cluster.printable import printable
-from rltui.cluster.prompts import Field, Question
+from rltui.cluster.prompts import Field, Prompter, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rltui.cluster.prompts import Prompter
     from rltui.cluster.ssh_host import SshHost
 
 AGENT_TIMEOUT_S = 5.0

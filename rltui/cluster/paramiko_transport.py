@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,8 +28,6 @@ from rltui.cluster.ssh_session import (
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.prompts import Prompter
     from rltui.cluster.ssh_host import SshHost
 

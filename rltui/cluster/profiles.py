@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,15 +15,13 @@ from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.profile_files import ProfileFile, profile_files
 from rltui.errors import UsageError
 from rltui.layout.convert import to_struct
-from rltui.layout.document import Document, dotted, parse
+from rltui.layout.document import Document, Path_, dotted, parse
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from rltui.layout.document import Path_
 
 EXPECTED = "it holds the names of clusters, each with its keys below"
 BUILTIN = "builtin"

@@ -6,16 +6,14 @@ import atexit
 import getpass
 import os
 import termios
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
 from rltui.cluster.attention import NeedsAttentionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 QuestionKind = Literal["password", "passphrase", "interactive", "host-key"]
 

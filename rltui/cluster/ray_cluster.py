@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.jobs import JobsSnapshot
@@ -17,8 +18,6 @@ from rltui.onnode import rundir
 from rltui.onnode.standing_job import DASHBOARD_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.cluster import AttemptPlace
     from rltui.cluster.profile import Profile
     from rltui.cluster.transport import Transport

@@ -8,24 +8,21 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
-from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.jobs import JobSnapshot, JobState
 from rltui.cluster.plain_text import plain
-from rltui.cluster.relay_types import RelayError
+from rltui.cluster.relay_types import HttpAnswer, RelayError
 from rltui.cluster.trusted_server import TOKEN_FILE
 from rltui.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rltui.cluster.jobs import JobState
     from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.relay_types import HttpAnswer
 
 ASK_TIMEOUT_S = 10.0
 SUBMIT_TIMEOUT_S = 60.0

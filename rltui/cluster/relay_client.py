@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rltui.cluster.attention import NeedsAttentionError
-from rltui.cluster.relay_connection import Connection
+from rltui.cluster.relay_connection import Connection, Ticket
 from rltui.cluster.relay_program import relay_program
 from rltui.cluster.relay_types import (
     Collection,
@@ -22,6 +23,7 @@ from rltui.cluster.relay_types import (
     Hello,
     HttpAnswer,
     ProcessIdentity,
+    RecordQuery,
     Records,
     RelayError,
     SmallFile,
@@ -30,10 +32,6 @@ from rltui.errors import ClusterError
 from rltui.onnode.relay_request import MIB, pack, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rltui.cluster.relay_connection import Ticket
-    from rltui.cluster.relay_types import RecordQuery
     from rltui.cluster.transport import Transport
     from rltui.cluster.trusted_server import TrustedServer
 

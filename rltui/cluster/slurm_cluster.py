@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
-from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.cluster import AttemptPlace, SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.jobs import AllocationShare, JobSnapshot, JobsSnapshot
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import outer_python
+from rltui.cluster.profile import Profile, outer_python
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.remote_paths import RemoteRoot
@@ -25,11 +26,6 @@ from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rltui.cluster.cluster import AttemptPlace
-    from rltui.cluster.jobs import AllocationShare, JobsSnapshot
-    from rltui.cluster.profile import Profile
     from rltui.cluster.transport import Transport
 
 SKEW_S = 900.0

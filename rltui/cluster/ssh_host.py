@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from rltui.cluster.printable import printable
 from rltui.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.cluster.profile import Profile
 
 CONFIG_VARIABLE = "RLTUI_SSH_CONFIG"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from rltui.cluster.printable import printable
 from rltui.cluster.relay_program import relay_argv
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CONNECT_TIMEOUT_S = 15.0
 """For a socket to open, a server to greet, and keys to be exchanged; each."""

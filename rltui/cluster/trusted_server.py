@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -10,8 +11,6 @@ from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
 

@@ -7,7 +7,7 @@ with it. A KL that runs away counts in any case: so does a reward that is fooled
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable  # noqa: TC003 (the rules are typed by it when they are made)
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import structs

@@ -7,7 +7,7 @@ balanced run, in which engines and learners take turns for about half of a step 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable  # noqa: TC003 (the rules are typed by it when they are made)
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -12,9 +12,6 @@ import yaml
 from rltui.dialects.schema import Dialect
 from rltui.errors import RltuiError, UsageError
 from rltui.paths import config_dir
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 OWN_FOLDER = "dialects"
 GENERIC = "generic"

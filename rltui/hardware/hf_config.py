@@ -6,15 +6,13 @@ embeddings) is known here by type. A type that is not known is read as a Llama-l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture, Experts, LatentAttention, LinearAttention
 from rltui.hardware.model_types import GEMMA4, LLAMA, TRAITS, Traits
 from rltui.hardware.vision_towers import tower_parameters, unknown_tower
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Config = dict[str, Any]
 

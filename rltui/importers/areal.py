@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
 from rltui.importers.values import product, total
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 NAME = "areal"
 _ENGINES = ("sglang", "vllm")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_int, to_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _FLAG = re.compile(r"--?[A-Za-z_]")
 # what scripts call arrays that say nothing of GPUs, such as a model's shape or where to log

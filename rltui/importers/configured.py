@@ -6,6 +6,7 @@ The file is read where it lies beside the script or in a folder above it; what t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,7 +26,6 @@ from rltui.importers.source import read_source
 from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_int
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from rltui.importers.script import Script

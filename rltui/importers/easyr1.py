@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_mapping, from_overrides
 from rltui.importers.config import one_beside, read_yaml
@@ -11,9 +12,6 @@ from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from rltui.importers.script import Script
 
 NAME = "easyr1"

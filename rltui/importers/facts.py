@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -10,8 +11,6 @@ from msgspec import Struct
 from rltui.importers.values import HOLE, total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rltui.importers.arguments import Settings
 
 NO_PLACE = ": has no place in a layout"

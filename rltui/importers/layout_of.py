@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rltui.importers.facts import SHOWS_ONLY_IN_A_RUN
+from rltui.importers.facts import SHOWS_ONLY_IN_A_RUN, Facts
 from rltui.importers.values import printable
-from rltui.layout.errors import LayoutError
+from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.load import load_text
-
-if TYPE_CHECKING:
-    from rltui.importers.facts import Facts
-    from rltui.layout.errors import Problem
 
 ALGORITHMS = ("grpo", "ppo", "opd")
 _REQUIRED: tuple[tuple[str, Any, str], ...] = (

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import one_beside, read_yaml
 from rltui.importers.facts import Facts, remarks
-from rltui.importers.script import named_gpus, variable_of, visible_devices
+from rltui.importers.script import Script, named_gpus, variable_of, visible_devices
 from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient, to_bool, to_int
 
 if TYPE_CHECKING:
-    from rltui.importers.script import Script
     from rltui.importers.shell_run import Started
 
 NAME = "llama-factory"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NAME = "nemo-rl"
 _GENERATION = "policy.generation"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.script import ray_gpus
+from rltui.importers.script import Script, ray_gpus
 from rltui.importers.values import product, quotient, total
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from rltui.importers.script import Script
 
 NAME = "openrlhf"
 _TABLE: Mapping[str, tuple[str, Kind]] = {

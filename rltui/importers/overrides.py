@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -15,8 +16,6 @@ from rltui.layout.errors import LayoutError
 from rltui.layout.overrides import parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.importers.facts import Facts
 
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)\Z", re.DOTALL)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.facts import Facts, Kind, mapped, remarks
 from rltui.importers.values import HOLE, product, quotient, total
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
 
 NAME = "prime-rl"
 _SIZES = (

@@ -9,6 +9,7 @@ import ast
 import copy
 import shlex
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.errors import UsageError
@@ -21,7 +22,6 @@ from rltui.importers.slurm_lines import SlurmJob
 from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from rltui.importers.facts import Facts

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from rltui.importers.values import HOLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 MAX_TEXT = 100_000
 MAX_NUMBER = 10**12

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,9 +36,6 @@ from rltui.importers.python_launcher import from_python
 from rltui.importers.script import Script, read_script, servers
 from rltui.importers.source import read_source
 from rltui.importers.values import printable, total
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 # the generic launchers come last: they start the programs of the others too
 SHELL_DIALECTS = (open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, configured, trl)

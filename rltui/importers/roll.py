@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
 from rltui.importers.values import product, quotient, to_int
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NAME = "roll"
 _TRAINERS, _ENGINES = ("actor_train", "student_train", "sft_train"), ("actor_infer", "student_infer")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from rltui.importers.values import HOLE, to_int
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_LENGTH = 500
 MAX_VALUE = 10**18

@@ -5,6 +5,7 @@ The files are read where they lie beside the script, and followed on paper like 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,7 +16,6 @@ from rltui.importers.source import read_source
 from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from rltui.importers.shell_arithmetic import evaluate
-from rltui.importers.shell_expand import expand_words
+from rltui.importers.shell_expand import Scope, expand_words
 from rltui.importers.values import HOLE, to_int
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rltui.importers.shell_expand import Scope
 
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,

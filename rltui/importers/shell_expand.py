@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rltui.importers.shell_arithmetic import evaluate
 from rltui.importers.shell_filters import piped
 from rltui.importers.shell_lexer import ScriptError, lex
 from rltui.importers.values import HOLE, HOLES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_TEXT = 100_000
 MAX_NESTING = 30

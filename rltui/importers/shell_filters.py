@@ -7,12 +7,9 @@ worked out; everything else stays unknown, for nothing is run.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rltui.importers.values import HOLE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 _FIELD_COUNT = re.compile(r"\{\s*print\s*\(?\s*NF\s*\)?\s*;?\s*\}\Z")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rltui.importers.values import HOLE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _COMMAND_WORDS = 3
 Value = str | tuple[str, ...]

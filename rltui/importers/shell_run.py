@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -21,9 +21,6 @@ from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 Value = str | tuple[str, ...]
 MAX_STEPS = 20_000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_overrides
 from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
@@ -10,9 +11,6 @@ from rltui.importers.values import product, quotient, total
 from rltui.importers.variants import Variants
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from rltui.importers.script import Script
 
 NAME = "skyrl"

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks, uncounted
-from rltui.importers.script import ray_gpus, servers
+from rltui.importers.script import Script, ray_gpus, servers
 from rltui.importers.values import HOLE, product, quotient, total
 from rltui.importers.variants import Variants
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from rltui.importers.script import Script
 
 NAME = "slime"
 _PROGRAM = re.compile(r"train(?:_\w+)?\.py\Z")

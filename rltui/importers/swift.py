@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,12 @@ from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import one_beside, read_yaml
 from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
-from rltui.importers.script import Server, named_gpus, servers, variable_of, visible_devices
+from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
 from rltui.importers.source import read_source
 from rltui.importers.trl import COMMON
 from rltui.importers.values import HOLE, product, quotient, to_int, total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rltui.importers.script import Script
     from rltui.importers.shell_run import Started
 
 NAME = "ms-swift"

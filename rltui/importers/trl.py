@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.errors import UsageError
@@ -9,14 +10,11 @@ from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import one_beside, read_yaml
 from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.script import TRL_SERVERS, Server, named_gpus, servers, visible_devices, visible_gpus
+from rltui.importers.script import TRL_SERVERS, Script, Server, named_gpus, servers, visible_devices, visible_gpus
 from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient, to_bool, to_int, total
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rltui.importers.script import Script
     from rltui.importers.shell_run import Started
 
 NAME = "trl"

@@ -7,14 +7,13 @@ OpenRLHF's ``train_ppo_ray``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.facts import NO_PLACE
 from rltui.importers.values import product, to_float
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.importers.arguments import Settings
 
 REFILLS = 10

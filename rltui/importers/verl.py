@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_mapping, from_overrides
@@ -12,9 +13,6 @@ from rltui.importers.values import HOLE, product, quotient, to_bool, total
 from rltui.importers.verl_others import generation, supervised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from rltui.importers.script import Script
     from rltui.importers.shell_run import Started
 

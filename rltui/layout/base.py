@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.errors import UsageError
 from rltui.layout.document import Document, Path_, parse, read_text
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.presets import resolve
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BASE = "base"
 MAX_CHAIN = 16

@@ -5,16 +5,14 @@ from __future__ import annotations
 import difflib
 import types
 import typing
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
 from rltui.layout.document import Document, Path_, dotted
 from rltui.layout.errors import LayoutError, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def to_struct(kind: type[Any], document: Document) -> Any:

@@ -7,6 +7,7 @@ use the core schema of YAML 1.2 instead: these three are a string, a string and 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
@@ -15,7 +16,6 @@ from msgspec import Struct
 from rltui.layout.errors import LayoutError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 MAX_BYTES = 1 << 20

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Problem(Struct, frozen=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -14,10 +15,6 @@ from rltui.layout.document import Document, Path_, dotted, parse, read_text
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.overrides import apply_overrides
 from rltui.layout.schema import Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 LARGEST = 1 << 18
 """GPUs of a layout: several times the largest machines there are."""

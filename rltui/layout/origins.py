@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltui.layout.document import dotted
+from rltui.layout.document import Path_, dotted
 from rltui.layout.overrides import parse_override
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rltui.layout.document import Path_
     from rltui.layout.load import LoadedLayout
 
 AT_LAUNCH = "override at launch"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from rltui.layout.convert import field_type, known_keys, nearest
 from rltui.layout.document import Document, Path_, dotted, parse
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.schema import Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _PART = re.compile(r"[^.\[\]]+|\[\d+\]")
 

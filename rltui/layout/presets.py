@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def preset_root() -> Path:

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Meta
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 OWN = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 """A function of a user's own, as ``package.module:function``."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from rltui.hardware.models import stored_bytes
-from rltui.layout.roles import SERVED, accumulates_in_float32, effective_stage, has_8_bit_moments
+from rltui.layout.roles import SERVED, Served, accumulates_in_float32, effective_stage, has_8_bit_moments
 from rltui.memory import settings as s
 from rltui.memory.engine import (
     TEACHER_BATCHED_TOKENS,
@@ -17,15 +17,13 @@ from rltui.memory.engine import (
     prompt_logits_gib,
     vllm_batching,
 )
-from rltui.memory.estimate import GIB
+from rltui.memory.estimate import GIB, EngineEstimate
 from rltui.memory.recipes import RECIPES
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
-    from rltui.layout.roles import Served
     from rltui.layout.schema import Critic, Layout, Learner, Rollout
-    from rltui.memory.estimate import EngineEstimate
 
 ENGINE_SEQUENCES = 256
 """Sequences that an engine of the trainers runs at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -10,8 +11,16 @@ from msgspec import structs
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.hardware.parameters import count_parameters
-from rltui.layout.roles import SERVED
-from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, EngineEstimate, LayoutEstimate, Moment, RoleEstimate
+from rltui.layout.roles import SERVED, Served
+from rltui.memory.estimate import (
+    CUDA_CONTEXT_GIB,
+    GIB,
+    EngineEstimate,
+    HostEstimate,
+    LayoutEstimate,
+    Moment,
+    RoleEstimate,
+)
 from rltui.memory.from_layout import (
     SYNC_BUCKET_GIB,
     Training,
@@ -31,12 +40,8 @@ from rltui.memory.sharing import Tenant, share
 from rltui.memory.training import estimate_training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from rltui.hardware.architecture import Architecture
-    from rltui.layout.roles import Served
     from rltui.layout.schema import Layout, Rollout
-    from rltui.memory.estimate import HostEstimate
     from rltui.placement.result import Placement, Seat
 
 ENGINE_ERROR = 0.05

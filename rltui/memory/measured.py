@@ -6,6 +6,7 @@ one family, so the share by which it was off there corrects the part that torch 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -14,8 +15,6 @@ from rltui.layout.roles import SERVED
 from rltui.placement.bundles import ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from rltui.layout.schema import Layout
     from rltui.memory.estimate import LayoutEstimate, Moment
 

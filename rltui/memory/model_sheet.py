@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
@@ -18,8 +19,6 @@ from rltui.memory.settings import Adapter, EngineSettings, Sharding, Workload
 from rltui.memory.training import estimate_training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
 

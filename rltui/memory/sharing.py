@@ -6,15 +6,11 @@ sleeps gives back weights and KV cache, not its CUDA context and graphs; one tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
 from rltui.memory.estimate import TIGHT_HEADROOM, EngineEstimate, Moment, Parts, RoleEstimate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 TRAINER_STAYS = ("context", "weights", "optimizer", "reference", "adapters")
 """What a trainer keeps on the card between steps; gradients and activations are gone."""

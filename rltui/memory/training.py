@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -18,17 +19,13 @@ from rltui.memory.activations import (
     recomputed_layer_bytes,
     whole_keys_bytes,
 )
-from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, Moment, RoleEstimate
+from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, Moment, Parts, RoleEstimate
 from rltui.memory.knobs import training_knob
-from rltui.memory.settings import DEEPSPEED_BF16, WeightSync
+from rltui.memory.settings import DEEPSPEED_BF16, Adapter, Sharding, States, WeightSync, Workload
 from rltui.memory.states import Slice, frozen_gib, gathered_gib, slice_of, state_gib, step_gib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.hardware.architecture import Architecture
-    from rltui.memory.estimate import Parts
-    from rltui.memory.settings import Adapter, Sharding, States, Workload
 
 TRAINING_ERROR = 0.12
 """Nine of ten measured peaks of configurations that are fully known lie within this share of the estimate."""

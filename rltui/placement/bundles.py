@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -9,8 +10,6 @@ from msgspec import Struct
 from rltui.layout.roles import SERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.schema import Layout
 
 Strategy = Literal["STRICT_SPREAD", "STRICT_PACK", "PACK", "SPREAD"]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.layout.roles import SERVED, effective_stage
-from rltui.placement.result import STRANDED_WORDS
+from rltui.layout.roles import SERVED, Served, effective_stage
+from rltui.placement.result import STRANDED_WORDS, Placement, Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rltui.layout.roles import Served
     from rltui.layout.schema import Critic, Layout, Learner, Rollout
-    from rltui.placement.result import Placement, Seat
 
 LETTERS = {"learner": "L", "reference": "R", "critic": "C", "teacher": "T", "judge": "J", "engine": "E"}
 MAX_NODES = 32

@@ -12,14 +12,9 @@ number of different states, not the number of nodes.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from rltui.placement.bundles import CPUS_PER_GPU
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rltui.placement.bundles import Strategy
+from rltui.placement.bundles import CPUS_PER_GPU, Strategy
 
 Free = tuple[int, int]
 """Free slots and free CPU cores of a node."""

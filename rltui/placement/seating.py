@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE
+from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE, Group
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
-    from rltui.placement.bundles import Group
 
 
 class Share(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, part_of
@@ -10,8 +11,6 @@ from rltui.placement.scheduler import Nodes, schedule
 from rltui.placement.seating import Share, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.schema import Layout
 
 __all__ = ["Homeless", "Placement", "Seat", "Stranded", "place", "place_bundles", "simulate"]

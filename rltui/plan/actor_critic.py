@@ -6,24 +6,21 @@ Of a card that they share, engines get what policy, critic and reference leave.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from rltui.memory.estimate import TIGHT_HEADROOM
+from rltui.memory.estimate import TIGHT_HEADROOM, LayoutEstimate
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.assemble import layout_of
 from rltui.plan.candidates import engine_choices, engines_beside, packed, role_of, sparest_way, training_ways
-from rltui.plan.setup import WHOLE, Setup
+from rltui.plan.setup import WHOLE, EngineChoice, Placement, Setup, Training
 from rltui.plan.throughput import step_time
 from rltui.plan.training import train_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rltui.memory.estimate import LayoutEstimate
     from rltui.plan.request import Request
-    from rltui.plan.setup import EngineChoice, Placement, Training
 
 PARTS = 8
 """A node, or a cluster, is split between the pools in eighths."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -9,13 +10,10 @@ from msgspec import structs
 from rltui.errors import RltuiError
 from rltui.plan.calibrate import MADE, MEASURED, decoding_of, request_of, seconds_of, training_of
 from rltui.plan.of_layout import OWN
-from rltui.plan.rates import TRUST, family, rates_of
+from rltui.plan.rates import TRUST, Family, Rates, family, rates_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from rltui.layout.schema import Layout
-    from rltui.plan.rates import Family, Rates
 
 BEYOND = 1.5
 """A phase is behind from this many times the factor by which published points were off: one in ten is beyond that."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
@@ -22,8 +23,6 @@ from rltui.plan.setup import EngineChoice
 from rltui.plan.training import reference_s, train_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rltui.layout.schema import Layout
     from rltui.plan.request import Request
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
@@ -12,8 +13,6 @@ from rltui.plan.assemble import assemble, learner_role
 from rltui.plan.setup import EngineChoice, LearnerChoice, Training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.hardware.architecture import Architecture
     from rltui.memory.estimate import LayoutEstimate, RoleEstimate
     from rltui.plan.request import Request

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.plan.rates import rates_of
+from rltui.plan.rates import Rates, rates_of
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
-    from rltui.plan.rates import Rates
     from rltui.plan.request import Request
 
 ITEM_BYTES = 2

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import TYPE_CHECKING
 
 from rltui.plan.candidates import engine_choices, learner_counts, teacher_choices
 from rltui.plan.decoding import generate_s, teacher_s
-from rltui.plan.setup import Setup
+from rltui.plan.setup import EngineChoice, LearnerChoice, Setup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rltui.plan.request import Request
-    from rltui.plan.setup import EngineChoice, LearnerChoice
 
 MOST_TEACHERS = 1000
 """What a layout allows."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
@@ -14,20 +15,16 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.measured import Measured
-from rltui.plan.rates import TRUST, family, trust_in
+from rltui.plan.rates import TRUST, Family, Rates, family, trust_in
 from rltui.plan.request import Request
-from rltui.plan.setup import EngineChoice, Setup, Training
+from rltui.plan.setup import EngineChoice, Placement, Setup, Training
 from rltui.plan.throughput import StepTime, step_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from rltui.hardware.architecture import Architecture
     from rltui.layout.roles import Critic, Learner
     from rltui.layout.schema import Layout
     from rltui.memory.estimate import LayoutEstimate
-    from rltui.plan.rates import Family, Rates
-    from rltui.plan.setup import Placement
 
 OWN = 1.3
 """By so much a run may be off from rates that another run of its card and family had on the same cluster."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,17 +20,13 @@ from rltui.plan.candidates import (
     sparest_way,
     with_its_memory,
 )
-from rltui.plan.request import Means
-from rltui.plan.setup import LearnerChoice, Setup
+from rltui.plan.request import Means, Request
+from rltui.plan.setup import EngineChoice, LearnerChoice, Setup
 from rltui.plan.throughput import StepTime, step_time
 from rltui.plan.training import train_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.layout.schema import Layout
-    from rltui.plan.request import Request
-    from rltui.plan.setup import EngineChoice
 
 Sound = Callable[[str, str], bool]
 

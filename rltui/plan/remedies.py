@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,8 +13,6 @@ from rltui.plan.candidates import engine_choices, learner_choices, learner_count
 from rltui.plan.rank import Sound, best_learner, propose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.plan.request import Request
     from rltui.plan.setup import EngineChoice
 

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from rltui.cluster.profile import in_partition
+from rltui.cluster.profile import Profile, in_partition
 
 if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.runs.script_job import ScriptJob
 

@@ -8,6 +8,7 @@ import re
 import secrets
 import time
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,8 +17,6 @@ from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.load import LoadedLayout
     from rltui.layout.roles import Hardware

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 import rltui
-from rltui.cluster.profile import container_of, in_partition, job_variables, outer_python
+from rltui.cluster.profile import Profile, container_of, in_partition, job_variables, outer_python
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.secret_words import SECRET_VALUE
 from rltui.layout.time_limit import time_limit_s
@@ -22,7 +22,6 @@ from rltui.runs.script_job import ScriptJob
 if TYPE_CHECKING:
     from rltui.cluster.cluster import AttemptPlace
     from rltui.cluster.jobs import AllocationShare
-    from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
 
 TEMPLATES = Path(__file__).parent / "templates"

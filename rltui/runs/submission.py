@@ -13,12 +13,10 @@ recorded    what the journal knows is now on the cluster's disk too
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from msgspec import Struct, structs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 ACTIONS = frozenset({"submit", "resubmit"})
 UNDECIDED = frozenset({"intent", "submitting", "unknown", "absent"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,8 +17,6 @@ from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, checkpoint_words, gpu_hours, span, state_began, steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

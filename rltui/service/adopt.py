@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,18 +28,15 @@ from rltui.onnode.preflight import capacity
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import make_attempt, make_run, new_run_id, plan_attempt, stage_code, write_run
 from rltui.runs.script_job import ScriptJob, script_files, script_job
-from rltui.service.all_clusters import with_name
+from rltui.service.all_clusters import AllClusters, with_name
 from rltui.service.cockpit import OpenJob
 from rltui.service.script_asks import asked_by_lines
 from rltui.service.scripts import checkpoint_folder, loads_modules, passes_words, run_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.slurm.job_details import JobDetails
     from rltui.dialects.schema import Dialect
-    from rltui.service.all_clusters import AllClusters
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

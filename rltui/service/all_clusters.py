@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.profile import LOCAL
 from rltui.cluster.profiles import load_profiles
-from rltui.cluster.prompts import TerminalPrompter
+from rltui.cluster.prompts import Prompter, TerminalPrompter
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.cockpit import ClusterSummary
 from rltui.service.context import Context
 from rltui.service.last_rows import LastRows
 from rltui.service.naming import find_run
-from rltui.watch.snapshots import RunsSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rltui.cluster.prompts import Prompter
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 PATIENCE_S = 10.0
 """How long one picture waits for a cluster; a slower one is shown as it was, and is there the next time."""

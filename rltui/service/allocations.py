@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.cluster import SubmitRefusedError
@@ -12,8 +13,6 @@ from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import RltuiError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.slurm.steps import Allocation
     from rltui.layout.schema import Layout
     from rltui.runs.directory import Attempt

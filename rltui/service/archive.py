@@ -14,11 +14,10 @@ from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.tidy import require_over, run_sizes
 from rltui.watch.run_facts import ATTEMPT_FILES
-from rltui.watch.snapshots import ArchivedNote
+from rltui.watch.snapshots import ArchivedNote, RunSummary
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
 
 Checkpoints = Literal["all", "newest", "none"]
 """Which checkpoints are put away with a run; the others are gone for good."""

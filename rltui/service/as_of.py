@@ -11,23 +11,19 @@ import bisect
 import json
 import math
 import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.cluster.plain_text import plain
 from rltui.onnode import rundir
-from rltui.service.recording import DAY_S, LATEST, is_place
+from rltui.service.recording import DAY_S, LATEST, Recording, is_place
 from rltui.watch.attempt_logs import is_log
 from rltui.watch.lines import parse_object
 from rltui.watch.log_times import Clock
 from rltui.watch.text import plain_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from rltui.service.recording import Recording
 
 _ATTEMPT = re.compile(r"(attempts/\d{1,6})/(.+)\Z")
 MOST_STEPS = 5000

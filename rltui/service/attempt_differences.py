@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -13,8 +14,6 @@ from rltui.layout.load import load_text
 from rltui.onnode import node_report, rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.diagnose import Findings
     from rltui.watch.snapshots import RunSummary

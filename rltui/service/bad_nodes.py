@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +14,14 @@ from rltui.check.findings import Finding
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import bad_nodes
-from rltui.onnode.bad_nodes import Evidence
+from rltui.onnode.bad_nodes import BadNode, Evidence
 from rltui.onnode.node_evidence import NODE_FAILURE, from_losses
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.recent import Symptom
     from rltui.layout.schema import Layout
-    from rltui.onnode.bad_nodes import BadNode
     from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

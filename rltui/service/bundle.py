@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,7 +16,6 @@ from rltui.service.recording import SMALL_BYTES, Packer
 from rltui.watch.lines import parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rltui.cluster.relay_client import RelayClient

@@ -7,12 +7,13 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from rltui.cluster.facts import ClusterFacts
-from rltui.cluster.host_facts import HostState, facts_of, host_states
+from rltui.cluster.facts import ClusterFacts, NodeFacts
+from rltui.cluster.host_facts import HostCard, HostState, HostTicket, facts_of, host_states
 from rltui.cluster.hosts import HostsCluster
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL
@@ -25,11 +26,7 @@ from rltui.onnode.host_tickets import FOLDER_VARIABLE
 from rltui.service.nodes import ClusterNodes, NodeGroup, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.cluster import Cluster
-    from rltui.cluster.facts import NodeFacts
-    from rltui.cluster.host_facts import HostCard, HostTicket
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.profiles import Profiles
 

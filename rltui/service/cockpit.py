@@ -5,16 +5,15 @@ Every method may block (files, relay, HTTP), so the TUI calls them in worker thr
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
-from rltui.service.sweep_points import NO_SWEEP
+from rltui.service.sweep_points import NO_SWEEP, Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rltui.check.findings import Finding
     from rltui.cluster.prompts import Prompter
     from rltui.diagnose.verdicts import Safety
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from rltui.service.node_shell import NodeShell
     from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
-    from rltui.service.sweep_points import Sweep
     from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound

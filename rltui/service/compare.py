@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -17,8 +18,6 @@ from rltui.watch.phases import BESIDE, REST, TOTAL, phase_names, stacked
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSummary
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
-from rltui.watch.history import HOUR_S
+from rltui.watch.history import HOUR_S, StepTime
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.service.compare import Side
-    from rltui.watch.history import StepTime
     from rltui.watch.snapshots import RunHistory
 
 AXES = ("step", "time", "gpu_hours")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from rltui.errors import RltuiError
-from rltui.importers.slurm_lines import read_slurm
+from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.layout.diff import flat
 from rltui.layout.origins import DEFAULT, origin_of
 from rltui.layout.secret_words import MASK, is_secret_name, masked
@@ -21,10 +22,7 @@ from rltui.service.attempts import at_attempt
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rltui.cluster.relay_client import RelayClient
-    from rltui.importers.slurm_lines import SlurmJob
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ from rltui.service.team import Team
 from rltui.watch.runs import RunsReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.prompts import Prompter
     from rltui.service.cluster_queue import QueueReader

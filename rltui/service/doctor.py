@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from rltui.cluster.local import trainer_python
 from rltui.cluster.machines import open_relay
-from rltui.cluster.open_transport import choose_way, open_transport
+from rltui.cluster.open_transport import Way, choose_way, open_transport
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.ssh_session import Opened
 from rltui.errors import ClusterError, RltuiError
@@ -19,9 +20,6 @@ from rltui.service.doctor_links import LINKS
 from rltui.service.doctor_nodes import check_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from rltui.cluster.open_transport import Way
     from rltui.cluster.profile import Profile
     from rltui.cluster.prompts import Prompter
     from rltui.cluster.relay_client import RelayClient

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from rltui.cluster.host_facts import HostState, host_states
 from rltui.cluster.machines import machines_of
 from rltui.errors import ClusterError
-from rltui.service.doctor_checks import broken, failed, ok, warning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rltui.service.doctor_checks import Check, Patient
+from rltui.service.doctor_checks import Check, Patient, broken, failed, ok, warning
 
 
 def check_host(patient: Patient) -> Iterator[Check]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import container_of
+from rltui.cluster.profile import Profile, container_of
 from rltui.cluster.ray_jobs import RayJobs
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.trusted_server import is_in_the_clear, trust_ray
@@ -24,10 +25,7 @@ from rltui.service.login_facts import container_problems
 from rltui.service.quota import quotas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rltui.cluster.facts import ClusterFacts
-    from rltui.cluster.profile import Profile
 
 HELLOS = 5
 SLOW_ROUND_TRIP_S = 0.3

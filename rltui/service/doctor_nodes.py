@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import container_of
@@ -16,9 +16,6 @@ from rltui.layout.schema import Slurm
 from rltui.onnode.card_kernels import runs_on
 from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
 from rltui.service.doctor_links import job_options, python_words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 WAIT_S = 60
 """How long the job may wait in the queue; longer ones are cancelled by srun itself (``--immediate``)."""

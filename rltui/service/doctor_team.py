@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rltui.cluster.plain_text import plain
 from rltui.service.doctor_checks import Check, Patient, ok, warning
 from rltui.service.team import find_roots
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REACH = """
 group=$1 folder=$2

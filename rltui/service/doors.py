@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.cluster.attention import NeedsAttentionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.cluster.prompts import Question
 
 PATIENCE_S = 600.0

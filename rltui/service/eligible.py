@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -9,8 +10,6 @@ from msgspec import Struct, structs
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout

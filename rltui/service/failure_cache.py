@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -14,8 +15,6 @@ from rltui.onnode import rundir
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

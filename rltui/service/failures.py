@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
@@ -16,8 +17,6 @@ from rltui.errors import RltuiError
 from rltui.service.failure_cache import DIED, lacks_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from rltui.watch.snapshots import RunSummary
 
 _Key: TypeAlias = "tuple[str, int]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,16 +12,13 @@ from rltui.errors import RltuiError, UsageError
 from rltui.layout.roles import SERVED
 from rltui.memory.layouts import estimate_roles
 from rltui.runs.directory import load_attempt_layout
-from rltui.runs.script_job import read_script_job
+from rltui.runs.script_job import ScriptJob, read_script_job
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.diagnose.verdicts import Diagnosis
     from rltui.layout.schema import Layout
     from rltui.memory.estimate import RoleEstimate
-    from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from rltui.cluster.relay_client import pieces
+from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.flight_record import lines_of
 from rltui.diagnose.stuck import stood_still
 from rltui.onnode import flight_recorder, progress, rundir
 
 if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.run_words import RunPicture
 
 MOST_RECORDS = 512

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,6 @@ from rltui.onnode.tell_once import tell_of
 from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, read_records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.diagnose.cause import Recovery
     from rltui.service.context import Context
     from rltui.service.one_fix import CauseFix

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,13 +14,10 @@ from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.cockpit import ActionPreview
-from rltui.service.hands_off_rules import Policy, quiet_s, records_in
+from rltui.service.hands_off_rules import Policy, Record, quiet_s, records_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.context import Context
-    from rltui.service.hands_off_rules import Record
     from rltui.watch.snapshots import RunSummary
 
 

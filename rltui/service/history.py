@@ -10,11 +10,10 @@ from msgspec import structs
 from rltui.errors import RltuiError
 from rltui.service.failure_cache import DIED, failure_of
 from rltui.watch.run_watcher import RunWatcher
-from rltui.watch.snapshots import EndSnapshot
+from rltui.watch.snapshots import AttemptHistory, EndSnapshot, RunHistory, RunSummary
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
-    from rltui.watch.snapshots import AttemptHistory, RunHistory, RunSummary
 
 MOST_LOOKED_AT = 8
 """Attempts whose logs are searched for a cause in one go, the newest first; what is found is kept beside them."""

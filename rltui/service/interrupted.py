@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,8 +11,6 @@ from msgspec import Struct
 from rltui.runs.submission import NEVER_SENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.errors import RltuiError, UsageError
@@ -9,8 +10,6 @@ from rltui.layout.time_limit import time_limit_s
 from rltui.service.cockpit import ActionPreview
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.slurm.client import SlurmClient
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

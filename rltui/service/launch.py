@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.check.live_subject import LIVE_REGISTRY
 from rltui.check.run import Report, check_file
-from rltui.cluster.profile import in_partition
+from rltui.cluster.profile import Profile, in_partition
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.origins import origins
@@ -20,17 +21,13 @@ from rltui.service.allocations import share_of
 from rltui.service.eligible import freest_partition
 from rltui.service.live_facts import facts_through
 from rltui.service.login_facts import with_login_facts
-from rltui.service.submit import submit_attempt, submit_new
+from rltui.service.submit import Launched, submit_attempt, submit_new
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.check.findings import Finding
     from rltui.cluster.facts import ClusterFacts
-    from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
-    from rltui.service.submit import Launched
 
 
 MOST_LINKS = 50

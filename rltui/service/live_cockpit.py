@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from rltui.cluster.prompts import SwitchedPrompter
+from rltui.cluster.prompts import Prompter, SwitchedPrompter
 from rltui.errors import ClusterError
 from rltui.runs.script_job import is_script
 from rltui.service import actions, signals
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
 from rltui.service.run_reading import RunReading, stragglers_in
-from rltui.service.sweep_points import NO_SWEEP
+from rltui.service.sweep_points import NO_SWEEP, Sweep
 from rltui.watch.run_watcher import RunWatcher
-from rltui.watch.snapshots import RunsSnapshot
+from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
-    from rltui.cluster.prompts import Prompter
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob
@@ -31,9 +30,7 @@ if TYPE_CHECKING:
     from rltui.service.node_shell import NodeShell
     from rltui.service.outlook import LaunchOutlook
     from rltui.service.run_events import Event
-    from rltui.service.sweep_points import Sweep
     from rltui.watch.node_samples import RoleMemory
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 PATIENCE_S = 1.0
 """How long one picture of all runs waits for the slowest cluster; what comes later is in the next picture."""

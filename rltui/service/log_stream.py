@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import RelayError
@@ -9,18 +10,13 @@ from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.service.describe import attempt_path
 from rltui.watch.attempt_logs import RAY_LOGS, log_files
-from rltui.watch.log_merge import MergedReader, end_of, open_sources, place_of, timed_hits
-from rltui.watch.log_search import Searched, search_log
+from rltui.watch.log_merge import LogSource, MergedReader, end_of, open_sources, place_of, timed_hits
+from rltui.watch.log_search import LogQuery, Searched, search_log
 from rltui.watch.log_times import moment, place_line, zone_of
-from rltui.watch.snapshots import ALL_LOGS, LogFile, LogPart
+from rltui.watch.snapshots import ALL_LOGS, LogFile, LogPart, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.log_merge import LogSource
-    from rltui.watch.log_search import LogQuery
-    from rltui.watch.snapshots import RunSummary
 
 BEFORE, AFTER = 1000, 1000
 """Lines of a piece before and behind a place."""

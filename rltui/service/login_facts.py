@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -11,8 +12,8 @@ from rltui.check.live_rules.cluster_rules import more_than_one_machine, nodes_ov
 from rltui.check.live_subject import duration
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import container_of, in_partition
-from rltui.cluster.relay_types import RelayError
+from rltui.cluster.profile import Profile, container_of, in_partition
+from rltui.cluster.relay_types import Completed, RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.reservations import RESERVATIONS_ARGV
@@ -25,12 +26,8 @@ from rltui.runs.script import preview_script
 from rltui.service.eligible import count_eligible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.facts import ClusterFacts
-    from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.relay_types import Completed
     from rltui.layout.schema import Layout
     from rltui.layout.settings import Slurm
     from rltui.runs.script_job import ScriptJob

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rltui.check.findings import Finding
@@ -12,15 +13,12 @@ from rltui.errors import ClusterError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
 from rltui.memory.layouts import estimate_layout
-from rltui.memory.measured import corrections, peaks_of, same_family
+from rltui.memory.measured import Peak, corrections, peaks_of, same_family
 from rltui.onnode import rundir
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.schema import Layout
-    from rltui.memory.measured import Peak
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.machines import open_relay
-from rltui.cluster.profiles import load_profiles
+from rltui.cluster.profiles import Profiles, load_profiles
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.nodelist import fold
@@ -20,11 +21,8 @@ from rltui.errors import ClusterError, UsageError
 from rltui.service.bad_nodes import forget, remembered, report, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.cluster.facts import ClusterFacts, NodeFacts
     from rltui.cluster.profile import Profile
-    from rltui.cluster.profiles import Profiles
     from rltui.cluster.prompts import Prompter
     from rltui.cluster.relay_client import RelayClient
     from rltui.onnode.bad_nodes import BadNode

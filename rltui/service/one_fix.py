@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.verdicts import SURE_ENOUGH
+from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_text
 from rltui.memory.layouts import estimate_roles
@@ -17,20 +18,16 @@ from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.describe import attempt_path
 from rltui.service.fixes import VICTIMS, choose
-from rltui.service.interrupted import interrupted
+from rltui.service.interrupted import Interrupted, interrupted
 from rltui.service.resubmit import changed, preview_resubmit
 from rltui.service.why import diagnose_run
 from rltui.service.why_report import remedy_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.diagnose.cause import Recovery
-    from rltui.diagnose.verdicts import Diagnosis
     from rltui.layout.schema import Layout
     from rltui.service.cockpit import ActionPreview
     from rltui.service.context import Context
-    from rltui.service.interrupted import Interrupted
     from rltui.watch.snapshots import RunSummary
 
 _NODE_FILES = (rundir.END, rundir.SLURM)

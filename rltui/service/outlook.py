@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -18,8 +19,6 @@ from rltui.runs.script_job import ScriptJob, is_script
 from rltui.service.describe import attempt_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,8 +11,6 @@ from msgspec import Struct
 from rltui.cluster.relay_types import RelayError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rltui.cluster.relay_client import RelayClient
 
 QUOTAS = """

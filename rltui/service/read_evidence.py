@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -16,8 +17,6 @@ from rltui.watch.lines import decode, parse_object
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.run_words import RunPicture
 

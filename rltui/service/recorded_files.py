@@ -11,18 +11,16 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rltui.cluster.relay_client import RelayClient
-from rltui.cluster.relay_types import FileChunk, Hello, RelayError
+from rltui.cluster.relay_types import FileChunk, FileRange, Hello, RelayError
 from rltui.onnode.relay import carry_out
 from rltui.service.as_of import run_times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rltui.cluster.relay_types import FileRange
     from rltui.service.recording import Recording
 
 READS = frozenset({"read", "tail", "collect", "list", "search", "records"})

@@ -13,6 +13,7 @@ import os
 import re
 import tarfile
 import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,8 +21,8 @@ from msgspec import Struct, structs
 
 import rltui
 from rltui.cluster.printable import printable
-from rltui.cluster.relay_client import pieces
-from rltui.cluster.relay_types import RelayError
+from rltui.cluster.relay_client import RelayClient, pieces
+from rltui.cluster.relay_types import Entry, RelayError
 from rltui.errors import UsageError
 from rltui.layout.secret_words import is_secret_name, masked
 from rltui.onnode import rundir
@@ -30,11 +31,8 @@ from rltui.watch.lines import decode, parse_object
 from rltui.watch.log_times import zone_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.relay_types import Entry
     from rltui.watch.snapshots import RunSummary
 
 SCHEMA = 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -21,8 +22,6 @@ from rltui.runs.directory import draft_folder
 from rltui.runs.submission import LOOK_UP_FOR_S, NEVER_SENT, Submission, fold_submissions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
 

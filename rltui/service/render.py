@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,8 +15,6 @@ from rltui.layout.presets import resolve
 from rltui.runs.script import preview_script
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.scripts import Prepared
     from rltui.service.wishes import Wishes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -15,18 +16,15 @@ from rltui.service.context import Context
 from rltui.service.recorded_files import NOT_HERE, RecordedClient, RecordedFiles
 from rltui.service.run_reading import RunReading, stragglers_in
 from rltui.watch.run_watcher import RunWatcher
-from rltui.watch.snapshots import RunsSnapshot
+from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.cluster.cluster import Cluster
     from rltui.service.as_of import Happening
     from rltui.service.cockpit import ClusterSummary
     from rltui.service.launch_review import PresetSummary
     from rltui.service.recording import Recording
     from rltui.service.run_events import Event
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 UNITS_S = (86400.0, 3600.0, 60.0, 1.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
 
-from rltui.check.run import check_layout
+from rltui.check.run import Report, check_layout
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.diff import Difference, change_lines, diff, differing, flat
 from rltui.layout.load import load_text
@@ -28,17 +29,13 @@ from rltui.service.login_facts import ask_cluster
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
 from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
-from rltui.service.submit import submit_attempt
+from rltui.service.submit import Launched, submit_attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.check.findings import Finding
-    from rltui.check.run import Report
     from rltui.cluster.jobs import AllocationShare
     from rltui.layout.schema import Layout
     from rltui.service.context import Context
-    from rltui.service.submit import Launched
     from rltui.watch.snapshots import RunSummary
 
 ENDING_S = 180.0

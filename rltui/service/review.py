@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from rltui.check.findings import Finding
-from rltui.cluster.profile import LOCAL
+from rltui.check.findings import Finding, Severity
+from rltui.cluster.profile import LOCAL, Profile
 from rltui.errors import RltuiError, tried
 from rltui.memory.bars import lines
 from rltui.memory.layouts import estimate_layout
@@ -16,25 +17,19 @@ from rltui.paths import state_dir
 from rltui.plan.measured import read_measured
 from rltui.plan.of_layout import predict
 from rltui.plan.rates import read_calibration
-from rltui.runs.script_job import is_script
+from rltui.runs.script_job import ScriptJob, is_script
 from rltui.service.launch import review
 from rltui.service.launch_review import LaunchReview
 from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.sweep import require_limit, swept_layouts, swept_scripts
-from rltui.service.sweep_points import NO_SWEEP, points_of
+from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
 from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rltui.check.findings import Severity
     from rltui.check.run import Report
-    from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
-    from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
     from rltui.service.scripts import Prepared
-    from rltui.service.sweep_points import Sweep
 
 
 def review_launch(

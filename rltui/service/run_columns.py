@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable  # noqa: TC003 (msgspec reads it)
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,8 +13,6 @@ from rltui.service.kept import keep, kept_text
 from rltui.watch.pending import span_words, waiting_job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.watch.snapshots import RunSummary
 
 KEPT_IN = "columns"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.cluster.profile import EventKind  # noqa: TC001 (msgspec reads it)
 from rltui.onnode import rundir
 from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
-from rltui.watch.snapshots import RunSummary  # noqa: TC001 (msgspec reads it)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rltui.watch.snapshots import RunsSnapshot
+from rltui.watch.snapshots import RunsSnapshot, RunSummary  # noqa: TC001 (msgspec reads the second)
 
 ENDED: tuple[str, ...] = ("finished", "failed", "cancelled", "lost")
 TRAINING: tuple[str, ...] = ("training", "saving")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
@@ -9,8 +10,6 @@ from rltui.service.saved_filters import expanded, saved_filters, unknown_filter
 from rltui.watch.log_times import span_s
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.watch.snapshots import RunSummary
 
 WORDS = "words, state:failed, algo:grpo, cluster:hpc, owner:bob, name:x, why:oom, since:2h, before:30d, @saved"

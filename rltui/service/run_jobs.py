@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -18,8 +19,6 @@ from rltui.onnode.lost_nodes import LOG, TAIL_BYTES, host_of, is_sampler_file, l
 from rltui.runs.claims import write_end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.facts import NodeFacts
     from rltui.cluster.jobs import JobSnapshot, JobsSnapshot

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.cluster.relay_types import RelayError
@@ -26,8 +27,6 @@ from rltui.watch.run_facts import STARTING_STAGES, RayFile
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from rltui.cluster.relay_client import RelayClient
     from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.snapshots import ActorSnapshot, RunSnapshot, RunSummary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import RelayError
@@ -11,8 +12,6 @@ from rltui.service.log_stream import read_piece, search_run
 from rltui.watch.log_part import read_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rltui.service.cockpit import WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.context import Context

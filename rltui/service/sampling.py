@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,8 +18,6 @@ from rltui.service.catch_up import code_of
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rltui.cluster.plain_text import plain
 from rltui.errors import RltuiError, UsageError
 from rltui.service.kept import keep, kept_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 KEPT_IN = "filters"
 """File of the state directory: a line each, its name and then its words."""

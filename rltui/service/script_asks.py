@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,8 +19,6 @@ from rltui.runs.script import GPU_OPTIONS, is_own
 from rltui.service.script_changes import changed_section
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.profile import Profile
     from rltui.importers.read import Imported
     from rltui.service.wishes import Wishes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,8 +15,6 @@ from rltui.layout.settings import Slurm
 from rltui.onnode import script_resume
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.onnode.script_resume import Checkpoint
     from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context

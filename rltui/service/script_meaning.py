@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,13 @@ from msgspec import Struct, structs
 from rltui.check.script import check_script_text
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu
-from rltui.importers.read import import_text
+from rltui.importers.read import Imported, import_text
 from rltui.layout.diff import change_lines, diff
 from rltui.service.script_changes import LAYOUT_SECTIONS, problems_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.check.findings import Finding
     from rltui.check.run import Report
-    from rltui.importers.read import Imported
     from rltui.layout.roles import Hardware
     from rltui.runs.script_job import ScriptJob
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from rltui.check.live_rules.cluster_rules import nodes_over_profile, time_over_profile
-from rltui.cluster.profile import in_partition
+from rltui.cluster.profile import Profile, in_partition
 from rltui.dialects.load import GENERIC, load_dialects, named, recognised
 from rltui.errors import RltuiError, UsageError
 from rltui.importers.shell_children import read_beside
@@ -24,18 +25,13 @@ from rltui.service.login_facts import ask_cluster
 from rltui.service.script_asks import asked_by_lines, hardware_of
 from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.script_meaning import import_of, report_of, with_arguments
-from rltui.service.submit import submit_new
-from rltui.service.wishes import read_wishes
+from rltui.service.submit import Launched, submit_new
+from rltui.service.wishes import Wishes, read_wishes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from rltui.check.findings import Finding
-    from rltui.cluster.profile import Profile
     from rltui.dialects.schema import Checkpoints, Dialect
     from rltui.service.context import Context
-    from rltui.service.submit import Launched
-    from rltui.service.wishes import Wishes
 
 _STARTS_OTHERS = re.compile(r"^[^#\n]*\b(?:srun|mpirun|mpiexec|pdsh|clush|ssh|deepspeed)\b", re.MULTILINE)
 """Commands by which a script starts the other nodes itself; ``deepspeed`` does so by its own host file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,8 +14,6 @@ from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
     from rltui.cluster.host_facts import HostState
     from rltui.service.site import Site

@@ -12,10 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 MAX_LINES = 10_000
 """Lines that are kept, the last ones: what ``logs --follow`` prints has no end."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from rltui.cluster.cluster import SubmitRefusedError
+from rltui.cluster.cluster import Cluster, SubmitRefusedError
 from rltui.cluster.profile import outer_python
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.load import dump_layout
@@ -23,6 +24,7 @@ from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import (
+    Attempt,
     ClaimedError,
     held,
     job,
@@ -38,13 +40,9 @@ from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.allocations import start_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from rltui.cluster.cluster import Cluster
     from rltui.cluster.jobs import AllocationShare
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
-    from rltui.runs.directory import Attempt
     from rltui.service.context import Context
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_RUNS = 100
 """A stop for a product that somebody did not think through."""

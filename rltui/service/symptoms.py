@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from rltui.service.run_picture import FIRST_BYTES, METRICS_BYTES, first_and_newe
 from rltui.watch.lines import parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.watch.snapshots import RunSummary
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -11,8 +12,6 @@ from rltui.errors import ClusterError
 from rltui.watch.runs import RunsReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.relay_client import RelayClient
     from rltui.watch.snapshots import RunSummary

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from rltui.cluster.profile import Notify
+from rltui.cluster.profile import EventKind, Notify, Profile
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
@@ -20,7 +20,6 @@ from rltui.runs.directory import stage_code
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
-    from rltui.cluster.profile import EventKind, Profile
     from rltui.service.run_events import Event
 
 TIMEOUT_S = 2 * WAIT_S + 10.0

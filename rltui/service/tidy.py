@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import time
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -16,8 +17,6 @@ from rltui.service.describe import newest_checkpoint_step, span
 from rltui.service.quota import Quota, quotas
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.context import Context
     from rltui.watch.snapshots import ArchivedNote, RunSummary
 

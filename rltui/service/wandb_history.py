@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from rltui.watch.metrics import MetricCurves
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from rltui.watch.snapshots import MetricsSnapshot
 
 API_SAMPLES = 10_000

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
 
-from rltui.cluster.relay_client import pieces
+from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.run_words import symptoms_of, words_of
+from rltui.diagnose.run_words import RunPicture, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
@@ -31,10 +32,6 @@ from rltui.watch.silence import no_step_words
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.diagnose.run_words import RunPicture
     from rltui.diagnose.verdicts import Diagnosis
     from rltui.layout.load import LoadedLayout
     from rltui.service.attempts import Ending

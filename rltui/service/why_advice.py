@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -18,19 +19,14 @@ from rltui.check.run import check_text
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.causes import slow
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.recent import GENERATION, LEARNER_WORK
-from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Remedy
-from rltui.layout.load import dump_layout
+from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent
+from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Diagnosis, Remedy
+from rltui.layout.load import LoadedLayout, dump_layout
 from rltui.layout.overrides import parse_override
 from rltui.service.launch import launchable
 from rltui.watch.pending import waiting_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rltui.diagnose.recent import Recent
-    from rltui.diagnose.verdicts import Diagnosis
-    from rltui.layout.load import LoadedLayout
     from rltui.layout.roles import Served
     from rltui.layout.schema import Layout
     from rltui.watch.snapshots import RunSummary

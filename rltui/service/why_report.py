@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.first_exception import as_json
-from rltui.diagnose.verdicts import SURE_ENOUGH
+from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
 from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
 from rltui.service.why import nothing_found
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.diagnose.diagnose import Findings
-    from rltui.diagnose.verdicts import Diagnosis, Remedy
     from rltui.service.attempt_differences import Differences
     from rltui.watch.snapshots import RunSummary
 

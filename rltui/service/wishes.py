@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from msgspec import Struct, structs
 
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Wishes(Struct, frozen=True, kw_only=True):

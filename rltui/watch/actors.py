@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -13,16 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from rltui.onnode import server_notes
-from rltui.watch.endpoint import get
+from rltui.watch.endpoint import Endpoint, get
 from rltui.watch.lines import decode
 from rltui.watch.snapshots import ActorSnapshot
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.endpoint import Endpoint
 
 STATE_API, LOGICAL, NODES = server_notes.STATE_API, server_notes.LOGICAL, server_notes.NODES
 OF_JOB = server_notes.OF_JOB

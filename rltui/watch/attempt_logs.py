@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltui.cluster.relay_types import RelayError
+from rltui.cluster.relay_types import Entry, RelayError
 from rltui.onnode import rundir
 from rltui.watch.lines import LineFollower
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogSnapshot
 from rltui.watch.text import plain, plain_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.relay_types import Entry
 
 FIRST_BYTES = 1 << 18
 MAX_LINES = 2000

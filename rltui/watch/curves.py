@@ -5,12 +5,9 @@ from __future__ import annotations
 import bisect
 import math
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rltui.onnode.metric_names import KNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_POINTS = 512
 """Points of a thinned curve; a terminal is narrower."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import FileRange
@@ -10,8 +11,6 @@ from rltui.watch.hosts import SamplerLine
 from rltui.watch.lines import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rltui.watch.snapshots import RunSummary
 
 LINE_BYTES = 16 << 10

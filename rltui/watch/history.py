@@ -5,6 +5,7 @@ Pure: the facts are those of the attempts' files and of the lines of their metri
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
@@ -14,8 +15,6 @@ from rltui.onnode.allocation import PREEMPTION, REQUEUE
 from rltui.watch.snapshots import AttemptHistory, EndSnapshot, RunHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-
     from rltui.watch.run_facts import AttemptFacts, RunFacts
 
 CPU = "cpu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from rltui.watch.lines import LineFollower, decode
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.cluster.relay_client import RelayClient
 
 HISTORY = 60

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rltui.cluster.slurm.reasons import explain_reason
+from rltui.cluster.slurm.reasons import ReasonKind, explain_reason
 from rltui.watch.run_facts import fold_state
-from rltui.watch.snapshots import EndSnapshot
+from rltui.watch.snapshots import EndSnapshot, RunState, StageSnapshot
 
 if TYPE_CHECKING:
     from rltui.cluster.jobs import AllocationShare, JobSnapshot
-    from rltui.cluster.slurm.reasons import ReasonKind
-    from rltui.watch.snapshots import RunState, StageSnapshot
 
 
 class JobFacts(Struct, frozen=True, kw_only=True):

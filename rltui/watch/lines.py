@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -12,8 +13,6 @@ from rltui.onnode import rundir
 from rltui.watch.text import plain_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.relay_client import RelayClient
 
 T = TypeVar("T")

@@ -6,19 +6,14 @@ import gzip
 import io
 import posixpath
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from msgspec import structs
 
-from rltui.cluster.relay_client import pieces
+from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.errors import RltuiError
 from rltui.watch.snapshots import LogPart
 from rltui.watch.text import plain_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rltui.cluster.relay_client import RelayClient
 
 BEFORE, AFTER = 500, 1500
 """Lines of the piece before and behind the wanted one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from rltui.watch.attempt_logs import CLOCK_WITHIN
 from rltui.watch.text import plain_line
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
     from rltui.cluster.relay_client import RelayClient
 
 CHUNK_BYTES = 32 << 10

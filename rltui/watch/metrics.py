@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rltui.onnode import rundir
 from rltui.onnode.metric_names import canonical_values
@@ -12,9 +12,6 @@ from rltui.watch.history import StepTimes
 from rltui.watch.lines import AttemptLines, parse_object
 from rltui.watch.snapshots import MetricsSnapshot
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_STEP = 10**15
 TIME = "time"

@@ -12,13 +12,12 @@ from rltui.onnode import rundir
 from rltui.watch.actors import parse_logical, parse_nodes, parse_state_api, with_hosts
 from rltui.watch.lines import parse_object
 from rltui.watch.small_files import SmallFiles
-from rltui.watch.snapshots import StatusSnapshot
+from rltui.watch.snapshots import ActorSnapshot, StatusSnapshot
 from rltui.watch.status import parse_status
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import ActorSnapshot
 
 LIMIT_BYTES = 1 << 20
 DAMAGED = "The note of what the dashboard said cannot be understood."

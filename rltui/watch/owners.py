@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.errors import RltuiError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.snapshots import ActorSnapshot
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -11,12 +11,7 @@ from rltui.cluster.jobs import AllocationShare  # noqa: TC001 (msgspec reads it)
 from rltui.onnode import rundir
 from rltui.watch.endpoint import Endpoint
 from rltui.watch.lines import decode
-from rltui.watch.snapshots import ArchivedNote, EndSnapshot, RunSummary, StageSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rltui.watch.snapshots import RunState
+from rltui.watch.snapshots import ArchivedNote, EndSnapshot, RunState, RunSummary, StageSnapshot
 
 ATTEMPT_FILES = (
     *(rundir.JOB, rundir.STAGE, rundir.END, rundir.SUPERVISOR),

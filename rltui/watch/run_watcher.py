@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,26 +14,21 @@ from rltui.watch.actors import ActorsReader
 from rltui.watch.attempt_logs import AttemptLogs
 from rltui.watch.endpoint import Throttle
 from rltui.watch.events import EventsReader
-from rltui.watch.history import run_history
+from rltui.watch.history import StepTime, run_history
 from rltui.watch.hosts import HostsReader
 from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader
 from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.owners import patterns_of
 from rltui.watch.phases import PREFIX
-from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, AttemptFacts, run_facts, summarise
+from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, AttemptFacts, RunFacts, run_facts, summarise
 from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, told_of, with_metrics
 from rltui.watch.small_files import SmallFiles
-from rltui.watch.snapshots import RunHistory, RunSnapshot, StatusSnapshot
+from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSnapshot, RunSummary, StatusSnapshot
 from rltui.watch.status import read_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.history import StepTime
-    from rltui.watch.run_facts import RunFacts
-    from rltui.watch.snapshots import MetricsSnapshot, RunSummary
 
 HISTORY = 60
 HISTORY_EVERY_S = 5.0

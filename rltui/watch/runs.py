@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,13 +21,10 @@ from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
 from rltui.watch.silence import aged
 from rltui.watch.small_files import SmallFiles
-from rltui.watch.snapshots import RunsSnapshot
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import RunSummary
 
 METRICS_BYTES = 1 << 15
 HISTORY = 60

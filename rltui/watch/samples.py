@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -15,8 +16,6 @@ from rltui.watch.sample_text import escaped
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from rltui.cluster.relay_client import RelayClient
 
 PIECE_BYTES = 64 << 20

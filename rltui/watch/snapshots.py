@@ -6,16 +6,13 @@ machine that wrote the data, so that ages are never computed across two clocks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from rltui.cluster.jobs import AllocationShare, JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
 from rltui.watch.node_samples import HostSnapshot, RoleMemory  # noqa: TC001 (the same)
-from rltui.watch.owners import OUR_PATTERNS, patterns_of
-
-if TYPE_CHECKING:
-    from rltui.watch.owners import Patterns
+from rltui.watch.owners import OUR_PATTERNS, Patterns, patterns_of
 
 RunState = Literal["queued", "starting", "running", "stopping", "finished", "failed", "cancelled", "lost", "unknown"]
 """The word for a run: its newest attempt's stage and outcome folded into one."""

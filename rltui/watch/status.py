@@ -9,13 +9,12 @@ import msgspec
 from msgspec import Struct
 
 from rltui.onnode import server_notes
-from rltui.watch.endpoint import get
+from rltui.watch.endpoint import Endpoint, get
 from rltui.watch.lines import decode
 from rltui.watch.snapshots import QueueSnapshot, StatusSnapshot
 
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.endpoint import Endpoint
 
 PATH = server_notes.STATUS
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rltui.hardware.models import known_model
 from rltui.memory import Workload, estimate_training
+from rltui.memory.estimate import RoleEstimate
 from rltui.memory.recipes import RECIPES
-
-if TYPE_CHECKING:
-    from rltui.memory.estimate import RoleEstimate
 
 FOLDER = Path(__file__).parent
 Row = dict[str, str]

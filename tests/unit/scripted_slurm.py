@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import Completed, FileChunk, Hello
 from rltui.cluster.slurm.queries import ACCOUNTING_FIELDS, QUEUE_FIELDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 UUID = "0f3e9a2b5c7d4e6f8a9b0c1d2e3f4a5b"
 DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"

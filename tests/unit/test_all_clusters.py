@@ -6,7 +6,8 @@ import json
 import os
 import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +24,6 @@ from rltui.service.resubmit import preview_resubmit, resubmit
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.views.runs import empty
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -24,9 +25,6 @@ from rltui.runs.script import PlaceholderAttempt, render_script
 from rltui.service.allocations import chosen_nodes, held_nodes
 from rltui.watch.jobs import job_facts, last_word, of_share
 from rltui.watch.snapshots import EndSnapshot, RunSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # as Slurm 22.05 says it, with nodes that have unlike parts of the job
 TOLD = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from rltui.cli.main import main
 from rltui.paths import ensure_private, run_root, state_dir
 from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = "grpo-1a2b"
 

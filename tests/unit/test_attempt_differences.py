@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import rundir
 from rltui.service.attempt_differences import differences
 from rltui.watch.snapshots import RunSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 def attempt(

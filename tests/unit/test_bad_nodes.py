@@ -9,17 +9,19 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
 from watch_support import append, write_json
 
+from rltui.check.findings import Finding
 from rltui.cli.main import main
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.profile import BadNode as Avoided
 from rltui.cluster.profile import Profile
+from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.causes.gpu_health import XID_CAUSE
 from rltui.diagnose.recent import Symptom
 from rltui.errors import UsageError
@@ -30,14 +32,10 @@ from rltui.onnode.bad_nodes import DAY_S, read, record
 from rltui.onnode.node_evidence import from_check, from_losses, remember
 from rltui.onnode.requeue import folder_of_start
 from rltui.service import bad_nodes as service
+from rltui.service.context import Context
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_jobs import with_failed_nodes
 from rltui.watch.snapshots import RunSummary
-
-if TYPE_CHECKING:
-    from rltui.check.findings import Finding
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
 
 NOW = 1_793_000_000.0
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import tarfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rltui.cli.main import main
 from rltui.layout.secret_words import MASK, masked
 from rltui.paths import ensure_private, run_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = "grpo-tiny-1a2b"
 RAY_TOKEN, OWN, HUB = "5f" * 32, "correct-horse-battery", "hf_" + "aB3" * 10

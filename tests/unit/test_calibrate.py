@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +18,8 @@ from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.layout.load import load_text
+from rltui.layout.roles import Learner
+from rltui.layout.schema import Layout
 from rltui.paths import ensure_private, run_root, state_dir
 from rltui.plan.behind import behind_plan
 from rltui.plan.calibrate import calibrate
@@ -25,13 +29,6 @@ from rltui.plan.rates import PUBLISHED, Rates, read_calibration
 from rltui.plan.request import Request
 from rltui.plan.setup import Training
 from rltui.plan.training import train_s
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rltui.layout.roles import Learner
-    from rltui.layout.schema import Layout
 
 SEVEN = "Qwen/Qwen2.5-7B"
 

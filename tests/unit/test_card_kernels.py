@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rltui.onnode import card_kernels, preflight
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CU13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
 

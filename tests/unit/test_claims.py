@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import pytest
 from watch_support import write_json
 
 from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.requeue import folder_of_start
 from rltui.runs.claims import read_evidence
+from rltui.service.context import Context
 from rltui.service.resubmit import settle
 from rltui.watch.jobs import job_facts
 from rltui.watch.snapshots import RunSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
 
 
 def test_a_requeued_start_is_known_by_its_job_and_never_by_a_pid(client: RelayClient, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scripted_slurm import DOWN, ScriptedSlurm, row_text
@@ -16,6 +16,7 @@ from rltui.cli import queue as verb
 from rltui.cli.main import main
 from rltui.cluster.local import LocalCluster
 from rltui.cluster.profile import Profile
+from rltui.cluster.profiles import Profiles
 from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmUnansweredError
@@ -26,9 +27,6 @@ from rltui.errors import UsageError
 from rltui.onnode import host_tickets, processes
 from rltui.onnode.host_tickets import RUNNING, WAITING, Ticket
 from rltui.service.cluster_queue import ClusterQueue, QueueReader, queue_of, usual_cluster
-
-if TYPE_CHECKING:
-    from rltui.cluster.profiles import Profiles
 
 MARK = "^0123456789ab^"
 NODE = (

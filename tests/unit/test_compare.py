@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import xml.etree.ElementTree as ElementTree
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +20,6 @@ from rltui.service.compare_axes import spent
 from rltui.service.compare_picture import COLOURS, usual_metrics
 from rltui.watch.history import StepTime
 from rltui.watch.snapshots import AttemptHistory, RunHistory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def make_run(run_id: str, steps: int, reward: float, *words: str, step_s: float = 1.0, **phases: float) -> None:

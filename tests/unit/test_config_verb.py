@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from test_compare import make_run
@@ -12,9 +13,6 @@ from rltui.cli.main import main
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.origins import changed, origin_of, origins
 from rltui.paths import run_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UPPER = """\
 layout: 1

@@ -8,8 +8,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,9 +28,6 @@ from rltui.runs.script import PlaceholderAttempt, preview_script, render_script
 from rltui.service.login_facts import container_problems
 from rltui.service.scripts import prepare
 from rltui.service.wishes import Wishes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = [

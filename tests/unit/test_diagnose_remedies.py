@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from rltui.diagnose import pages, report
+from rltui.diagnose.cause import Cause
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.fitting import current, fitted
 from rltui.diagnose.index import CAUSES, RULES
@@ -18,9 +18,6 @@ from rltui.diagnose.sources import text_source
 from rltui.diagnose.verdicts import Change, Diagnosis, Remedy
 from rltui.diagnose.wording import STATES, Reading, compiled
 from rltui.layout.schema import Layout
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Cause
 
 NUMBERS = {
     "node": "n7", "gpu": "3", "held": "3664", "asked": "4096", "free_gib": "70.0", "total_gib": "79.1", "heads": "52",

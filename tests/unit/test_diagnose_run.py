@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -14,18 +16,13 @@ from rltui.cluster import relay_client
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
+from rltui.diagnose.verdicts import Diagnosis
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.service import why
 from rltui.service.attempts import Ending
 from rltui.service.why import diagnose_run, failure_of, failure_word, nothing_found
 from rltui.watch.snapshots import EndSnapshot, RunSummary, StageSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rltui.diagnose.verdicts import Diagnosis
 
 KILLED = EndSnapshot(outcome="failed", exit_code=-9, reason="the trainer was killed by signal 9 (SIGKILL)")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import Struct
@@ -13,9 +13,6 @@ from rltui.onnode.metric_names import canonical_values
 from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.owners import ROLE_NAMES, Owners, patterns_of, role_letter, title_letter
 from rltui.watch.snapshots import ActorSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,9 +18,6 @@ from rltui.onnode.metric_sources import Sources
 from rltui.onnode.script_output import Follower, fill, parse_values
 from rltui.onnode.script_run import read_to_the_end
 from rltui.watch.metrics import parse_metrics
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DIALECTS = load_dialects()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from rltui.cluster.relay_types import Completed, Hello
 from rltui.service.doctor_checks import Patient
 from rltui.service.doctor_links import NEEDED, check_python, check_run_root, python_words
 from rltui.service.doctor_nodes import ON_NODE, TORCH, check_nodes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Root:

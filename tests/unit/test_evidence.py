@@ -8,22 +8,19 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from watch_support import await_that
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import RltuiError
 from rltui.onnode import evidence, processes, progress, rundir
 from rltui.onnode.attempt_runner import AttemptRunner
 from rltui.onnode.sampler import host_name
 from rltui.service.read_evidence import look_at_process, read_evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rltui.cluster.relay_client import RelayClient
 
 ROOT = Path(__file__).parents[2]
 ROLE = """

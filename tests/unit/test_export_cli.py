@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from rltui.cli.main import main
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.paths import ensure_private, run_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = "grpo-tiny-1a2b"
 

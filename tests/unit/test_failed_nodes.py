@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from watch_support import append, write_json
 
 from rltui.cluster.facts import NodeFacts
 from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.run_words import RunPicture, words_of
 from rltui.diagnose.sources import Source
@@ -18,11 +20,6 @@ from rltui.onnode.lost_nodes import last_time, lost_here, named_by_srun, silent_
 from rltui.service.run_jobs import down_among, with_failed_nodes
 from rltui.watch.jobs import job_facts
 from rltui.watch.snapshots import RunSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 @pytest.mark.parametrize(

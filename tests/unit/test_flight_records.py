@@ -6,7 +6,8 @@ import json
 import os
 import pickle
 import struct
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,9 +16,6 @@ from hypothesis import strategies as st
 from rltui.cli.main import main
 from rltui.diagnose.flight_record import flight_lines, lines_of, record_of
 from rltui.onnode import flight_recorder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def call(seq: int, *, op: str = "all_reduce", over: bool = False, size: int = 8, group: str = "0") -> dict[str, Any]:

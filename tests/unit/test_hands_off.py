@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,9 +21,6 @@ from rltui.service.hands_off import causes_of, where_ray_decides
 from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s, read_records
 from rltui.service.one_fix import CauseFix
 from rltui.watch.snapshots import EndSnapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STALL = CauseFix(cause="run_stalled", recovery="restart", sentence="stood still")
 LIMIT = CauseFix(cause="slurm_time_limit", recovery="restart", sentence="time limit")

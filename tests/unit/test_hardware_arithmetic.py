@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.flops import forward_flops_per_token, training_flops_per_token
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import known_model
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
 
 
 def model(name: str) -> Architecture:

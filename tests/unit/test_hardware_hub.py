@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rltui.errors import UsageError
 from rltui.hardware.models import hub_model, known_model
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = {
     "model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from watch_support import append, write_json
 
 from rltui.cli.main import main
+from rltui.cluster.relay_client import RelayClient
 from rltui.watch.run_watcher import RunWatcher
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import RunHistory
+from rltui.watch.snapshots import RunHistory
 
 T = 1_793_000_000.0
 RUN = "grpo-tiny-1a2b"

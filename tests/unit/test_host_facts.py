@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from rltui.cluster.host_facts import HostCard, HostState, HostTicket, best_host, facts_of
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.machines import Machines
 from rltui.cluster.relay_types import ProcessIdentity
+from rltui.cluster.transport import ByteStream
 from rltui.errors import ClusterError
 from rltui.onnode.host_tickets import RUNNING, WAITING
 from rltui.service.setup_cluster import propose
 from rltui.service.site import Site
-
-if TYPE_CHECKING:
-    from rltui.cluster.transport import ByteStream
 
 AWAY = ClusterError("gpu9 cannot be reached.")
 

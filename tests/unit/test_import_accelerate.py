@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rltui.importers.read import import_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GRPO = "grpo.py --model_name_or_path Qwen/Qwen2.5-7B --use_vllm True --vllm_mode colocate"
 ZERO = "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 16\ndeepspeed_config:\n"

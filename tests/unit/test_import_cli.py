@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rltui.cli.main import main
 from rltui.layout.load import load_layout, load_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "import"
 MASON = str(FIXTURES / "open_instruct_mason.sh")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from rltui.check.run import check_text
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, import_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=m"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE, HOLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def words(script: str, program: str = "run") -> list[str]:

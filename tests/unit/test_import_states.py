@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +11,8 @@ from rltui.cli.main import main
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import import_text
 from rltui.layout.load import load_text
+from rltui.memory.estimate import RoleEstimate
 from rltui.memory.layouts import estimate_roles
-
-if TYPE_CHECKING:
-    from rltui.memory.estimate import RoleEstimate
 
 CARD = ["hardware.gpu=H100"]
 HERE = Path("run.sh")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import import_file
 from rltui.layout.load import load_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.layout.schema import Layout
+from rltui.layout.schema import Layout
 
 VERL = (
     "python3 -m verl.trainer.main_ppo algorithm.adv_estimator={estimator} actor_rollout_ref.model.path=Qwen/Qwen3-8B "

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rltui.errors import UsageError
 from rltui.importers.read import Imported, import_file
 from rltui.importers.shell_filters import piped
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INNER = """#SBATCH --nodes=3
 #SBATCH --gres=gpu:h100:8

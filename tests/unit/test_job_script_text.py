@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from rltui.cluster.profile import BadNode, Profile
 from rltui.errors import RltuiError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import preset_files, resolve
+from rltui.layout.schema import Layout
 from rltui.runs.script import (
     PlaceholderAttempt,
     excluded_nodes,
@@ -22,9 +23,6 @@ from rltui.runs.script import (
     render_script,
     signal_lead_s,
 )
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 LAB = Profile(name="lab", gres="gpu:h100", gpus_per_node=4, partition="gpu", account="rl", qos="high")
 CANARY = "hf_" + "A1b2C3d4" * 4

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,6 @@ from rltui.onnode.hands_off import STATE
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ABOUT = {"run": "grpo-1a2b", "cluster": "hpc"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -20,9 +20,6 @@ from rltui.service.launch import require_modules
 from rltui.service.login_facts import ask_cluster, cluster_problems
 from rltui.service.scripts import prepare
 from rltui.service.wishes import read_wishes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from check_cases import GPU
@@ -12,9 +12,6 @@ from check_cases import GPU
 from rltui.check.run import check_text
 from rltui.cli.main import main
 from rltui.layout.document import MAX_BYTES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXTS = {
     "empty": b"",

@@ -7,7 +7,8 @@ import shlex
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +24,6 @@ from rltui.service.doors import Door, PendingQuestion
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.opened_later import OpenedLater
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 NOW = 1_793_000_000.0
 RUN = "grpo-tiny-1a2b"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -26,10 +28,6 @@ from rltui.tui.glyphs import UNICODE
 from rltui.tui.views import gpus
 from rltui.tui.views import runs as rows
 from rltui.tui.views.stage import section
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 RUN = "grpo-tiny-1a2b"
 DEADLINE_S = 60.0

@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import random
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.watch import log_merge
-from rltui.watch.log_merge import MergedReader, end_of, open_sources, place_of, search_merged
+from rltui.watch.log_merge import LogSource, MergedReader, end_of, open_sources, place_of, search_merged
 from rltui.watch.log_search import query_of
 from rltui.watch.snapshots import LogFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.log_merge import LogSource
 
 BEGAN = datetime(2026, 1, 1, 8, 0, tzinfo=timezone.utc).timestamp()
 

@@ -6,8 +6,9 @@ import json
 import random
 import re
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,16 +16,12 @@ import pytest
 from rltui.cli import logs
 from rltui.cli.main import main
 from rltui.cluster import relay_client
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Entry, RelayError
 from rltui.errors import UsageError
 from rltui.onnode import relay_search
 from rltui.watch import log_part, log_search
 from rltui.watch.attempt_logs import log_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 def found(client: RelayClient, folder: Path, pattern: str) -> list[tuple[int, str]]:

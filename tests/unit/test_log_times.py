@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.watch.log_times import Clock, moment, place_since, zone_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 ZONE = timezone(timedelta(hours=1))
 NEWEST = datetime(2026, 1, 1, 10, 0, tzinfo=ZONE).timestamp()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from rltui.cli import logs
 from rltui.cli.main import main
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Opened:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import known_model, stored_bytes
@@ -23,9 +22,6 @@ from rltui.memory.estimate import GIB
 from rltui.memory.knobs import engine_knob, valid_tensor_parallel
 from rltui.memory.kv_pool import capacity
 from rltui.memory.sharing import wake_up_moments
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
 
 
 def model(name: str) -> Architecture:

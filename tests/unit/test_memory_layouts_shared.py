@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +13,10 @@ from rltui.hardware.models import known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.layout.load import load_layout, load_text
 from rltui.layout.presets import preset_files, resolve
+from rltui.layout.schema import Layout
 from rltui.memory import estimate_layout
+from rltui.memory.estimate import LayoutEstimate, RoleEstimate
 from rltui.memory.json_form import as_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.layout.schema import Layout
-    from rltui.memory.estimate import LayoutEstimate, RoleEstimate
 
 SHARED = """
 layout: 1

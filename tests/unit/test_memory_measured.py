@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from rltui.layout.presets import resolve
 from rltui.memory import estimate_layout
 from rltui.memory.measured import corrections, lines, peaks_of, same_family
 from rltui.paths import run_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PRESET = "open-instruct/grpo-7b-1x4-even"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from rltui.cli.main import main
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import known_model
 from rltui.memory.model_sheet import ModelSheet, model_sheet
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def sheet(name: str, card: str = "H100-SXM-80GB") -> ModelSheet:

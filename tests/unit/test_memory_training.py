@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.memory import estimate_training
 from rltui.memory import settings as s
 from rltui.memory.estimate import GIB, RoleEstimate, verdict
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
 
 
 def model(name: str) -> Architecture:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pytest
 from check_cases import APART, BASES
@@ -15,6 +15,7 @@ from rltui.check.run import check_layout
 from rltui.cli.main import main
 from rltui.cluster.profile import PartitionProfile, Profile
 from rltui.layout.load import LoadedLayout, dump_layout, load_text
+from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.onnode.allocation import (
@@ -32,9 +33,6 @@ from rltui.placement.result import as_json
 from rltui.placement.simulate import place, place_bundles
 from rltui.runs.directory import Attempt, job
 from rltui.runs.script import preview_script
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 LAB = Profile(name="lab", partition="gpu", gpus_per_node=4, gres="gpu:h100", gpu="H100-SXM-80GB")
 TWO = (APART, "hardware.more.rollouts.nodes=2", "hardware.more.rollouts.gpus_per_node=2")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from scripted_slurm import UUID, ScriptedSlurm
@@ -21,9 +22,6 @@ from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
 from rltui.service.node_shell import NodeShell, node_shell
 from rltui.watch.snapshots import RunSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROW = {"id": "7", "state": "RUNNING", "nodes": "node[1-2]", "comment": f"rltui:{UUID}"}
 STEP = (

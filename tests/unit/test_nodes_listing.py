@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from rltui.cli import nodes as verb
 from rltui.cli.main import main
@@ -13,11 +16,6 @@ from rltui.cluster.profile import BadNode, Profile
 from rltui.onnode.bad_nodes import BadNode as Remembered
 from rltui.onnode.bad_nodes import Evidence, record
 from rltui.service.nodes import ClusterNodes, grouped
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 PROFILE = Profile(
     name="alpha",

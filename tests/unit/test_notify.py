@@ -12,9 +12,10 @@ import stat
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from webhook import SECRET, Hook
@@ -22,9 +23,6 @@ from webhook import SECRET, Hook
 from rltui.cli.main import main
 from rltui.onnode import hands_off, notify, rundir, tell_once
 from rltui.onnode.attempt_runner import AttemptRunner, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HOSTILE = "grpo'\"`$(touch x)`; \x1b]0;owned\x07\x1b[2J\r\nBcc: all@example.org\n<!channel> \u202egnp\x00 %s & -x"
 EVIL = ("\x1b", "\x07", "\r", "\x00", "\u202e", "owned")

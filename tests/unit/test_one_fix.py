@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -17,12 +18,7 @@ from rltui.onnode import rundir
 from rltui.service.context import Context
 from rltui.service.interrupted import note_replacement, unfinished_words
 from rltui.service.one_fix import compose_fix, preview_fix
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 RUN = "grpo-7b-0a1b"
 NODES = ["n1", "n2"]

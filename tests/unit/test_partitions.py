@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,10 @@ from rltui.cluster.profile_files import ProfileFile
 from rltui.cluster.profiles import merge_profiles
 from rltui.layout.presets import resolve
 from rltui.runs.script import preview_script
+from rltui.service.context import Context
 from rltui.service.launch import chosen_partition, launchable
 from rltui.service.scripts import in_freest_partition, prepare
 from rltui.service.wishes import read_wishes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.service.context import Context
 
 TEXT = """
 alps:

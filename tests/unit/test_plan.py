@@ -6,7 +6,7 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,11 +22,9 @@ from rltui.plan.decoding import decode_step_s, generate_s, steady_s
 from rltui.plan.of_layout import predict
 from rltui.plan.rank import Proposal, candidates
 from rltui.plan.rates import rates_of, read_calibration
+from rltui.plan.remedies import Misfit
 from rltui.plan.request import Request
 from rltui.plan.throughput import model_step_s, sync_s
-
-if TYPE_CHECKING:
-    from rltui.plan.remedies import Misfit
 
 SEVEN = "Qwen/Qwen2.5-7B"
 CASES = [(SEVEN, 2, 4, "H100"), (SEVEN, 1, 4, "A100-80GB"), ("Qwen/Qwen3-30B-A3B", 2, 8, "H100"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,6 @@ from rltui.plan.measured import FILE, Measured, keep_measured, read_measured
 from rltui.plan.rates import rates_of
 from rltui.plan.request import Request
 from rltui.service.selftest import Result, Row, keep
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CARD = "H100-SXM-80GB"
 PLAN = ("plan", "--model", "Qwen/Qwen2.5-7B", "--gpus", "1x4xH100", "--json")

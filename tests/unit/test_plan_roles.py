@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,13 +20,10 @@ from rltui.plan.actor_critic import divisions, with_memory
 from rltui.plan.decoding import teacher_s
 from rltui.plan.distill import engines_left, replica_counts
 from rltui.plan.of_layout import predict
-from rltui.plan.rank import candidates
+from rltui.plan.rank import Proposal, candidates
 from rltui.plan.request import Request
 from rltui.plan.throughput import step_time
 from rltui.plan.training import train_s
-
-if TYPE_CHECKING:
-    from rltui.plan.rank import Proposal
 
 LAYOUTS = Path(__file__).parents[2] / "layouts"
 THREE = "Qwen/Qwen2.5-3B-Instruct"

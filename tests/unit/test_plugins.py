@@ -7,8 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from rltui.plugins import PANELS, Plugin
 from rltui.tui.glyphs import ASCII
 from rltui.tui.views import panel
 from rltui.watch.snapshots import RunSnapshot, RunSummary, StageSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 BROKEN = """

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -18,9 +18,6 @@ from rltui.cli import watch as watching
 from rltui.cli.main import main
 from rltui.errors import ClusterError, UsageError
 from rltui.service.all_clusters import AllClusters, kept_open, open_clusters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture(autouse=True)

@@ -8,16 +8,13 @@ import subprocess
 import sys
 import time
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 from watch_support import await_that
 
 from rltui.onnode import processes
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Start = "Callable[..., subprocess.Popen[bytes]]"
 

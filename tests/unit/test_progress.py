@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rltui.onnode import progress, rundir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = 1_800_000_000.0
 

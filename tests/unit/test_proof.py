@@ -6,12 +6,9 @@ import ast
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 TEXTS = {
     "house.door": "from house.hall import Hall\ndef enter():\n    return Hall().stairs()\n",

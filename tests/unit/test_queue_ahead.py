@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from rltui.cli.launch import add_arguments, run
 from rltui.errors import UsageError
 from rltui.onnode import chain, queue_ahead, rundir
 from rltui.watch.run_facts import run_facts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def attempt_of(folder: Path, *, step: int = 10, steps: int | None = 100, step_s: float = 10.0, lines: int = 10) -> str:

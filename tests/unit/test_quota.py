@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.service.quota import quotas, read_quotas
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GIB = 1 << 20  # in KiB
 HEADS = (

@@ -6,8 +6,8 @@ import gzip
 import io
 import json
 import tarfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,9 +21,6 @@ from rltui.service.as_of import run_times
 from rltui.service.recorded_files import RecordedClient, RecordedFiles
 from rltui.service.recording import Manifest, Recording, read_recording
 from rltui.service.replay import ReplayClock, ReplayCockpit, moment_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "recording" / "grpo-tiny.tar.gz"
 """A real run of ``local/grpo-tiny`` with 240 steps, recorded with ``--follow``; its paths and host were renamed."""

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from watch_support import await_that, gone
@@ -20,10 +21,6 @@ from rltui.cluster.relay_program import BOOTSTRAP, relay_argv, relay_program
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -8,19 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from watch_support import TOKEN, Server, await_that, gone
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.onnode import processes
 from rltui.service.sampling import DETACHED
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 def kind_of(error: pytest.ExceptionInfo[RelayError]) -> str:

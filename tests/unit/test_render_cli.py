@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from rltui.cli.main import main
-
-if TYPE_CHECKING:
-    import pytest
 
 PRESET = "open-instruct/grpo-7b-2x4-tp1"
 

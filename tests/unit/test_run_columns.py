@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from watch_support import append, make_run, supervisor
@@ -14,9 +14,6 @@ from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.watch.gpu_load import MOST_NODES, load_percent, sample_ranges
 from rltui.watch.runs import RunsReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TRAINING = {"schema": 1, "stage": "training", "since": 1.0, "updated": 2.0, "step": 3, "steps": 9}
 

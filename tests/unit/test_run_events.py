@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
 from rltui.onnode.progress import FIRST_STEPS_S, STALL_S
-from rltui.service.run_events import UNWATCHED_S, RunEvents
+from rltui.service.run_events import UNWATCHED_S, Event, RunEvents
 from rltui.watch.snapshots import EndSnapshot, RunsSnapshot, RunSummary, StageSnapshot
-
-if TYPE_CHECKING:
-    from rltui.service.run_events import Event
 
 RUN = RunSummary(
     run_id="grpo-1a2b",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,9 +13,6 @@ from rltui.cluster.jobs import JobSnapshot, JobsSnapshot
 from rltui.service.last_rows import LastRows
 from rltui.service.run_jobs import JobWords
 from rltui.watch.snapshots import EndSnapshot, RunsSnapshot, RunSummary, StageSnapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = 5000.0
 AWAY = "Slurm does not answer: Unable to contact slurm controller."

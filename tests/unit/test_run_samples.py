@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from test_compare import make_run
 
 from rltui.cli.main import main
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import relay_records, relay_search
@@ -18,11 +20,6 @@ from rltui.paths import run_root
 from rltui.watch import samples as samples_module
 from rltui.watch.sample_text import differences, escaped, pieces
 from rltui.watch.samples import Fields, SampleFile, SampleQuery, find_samples, read_group, read_sample_query
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 def line(step: int, answer: str = "a", reward: float | None = 0.0, prompt: str = "q", tokens: int = 1) -> str:

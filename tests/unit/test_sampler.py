@@ -9,17 +9,15 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from watch_support import await_that
 
 from rltui.onnode import sample_host, sampler
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 

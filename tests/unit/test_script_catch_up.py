@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
 from rltui.dialects.load import load_dialects
 from rltui.onnode import rundir, script_catch_up
 from rltui.onnode.script_catch_up import catch_up, main
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def adopted(folder: Path, **more: Any) -> Path:

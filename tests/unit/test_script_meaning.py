@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from test_scripts import SLURM, prepared
@@ -10,9 +10,6 @@ from test_scripts import SLURM, prepared
 from rltui.errors import UsageError
 from rltui.service.script_changes import changed_script
 from rltui.service.script_meaning import Reading, meaning_of, read_again, with_arguments
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VERL = """#!/bin/bash
 #SBATCH --nodes=2 --gpus-per-node=8

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -14,9 +15,6 @@ from rltui.cli.main import main
 from rltui.cluster.profile import Profile
 from rltui.paths import run_root
 from rltui.runs.script_job import script_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HERE = Profile(name="lab", host="lab", scheduler="slurm", gpu="H100-SXM-80GB", gpus_per_node=8)
 RUN = "grpo-tiny-aaaa"

@@ -6,7 +6,9 @@ import json
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from watch_support import (
@@ -22,17 +24,12 @@ from watch_support import (
     write_json,
 )
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode import server_notes
 from rltui.onnode.server_notes import LOGICAL, NODES, STATE_API, ServerNotes
 from rltui.watch import actors as watched
 from rltui.watch.notes import parse_actors_note, parse_status_note
 from rltui.watch.run_watcher import RunWatcher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 RAYLET = {"nodeId": NODE, "nodeManagerHostname": "node1", "state": "ALIVE"}
 NODES_ANSWER = {"data": {"summary": [{"raylet": RAYLET, "cpu": 3}]}}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,6 @@ from rltui.layout.document import parse
 from rltui.service.profile_editing import with_block, write_file
 from rltui.service.setup_cluster import as_block, gpu_type, propose
 from rltui.service.site import Site
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def node(name: str, *partitions: str, gpu: str = "h100", gpus: int = 4, **keys: object) -> NodeFacts:

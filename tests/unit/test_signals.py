@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from test_node_shell import ROW, context_of, run_of
@@ -20,10 +22,6 @@ from rltui.onnode import pass_on, processes, rundir
 from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
 from rltui.service.signals import SIGNALS, preview_signal, send_signal, signal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WAITS = "import signal, sys; print('up', flush=True); sys.stdin.read()"
 LISTENS = (

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from scripted_slurm import DBD_DOWN, DOWN, UUID, ScriptedSlurm
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmRefusedError
 from rltui.cluster.slurm.runner import on_cluster
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 
 @pytest.fixture

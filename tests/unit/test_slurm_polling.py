@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_slurm import DOWN, UUID, ScriptedSlurm
 
+from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.cluster.slurm.polling import Needs, accounting_delay_s, next_look_s
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_types import Completed
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from rltui.service.naming import find_run
 from rltui.service.recover import in_words
 from rltui.watch.run_facts import run_facts
 from rltui.watch.snapshots import RunSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def entry(phase: str, **keys: object) -> dict[str, object]:

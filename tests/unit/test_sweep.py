@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,6 @@ from rltui.service.review import review_launch
 from rltui.service.submit import Launched
 from rltui.service.sweep import submit_sweep
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of, read_sweep
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 LOCAL_PROFILE = Profile(name="local", scheduler="local")
 

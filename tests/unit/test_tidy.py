@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +19,6 @@ from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
 from rltui.service.run_filter import picked
 from rltui.service.tidy import REMOVED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 MIB = 1 << 20
 

@@ -7,7 +7,9 @@ import json
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,6 @@ from rltui.cli.main import main
 from rltui.errors import ClusterError, UsageError
 from rltui.service import wandb_history
 from rltui.service.wandb_history import read_history
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 OFFLINE_RUN = """
 import wandb

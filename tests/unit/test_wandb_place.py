@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from rltui.runs.journal import Journal
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.wandb_place import wandb_place
 from rltui.watch.snapshots import RunSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = "grpo-tiny-1a2b"
 PAGE = "https://wandb.example.org:8443/ada/tiny/runs/0c0ffee0"

@@ -6,15 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rltui.cli.main import main
 from rltui.paths import ensure_private, run_root, state_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = "grpo-tiny-1a2b"
 KEY = "0123456789abcdef0123456789abcdef01234567"

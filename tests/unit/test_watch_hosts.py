@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from watch_support import append
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.sampler import Sampler
 from rltui.watch.hosts import HISTORY, LIST_EVERY_S, HostsReader, HostState
 from rltui.watch.lines import follow
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.node_samples import HostSnapshot
+from rltui.watch.node_samples import HostSnapshot
 
 
 def line(t: float = 1.0, host: str = "node1", **fields: Any) -> dict[str, Any]:

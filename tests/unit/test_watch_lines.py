@@ -6,23 +6,19 @@ import bisect
 import itertools
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from watch_support import append
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk
 from rltui.watch import lines
 from rltui.watch.attempt_logs import AttemptLogs
 from rltui.watch.lines import AttemptLines, LineFollower, follow, parse_object
 from rltui.watch.runs import last_metrics
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 class Reading:

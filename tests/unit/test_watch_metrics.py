@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from watch_support import append
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.metric_names import ALIASES, canonical, canonical_values
 from rltui.watch.curves import MAX_POINTS, MAX_SERIES, Curves
 from rltui.watch.lines import follow
 from rltui.watch.metrics import MetricsReader, parse_metrics
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import MetricsSnapshot
+from rltui.watch.snapshots import MetricsSnapshot
 
 
 def read(reader: MetricsReader, client: RelayClient, attempts: list[int]) -> MetricsSnapshot:

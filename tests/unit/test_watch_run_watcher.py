@@ -6,21 +6,17 @@ import json
 import os
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from watch_support import STATUS, TOKEN, Server, actor, append, make_run, state_answer, supervisor, write_json
 
 from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, RltuiError
 from rltui.watch.actors import STATE_API
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.status import PATH
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 class Clock:

@@ -6,13 +6,16 @@ import os
 import shutil
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from watch_support import append, make_run, supervisor, write_json
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import ProcessIdentity
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import rundir
@@ -22,14 +25,7 @@ from rltui.watch.run_facts import fold_state, run_facts
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.runs import RunsReader
 from rltui.watch.small_files import SmallFiles
-from rltui.watch.snapshots import EndSnapshot, StageSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from rltui.cluster.relay_types import ProcessIdentity
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import EndSnapshot, RunSummary, StageSnapshot
 
 
 def only(root: Path, client: RelayClient) -> RunSummary:

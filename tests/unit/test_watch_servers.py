@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 from watch_support import NODE, STATUS, TOKEN, Server, actor, state_answer
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.watch.actors import (
     LOGICAL,
     NODES,
@@ -23,11 +24,6 @@ from rltui.watch.actors import (
 from rltui.watch.endpoint import Endpoint, Throttle, pause_s
 from rltui.watch.snapshots import StatusSnapshot
 from rltui.watch.status import PATH, parse_status, read_status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rltui.cluster.relay_client import RelayClient
 
 
 @pytest.fixture

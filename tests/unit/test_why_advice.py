@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from rltui.check.run import check_text
@@ -11,15 +9,11 @@ from rltui.diagnose.diagnose import examine
 from rltui.diagnose.recent import Step
 from rltui.diagnose.run_words import RunPicture, words_of
 from rltui.diagnose.sources import text_source
-from rltui.layout.load import dump_layout, load_layout
+from rltui.diagnose.verdicts import Diagnosis
+from rltui.layout.load import LoadedLayout, dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.service.why_advice import Phases, advised, with_run_commands, without_tuning
-from rltui.watch.snapshots import RunSummary, StageSnapshot
-
-if TYPE_CHECKING:
-    from rltui.diagnose.verdicts import Diagnosis
-    from rltui.layout.load import LoadedLayout
-    from rltui.watch.snapshots import RunState
+from rltui.watch.snapshots import RunState, RunSummary, StageSnapshot
 
 LEARNER_BOUND = {
     "time/total": 60.0, "time/generate": 14.0, "time/train": 40.0, "time/engine_idle": 44.0, "time/learner_idle": 18.0,

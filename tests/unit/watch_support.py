@@ -8,13 +8,11 @@ import json
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from rltui.onnode import processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TOKEN = "t0ken-of-a-test"
 NODE = "36518a70a8b40937e7d2bd82752c9107635b2645612947b3eeb1e2ba"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable  # noqa: TC003 (columns and orders are typed by it when they are made)
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from rltui.service.run_columns import COLUMNS as WORDS
