@@ -34,10 +34,8 @@ def silent() -> Iterator[int]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: int) -> Path:
+def home(tmp_path: Path, own_folders: Path, silent: int) -> Path:
     """A user with this machine, a second run root on it, and a cluster that hangs."""
-    for name in ("RUN_ROOT", "CONFIG_DIR", "STATE_DIR", "CACHE_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
     (tmp_path / "config_dir").mkdir()
     (tmp_path / "config_dir" / "clusters.yaml").write_text(
         f"near: {{transport: local, scheduler: slurm, run_root: {tmp_path}/near}}\n"

@@ -24,9 +24,7 @@ for step in 1 2 3; do echo "step $step/3 reward: 0.$step"; sleep 0.2; done
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    for name in ("RUN_ROOT", "STATE_DIR", "CONFIG_DIR", "CACHE_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: Path) -> Iterator[Path]:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / "train.sh").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)

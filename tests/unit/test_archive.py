@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watch_support import attempt_of
 
 from rltui.cli.main import main
-from rltui.paths import ensure_private, run_root, state_dir
+from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
 
@@ -19,15 +20,10 @@ RUN = "grpo-1a2b"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(own_folders: Path) -> Path:
     """A finished run of this machine with two checkpoints, a log and the link to its code."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
-    found = ensure_private(run_root()) / RUN
-    attempt = found / "attempts/01"
-    attempt.mkdir(parents=True, mode=0o700)
-    about = {"name": "grpo", "algorithm": "grpo", "cluster": "local", "created_at": time.time(), "nodes": 1}
-    found.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+    attempt = attempt_of(RUN, name="grpo", created_at=time.time())
+    found = attempt.parents[1]
     files = {
         "job.json": "{}",
         "end.json": json.dumps({"outcome": "finished", "exit_code": 0, "reason": "all steps done", "at": 9.0}),

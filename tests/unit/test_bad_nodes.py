@@ -310,10 +310,8 @@ def test_only_as_many_bad_nodes_are_left_out_as_the_run_can_spare(
 
 
 def test_the_cockpits_reviews_and_the_verbs_offer_it_before_anything_is_submitted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("STATE_DIR", "CACHE_DIR", "CONFIG_DIR", "RUN_ROOT"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
     sbatch = tmp_path / "bin/sbatch"  # there may be a real one here
     sbatch.parent.mkdir()
     sbatch.write_text("#!/bin/sh\necho 'sbatch: error: refused by the test' >&2\nexit 1\n")

@@ -9,26 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watch_support import attempt_of
 
 from rltui.cli.main import main
 from rltui.layout.secret_words import MASK, masked
-from rltui.paths import ensure_private, run_root
 
 RUN = "grpo-tiny-1a2b"
 RAY_TOKEN, OWN, HUB = "5f" * 32, "correct-horse-battery", "hf_" + "aB3" * 10
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: Path) -> Path:
     """The attempt of a run that failed, with secrets where they may get to."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
     monkeypatch.chdir(tmp_path)
-    folder = ensure_private(run_root()) / RUN
-    attempt = folder / "attempts" / "01"
-    (attempt / "evidence").mkdir(parents=True)
-    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 1}
-    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+    attempt = attempt_of(RUN)
+    (attempt / "evidence").mkdir()
     files = {
         "end.json": json.dumps({"outcome": "failed", "exit_code": 1, "at": 2.0}),
         "env": f"JUDGE_API_KEY={OWN}\nPLAIN=yes\n",

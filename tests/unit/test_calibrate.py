@@ -159,10 +159,8 @@ def test_few_steps_are_refused() -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Layout, dict[str, list[float]]], str]:
+def run(own_folders: Path) -> Callable[[Layout, dict[str, list[float]]], str]:
     """Put a run on this machine's disk; returns its id."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
 
     def put(layout: Layout, series: dict[str, list[float]]) -> str:
         from rltui.layout.load import dump_layout

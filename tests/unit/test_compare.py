@@ -11,11 +11,12 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from watch_support import attempt_of
 
 from rltui.cli.main import main
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
-from rltui.paths import ensure_private, run_root
+from rltui.paths import run_root
 from rltui.service.compare_axes import spent
 from rltui.service.compare_picture import COLOURS, usual_metrics
 from rltui.watch.history import StepTime
@@ -24,11 +25,7 @@ from rltui.watch.snapshots import AttemptHistory, RunHistory
 
 def make_run(run_id: str, steps: int, reward: float, *words: str, step_s: float = 1.0, **phases: float) -> None:
     """A finished run of this machine, whose reward rises by ``reward`` a step of ``step_s`` with these phases."""
-    folder = ensure_private(run_root()) / run_id
-    attempt = folder / "attempts/01"
-    attempt.mkdir(parents=True)
-    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 1}
-    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+    attempt = attempt_of(run_id)
     attempt.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("local/grpo-tiny"), words).layout))
     attempt.joinpath("end.json").write_text(json.dumps({"outcome": "finished", "exit_code": 0, "at": 99.0}))
     attempt.joinpath("job.json").write_text(json.dumps({"argv": ["python"], "uuid": run_id}))
@@ -39,9 +36,7 @@ def make_run(run_id: str, steps: int, reward: float, *words: str, step_s: float 
 
 
 @pytest.fixture(autouse=True)
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+def runs(own_folders: Path) -> None:
     make_run("grpo-tiny-aaaa", 40, 0.01)
     make_run("grpo-tiny-bbbb", 20, 0.02, "train.prompts_per_step=6", "train.seed=5")
 

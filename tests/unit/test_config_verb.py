@@ -62,9 +62,7 @@ def test_what_is_nowhere_is_a_default_unless_its_section_was_overridden(tmp_path
 
 
 @pytest.fixture(autouse=True)
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+def runs(own_folders: Path) -> None:
     make_run("grpo-tiny-aaaa", 4, 0.01)
     make_run("grpo-tiny-bbbb", 4, 0.01, "train.seed=5")
     attempt = run_root() / "grpo-tiny-aaaa/attempts/02"

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from watch_support import attempt_of
 
 from rltui.cli import export as verb
 from rltui.cli.main import main
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
-from rltui.paths import ensure_private, run_root
 
 RUN = "grpo-tiny-1a2b"
 
@@ -31,15 +31,10 @@ target.mkdir(parents=True)
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(tmp_path: Path, own_folders: Path) -> Path:
     """A finished run of this machine: checkpoints of steps 10 and 20, the latter torn, and stand-ins for trainers."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
-    folder = ensure_private(run_root()) / RUN
-    attempt = folder / "attempts" / "01"
-    attempt.mkdir(parents=True)
-    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 1}
-    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+    attempt = attempt_of(RUN)
+    folder = attempt.parents[1]
     attempt.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("local/grpo-tiny")).layout))
     attempt.joinpath("end.json").write_text(json.dumps({"outcome": "finished", "exit_code": 0, "at": 2.0}))
     trainers = tmp_path / "code" / "trainers"

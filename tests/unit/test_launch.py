@@ -50,10 +50,8 @@ def test_hf_layouts_do_not_need_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def profiles(tmp_path: Path, own_folders: Path) -> Path:
     """The user's list of clusters, to be written."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
     (tmp_path / "config_dir").mkdir()
     return tmp_path / "config_dir" / "clusters.yaml"
 

@@ -7,10 +7,11 @@ import shlex
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from watch_support import attempt_of, await_that
 
 from rltui.cli.main import main
 from rltui.cluster.attention import NeedsAttentionError
@@ -19,7 +20,7 @@ from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.memory.layouts import estimate_roles
-from rltui.paths import config_dir, ensure_private, run_root
+from rltui.paths import config_dir, run_root
 from rltui.service.doors import Door, PendingQuestion
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
@@ -31,27 +32,13 @@ DEADLINE_S = 60.0
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.10 GiB. GPU 0 has a total capacity of 79.10 GiB"
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE_S:.0f} s"
-        time.sleep(0.01)
-
-
-@pytest.fixture(autouse=True)
-def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+pytestmark = pytest.mark.usefixtures("own_folders")
 
 
 @pytest.fixture
 def attempt() -> Path:
     """A run that died of memory at step 3, with two logs, samples of a node, metrics and events."""
-    folder = ensure_private(run_root()) / RUN
-    path = folder / "attempts" / "01"
-    path.mkdir(parents=True)
-    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": NOW, "nodes": 1}
-    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "H100-SXM-80GB"}))
+    path = attempt_of(RUN, created_at=NOW, gpu="H100-SXM-80GB")
     path.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("local/grpo-tiny")).layout))
     path.joinpath("stage.json").write_text(
         json.dumps({"stage": "ended", "since": NOW, "updated": NOW, "step": 3, "steps": 9})
@@ -84,7 +71,7 @@ def cockpit(attempt: Path) -> Iterator[LiveCockpit]:
 def test_the_failure_word_comes_into_the_list_by_and_by(cockpit: LiveCockpit) -> None:
     [run] = cockpit.runs().runs
     assert (run.run_id, run.state) == (RUN, "failed")
-    wait_for(lambda: cockpit.runs().runs[0].failure.startswith("cuda_oom"), "the word")
+    await_that(lambda: cockpit.runs().runs[0].failure.startswith("cuda_oom"), "the word comes")
     assert cockpit.watch(RUN).summary.failure.startswith("cuda_oom")
 
 
@@ -178,7 +165,7 @@ def test_a_review_has_what_plan_expects_within_a_keystroke(cockpit: LiveCockpit)
 
 def test_what_takes_longer_to_know_of_a_launch(cockpit: LiveCockpit) -> None:
     assert "has not answered" in cockpit.outlook("local/grpo-tiny").problem
-    wait_for(lambda: bool(cockpit.runs().runs), "the run")
+    await_that(lambda: bool(cockpit.runs().runs), "the run comes")
     seen = cockpit.outlook("local/grpo-tiny", ("train.steps=7",))
     assert seen.start == "nothing waits in front of it"
     assert (seen.last_run, seen.changes) == (RUN, ("- train.steps: 2000", "+ train.steps: 7"))
@@ -213,7 +200,7 @@ def test_a_door_carries_a_question_to_somebody_and_the_answers_back() -> None:
     answers: list[tuple[str, ...]] = []
     thread = threading.Thread(target=lambda: answers.append(Door(shown.append).ask(question)))
     thread.start()
-    wait_for(lambda: bool(shown), "the question")
+    await_that(lambda: bool(shown), "the question comes")
     shown[0].answer(("secret",))
     shown[0].answer(None)  # what is given counts
     thread.join(DEADLINE_S)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
-from watch_support import TOKEN, Server, actor, state_answer
+from watch_support import TOKEN, Server, actor, attempt_of, await_that, state_answer
 
 from rltui.cli.main import main
 from rltui.cluster.relay_connection import Connection
@@ -19,7 +19,6 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode.processes import start_time
 from rltui.onnode.server_notes import STATE_API
-from rltui.paths import ensure_private, run_root
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_filter import matches
 from rltui.service.run_picture import METRICS_BYTES
@@ -30,27 +29,13 @@ from rltui.tui.views import runs as rows
 from rltui.tui.views.stage import section
 
 RUN = "grpo-tiny-1a2b"
-DEADLINE_S = 60.0
 STEP = {"time/total": 60.0, "time/generate": 9.0, "time/reward": 41.0, "time/train": 8.0, "reward": 0.3}
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE_S:.0f} s"
-        time.sleep(0.01)
-
-
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def attempt(own_folders: Path) -> Path:
     """A run that trains as far as its files tell, with this process as its supervisor, and waits for its judge."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
-    folder = ensure_private(run_root()) / RUN
-    path = folder / "attempts" / "01"
-    path.mkdir(parents=True)
-    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": time.time() - 900, "nodes": 1}
-    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 3, "gpu": "cpu"}))
+    path = attempt_of(RUN, created_at=time.time() - 900, gpus=3)
     layout = load_layout(resolve("v100-code/grpo-3b-2xv100")).layout
     path.joinpath("layout.yaml").write_text(dump_layout(layout))
     mine = {"pid": os.getpid(), "start_time": start_time(os.getpid())}
@@ -81,7 +66,7 @@ def text_of(lines: Any) -> str:
 
 
 def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, cockpit: LiveCockpit) -> None:
-    wait_for(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word")
+    await_that(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word comes")
     [run] = cockpit.runs().runs
     assert "reward-bound" in text_of([rows.row(run, rows.plan(100, 20), False, UNICODE)])
     narrow = structs.replace(run, stage=structs.replace(run.stage, detail="evaluating the policy"))
@@ -93,11 +78,11 @@ def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, coc
     assert "reward-bound  ! shows" in text_of(first.body(80, first.rows_wanted))
     balanced = {"time/generate": 31.0, "time/reward": 1.0, "time/train": 26.0}
     write_steps(attempt, 14, STEP | balanced)
-    wait_for(lambda: cockpit.runs().runs[0].symptom == "", "the word's end")
+    await_that(lambda: cockpit.runs().runs[0].symptom == "", "the word's end comes")
 
 
 def test_lists_ask_nobody_for_the_word(attempt: Path, cockpit: LiveCockpit, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait_for(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word")
+    await_that(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word comes")
     asked: list[str] = []
     start = Connection.start
 
@@ -110,7 +95,7 @@ def test_lists_ask_nobody_for_the_word(attempt: Path, cockpit: LiveCockpit, monk
     quiet = sorted(asked)
     asked.clear()
     write_steps(attempt, 13, STEP | {"time/reward": 1.0, "time/generate": 49.0})
-    wait_for(lambda: bool(asked.clear()) or cockpit.runs().runs[0].symptom == "rollout-bound", "the next word")
+    await_that(lambda: bool(asked.clear()) or cockpit.runs().runs[0].symptom == "rollout-bound", "the next word comes")
     assert sorted(asked) == quiet
 
 
@@ -195,7 +180,7 @@ def test_a_lost_card_is_named_in_the_cockpit(attempt: Path, cockpit: LiveCockpit
     attempt.joinpath("events.jsonl").write_text(events)
     told = {"t": time.time(), "host": "n2", "cpus": 8, "cpu": 1.0, "mem": [1, 64], "gpus": [{"i": 3}]}
     attempt.joinpath("gpu-n2.jsonl").write_text(json.dumps(told) + "\n")
-    wait_for(lambda: cockpit.runs().runs[0].symptom == "Xid 79: GPU 3 of n2 is lost", "the fault")
+    await_that(lambda: cockpit.runs().runs[0].symptom == "Xid 79: GPU 3 of n2 is lost", "the fault comes")
     page = gpus.GpuTable(cockpit.watch(RUN), 120, UNICODE, wall=False)
     assert "does not answer, Xid 79" in text_of(page.row(index) for index in range(page.count))
 

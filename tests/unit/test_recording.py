@@ -248,10 +248,8 @@ def test_a_real_run_is_as_it_was_at_each_moment(capsys: pytest.CaptureFixture[st
 
 
 def test_what_a_recording_has_of_a_run_and_what_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, own_folders: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
     folder = ensure_private(run_root()) / RUN
     for number in ("01", "02"):
         attempt = folder / "attempts" / number

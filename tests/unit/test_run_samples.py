@@ -169,9 +169,7 @@ def test_special_tokens_are_apart_and_words_that_differ_are_marked() -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+def run(own_folders: Path) -> Path:
     make_run("grpo-tiny-aaaa", 4, 0.01)
     return run_root() / "grpo-tiny-aaaa"
 

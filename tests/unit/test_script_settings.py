@@ -21,9 +21,7 @@ RUN = "grpo-tiny-aaaa"
 
 
 @pytest.fixture(autouse=True)
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
+def run(own_folders: Path) -> Path:
     make_run(RUN, 4, 0.01)
     return run_root() / RUN / "attempts/01"
 

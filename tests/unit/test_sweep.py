@@ -91,10 +91,8 @@ def test_a_refusal_on_the_way_says_what_stays() -> None:
 
 
 def test_the_verb_shows_all_and_refuses_what_is_unsound_before_it_submits(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, own_folders: Path
 ) -> None:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
     sweep = ("launch", "local/grpo-tiny", "--sweep")
     assert main([*sweep, "train.seed=1,2", "--dry-run"]) == 0
     assert "2 runs of local/grpo-tiny on local" in capsys.readouterr().err

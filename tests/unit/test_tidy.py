@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watch_support import attempt_of
 
 from rltui.cli.main import main
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, UsageError
-from rltui.paths import ensure_private, run_root, state_dir
+from rltui.paths import run_root, state_dir
 from rltui.runs.journal import Journal
 from rltui.runs.journal_actions import actions
 from rltui.service.run_filter import picked
@@ -24,18 +25,13 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def make(own_folders: Path) -> Callable[..., Path]:
     """Make runs of this machine: ``make("grpo-1", outcome="failed", steps=(10, 20))``."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
 
     def run(run_id: str, outcome: str = "finished", steps: tuple[int, ...] = (), days: float = 0.0) -> Path:
-        folder = ensure_private(run_root()) / run_id
-        attempt = folder / "attempts" / "01"
-        attempt.mkdir(parents=True)
         at = time.time() - days * 86400
-        about = {"name": "grpo", "algorithm": "grpo", "cluster": "local", "created_at": at, "nodes": 1}
-        folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+        attempt = attempt_of(run_id, name="grpo", created_at=at)
+        folder = attempt.parents[1]
         attempt.joinpath("job.json").write_text("{}")
         if outcome:
             attempt.joinpath("end.json").write_text(json.dumps({"outcome": outcome, "exit_code": 0, "at": at}))

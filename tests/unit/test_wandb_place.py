@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from watch_support import attempt_of
 
 from rltui.cluster.profile import Profile
 from rltui.cluster.relay_types import Entry, RelayError, SmallFile
 from rltui.errors import RltuiError
-from rltui.paths import ensure_private, run_root
 from rltui.runs.journal import Journal
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.wandb_place import wandb_place
@@ -23,14 +23,9 @@ RUN = "grpo-tiny-1a2b"
 PAGE = "https://wandb.example.org:8443/ada/tiny/runs/0c0ffee0"
 
 
-def test_files_and_page_of_a_run_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
-    folder = ensure_private(run_root()) / RUN
-    attempt = folder / "attempts" / "01"
-    attempt.mkdir(parents=True)
-    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 1}
-    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
+def test_files_and_page_of_a_run_on_this_machine(own_folders: Path) -> None:
+    attempt = attempt_of(RUN)
+    folder = attempt.parents[1]
     attempt.joinpath("stage.json").write_text(json.dumps({"stage": "training", "since": 1.0, "updated": 1.0}))
     live = LiveCockpit()
     try:

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from watch_support import attempt_of
 
 from rltui.cli.main import main
-from rltui.paths import ensure_private, run_root, state_dir
+from rltui.paths import state_dir
 
 RUN = "grpo-tiny-1a2b"
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -35,19 +36,14 @@ for folder in sys.argv[3:]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: Path) -> Path:
     """A finished run of this machine; nobody is logged in to W&B."""
-    for name in ("RUN_ROOT", "STATE_DIR", "CACHE_DIR", "CONFIG_DIR"):
-        monkeypatch.setenv(f"RLTUI_{name}", str(tmp_path / name.lower()))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    folder = ensure_private(run_root()) / RUN
-    attempt = folder / "attempts" / "01"
-    attempt.mkdir(parents=True)
+    attempt = attempt_of(RUN)
+    folder = attempt.parents[1]
     folder.joinpath("wandb").mkdir()
-    about = {"name": "grpo-tiny", "algorithm": "grpo", "cluster": "local", "created_at": 1.0, "nodes": 1}
-    folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
     attempt.joinpath("end.json").write_text(json.dumps({"outcome": "finished", "exit_code": 0, "at": 2.0}))
     return folder
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rltui.onnode import processes
+from rltui.paths import ensure_private, run_root
 
 TOKEN = "t0ken-of-a-test"
 NODE = "36518a70a8b40937e7d2bd82752c9107635b2645612947b3eeb1e2ba"
@@ -129,6 +130,17 @@ def make_run(root: Path, run_id: str = "run-1", created_at: float = 1000.0, **fi
     for name, value in files.items():
         write_json(root / run_id / f"attempts/01/{name}.json", value)
     return root / run_id
+
+
+def attempt_of(
+    run_id: str, *, name: str = "grpo-tiny", created_at: float = 1.0, gpus: int = 1, gpu: str = "cpu"
+) -> Path:
+    """The first attempt, still without files, of a run of the user's own on this machine."""
+    run = ensure_private(run_root()) / run_id
+    about = {"name": name, "algorithm": "grpo", "cluster": "local", "created_at": created_at, "nodes": 1}
+    write_json(run / "run.json", {**about, "gpus_per_node": gpus, "gpu": gpu})
+    (run / "attempts/01").mkdir(parents=True)
+    return run / "attempts/01"
 
 
 def actor(**changes: Any) -> dict[str, Any]:
