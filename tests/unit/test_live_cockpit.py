@@ -69,9 +69,10 @@ def cockpit(attempt: Path) -> Iterator[LiveCockpit]:
 
 
 def test_the_failure_word_comes_into_the_list_by_and_by(cockpit: LiveCockpit) -> None:
+    await_that(lambda: bool(cockpit.runs().runs), "the run comes")
     [run] = cockpit.runs().runs
     assert (run.run_id, run.state) == (RUN, "failed")
-    await_that(lambda: cockpit.runs().runs[0].failure.startswith("cuda_oom"), "the word comes")
+    await_that(lambda: any(run.failure.startswith("cuda_oom") for run in cockpit.runs().runs), "the word comes")
     assert cockpit.watch(RUN).summary.failure.startswith("cuda_oom")
 
 
@@ -122,7 +123,7 @@ def test_the_form_of_a_run_is_of_its_newest_attempt(cockpit: LiveCockpit, attemp
 def test_a_cockpit_that_is_opened_later_is_the_live_one(attempt: Path) -> None:
     later = OpenedLater()
     later.close()
-    assert [run.run_id for run in later.runs().runs] == [RUN]
+    await_that(lambda: [run.run_id for run in later.runs().runs] == [RUN], "the run comes")
     later.close()
 
 

@@ -61,12 +61,17 @@ def cockpit(attempt: Path) -> Iterator[LiveCockpit]:
     live.close()
 
 
+def symptoms(cockpit: LiveCockpit) -> list[str]:
+    """What is said of each run that is listed: none before the cluster has answered."""
+    return [run.symptom for run in cockpit.runs().runs]
+
+
 def text_of(lines: Any) -> str:
     return "\n".join(line.plain for line in lines)
 
 
 def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, cockpit: LiveCockpit) -> None:
-    await_that(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word comes")
+    await_that(lambda: symptoms(cockpit) == ["reward-bound"], "the word comes")
     [run] = cockpit.runs().runs
     assert "reward-bound" in text_of([rows.row(run, rows.plan(100, 20), False, UNICODE)])
     narrow = structs.replace(run, stage=structs.replace(run.stage, detail="evaluating the policy"))
@@ -78,11 +83,11 @@ def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, coc
     assert "reward-bound  ! shows" in text_of(first.body(80, first.rows_wanted))
     balanced = {"time/generate": 31.0, "time/reward": 1.0, "time/train": 26.0}
     write_steps(attempt, 14, STEP | balanced)
-    await_that(lambda: cockpit.runs().runs[0].symptom == "", "the word's end comes")
+    await_that(lambda: symptoms(cockpit) == [""], "the word's end comes")
 
 
 def test_lists_ask_nobody_for_the_word(attempt: Path, cockpit: LiveCockpit, monkeypatch: pytest.MonkeyPatch) -> None:
-    await_that(lambda: cockpit.runs().runs[0].symptom == "reward-bound", "the word comes")
+    await_that(lambda: symptoms(cockpit) == ["reward-bound"], "the word comes")
     asked: list[str] = []
     start = Connection.start
 
@@ -95,7 +100,7 @@ def test_lists_ask_nobody_for_the_word(attempt: Path, cockpit: LiveCockpit, monk
     quiet = sorted(asked)
     asked.clear()
     write_steps(attempt, 13, STEP | {"time/reward": 1.0, "time/generate": 49.0})
-    await_that(lambda: bool(asked.clear()) or cockpit.runs().runs[0].symptom == "rollout-bound", "the next word comes")
+    await_that(lambda: bool(asked.clear()) or symptoms(cockpit) == ["rollout-bound"], "the next word comes")
     assert sorted(asked) == quiet
 
 
@@ -180,7 +185,7 @@ def test_a_lost_card_is_named_in_the_cockpit(attempt: Path, cockpit: LiveCockpit
     attempt.joinpath("events.jsonl").write_text(events)
     told = {"t": time.time(), "host": "n2", "cpus": 8, "cpu": 1.0, "mem": [1, 64], "gpus": [{"i": 3}]}
     attempt.joinpath("gpu-n2.jsonl").write_text(json.dumps(told) + "\n")
-    await_that(lambda: cockpit.runs().runs[0].symptom == "Xid 79: GPU 3 of n2 is lost", "the fault comes")
+    await_that(lambda: symptoms(cockpit) == ["Xid 79: GPU 3 of n2 is lost"], "the fault comes")
     page = gpus.GpuTable(cockpit.watch(RUN), 120, UNICODE, wall=False)
     assert "does not answer, Xid 79" in text_of(page.row(index) for index in range(page.count))
 
