@@ -37,18 +37,23 @@ class Answer(Struct, frozen=True):
     processes: tuple[Observed, ...] = ()
 
 
-def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool = False) -> list[str]:
+def asked_nodes(client: RelayClient, attempt: str, picture: RunPicture) -> bool:
+    """Ask the nodes of an attempt that stands still what its processes do; whether there was anybody to ask."""
+    is_still = is_overdue(picture, picture.now, progress.scale()) and not client.owner_of(attempt)
+    if not is_still or not _is_sampled(client, attempt):
+        return False
+    ask_nodes(client, attempt, "it stands still", ANSWER_S)
+    return True
+
+
+def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
     """Who holds up the attempt, in lines for a diagnosis; none where no evidence was taken.
 
     Args:
         client: The cluster.
         attempt: The attempt's directory.
         picture: What is known of it besides.
-        asks: Whether its nodes are asked where it stands still, as nothing beside it does so.
     """
-    may_ask = asks and not client.owner_of(attempt)
-    if may_ask and is_overdue(picture, picture.now, progress.scale()) and _is_sampled(client, attempt):
-        ask_nodes(client, attempt, "it stands still", ANSWER_S)
     found = stuck_words(read_evidence(client, attempt), picture, progress.scale())
     return [plain(line) for line in found or _halted_lines(client, attempt, picture)]
 

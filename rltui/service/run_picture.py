@@ -23,6 +23,7 @@ from rltui.watch.metrics import parse_metrics
 from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
+from rltui.watch.silence import silent_s
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ ENGINE_BYTES = 1 << 18
 """End of the attempt's own log in which engines are looked for: they speak every few seconds."""
 
 
-def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now: float | None = None) -> RunPicture:
+def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> RunPicture:
     """Return the picture of the newest attempt of ``run``; ``names`` are the files of its folder.
 
     What cannot be read is left out: what else there is may tell enough.
@@ -55,11 +56,15 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
     owners = Owners((), patterns_of(run.algorithm))
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
+    now = client.hello().time
+    if run.is_live:  # what a node said before its sampler fell silent is of the past
+        silent = silent_s([node.host for node in nodes], now)
+        nodes = [node for node in nodes if node.host.host not in silent]
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
     logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
     first, steps = _steps(client, f"{attempt}/{rundir.METRICS}") if rundir.METRICS in names else ((), ())
     return RunPicture(
-        now=client.hello().time if now is None else now,
+        now=now,
         stage=run.stage,
         end=run.end,
         job=run.job,
