@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rltui.service.hands_off_rules import Record
     from rltui.watch.snapshots import RunSummary
 
+_ENDED = "It has ended: until fix or resubmit starts it again, nothing happens"
+
 
 def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     """Let ``run`` go on by itself from now on; returns what that means, in a sentence.
@@ -44,9 +46,6 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     limits = f"at most {policy.max_restarts} times, {policy.max_without_progress} without a new checkpoint"
     later = "" if run.is_live else f" {_ENDED}."
     return f"{run.run_id} goes on by itself{ahead}, {limits}. rltui auto {run.run_id} --off ends that.{later}"
-
-
-_ENDED = "It has ended: until fix or resubmit starts it again, nothing happens"
 
 
 def switch_off(context: Context, run: RunSummary) -> str:

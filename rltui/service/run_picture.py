@@ -23,7 +23,7 @@ from rltui.watch.metrics import parse_metrics
 from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
-from rltui.watch.silence import silent_s
+from rltui.watch.silence import silent_nodes, silent_s
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _mostly(said: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 def stragglers_of(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
     """Node and index of the cards that their peers wait for, by the rule of the verdict ``straggler``."""
-    owners = owners_of(picture.actors, picture.role_patterns)
+    owners, silent = owners_of(picture.actors, picture.role_patterns), silent_nodes(picture)
     records = [
         GpuRecord(
             host=host.host,
@@ -231,6 +231,7 @@ def stragglers_of(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
             power_w=gpu.recent_w,
         )
         for host in picture.hosts
+        if host.host not in silent
         for gpu, used in zip(host.gpus, host.gpu_history, strict=False)
         if gpu.recent_w is not None and gpu.pids and used
     ]
