@@ -167,6 +167,27 @@ def test_a_process_that_is_stopped_is_named_in_lists_at_once_and_when_it_ended_t
     assert json.loads(capsys.readouterr().out)["diagnoses"][0]["id"] == "process_awaited"
 
 
+@pytest.mark.parametrize(("pid", "named"), [(7, True), (8, False)])
+def test_evidence_of_a_process_that_another_was_started_for_accuses_nobody(
+    attempt: Path, capsys: pytest.CaptureFixture[str], pid: int, named: bool
+) -> None:
+    now = time.time()
+    write_steps(attempt, 12, STEP, until=now - 1000)
+    answer = {"host": "n1", "at": now - 100, "processes": [{"pid": 7, "title": "ray::EngineActor", "state": "T"}]}
+    attempt.joinpath("evidence").mkdir()
+    attempt.joinpath(f"evidence/{int(1000 * (now - 101))}-n1.json").write_text(json.dumps(answer))
+    roles = [
+        {"kind": "roles", "text": "", "time": at, "roles": [{"role": "engine 0", "pid": number, "host": "n1"}]}
+        for at, number in ((now - 2000, 7), (now - 50, 8))
+        if number <= pid
+    ]
+    attempt.joinpath("events.jsonl").write_text("".join(json.dumps({"schema": 1, **one}) + "\n" for one in roles))
+    main(["why", RUN, "--json"])
+    said = {one["id"]: one["summary"] for one in json.loads(capsys.readouterr().out)["diagnoses"]}
+    assert ("engine 0 (pid 7 on n1)" in said.get("process_awaited", "")) == named
+    assert ("process_awaited" in said) == named
+
+
 @pytest.mark.parametrize("age_s", [0, 400])
 def test_what_a_node_said_before_it_fell_silent_is_of_the_past(
     attempt: Path, capsys: pytest.CaptureFixture[str], age_s: int
