@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from rltui.errors import UsageError
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.all_clusters import open_clusters
 from rltui.service.hands_off_rules import Policy, Record
-from rltui.service.hands_off_switch import records_of, switch_off, switch_on, told_of
+from rltui.service.hands_off_switch import now_of, records_of, switch_off, switch_on, told_of
 
 if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
@@ -42,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print_json({"schema": 1, "run_id": summary.run_id, **_public(told), "decisions": records})
         elif options.status:
-            print_lines(_lines(summary, told, records))
+            print_lines(_lines(summary, told, records, now_of(context)))
     return 0
 
 
@@ -69,7 +68,7 @@ def _public(told: dict[str, Any]) -> dict[str, Any]:
     return {key: told.get(key) for key in ("on", "since", "stopped", "policy")}
 
 
-def _lines(run: RunSummary, told: dict[str, Any], records: Sequence[Record]) -> Iterator[str]:
+def _lines(run: RunSummary, told: dict[str, Any], records: Sequence[Record], now: float) -> Iterator[str]:
     state = "on" if told.get("on") else f"off ({told['stopped']})" if told.get("stopped") else "off"
     yield f"{run.run_id}: hands-off mode is {state}"
     for one in records:
@@ -78,6 +77,6 @@ def _lines(run: RunSummary, told: dict[str, Any], records: Sequence[Record]) -> 
         yield f"  after attempt {one.attempt}, step {one.step}: {one.what}{after}: {one.cause}: {one.why}"
     is_over = not run.is_live and run.state != "finished"
     if told.get("on") and is_over and run.attempt not in {one.attempt for one in records}:
-        still = run.end is not None and time.time() - run.end.at < DECISION_S
+        still = run.end is not None and now - run.end.at < DECISION_S
         words = "it is being decided" if still else f"nothing was decided; rltui fix {run.run_id} is for you"
         yield f"  after attempt {run.attempt}: {words}"

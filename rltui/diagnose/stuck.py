@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from rltui.diagnose.stacks import odd_ones
 from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
-from rltui.watch.silence import QUIET_S, QUIET_STEPS
+from rltui.watch.silence import QUIET_S, QUIET_STEPS, STOPPED_S, halts_told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,10 +31,7 @@ STATES = {
 """States of proc(5) in which a process does nothing; running (R) and sleeping (S) tell neither way."""
 
 SAMPLED = {"stopped": "T", "traced": "t"}
-"""States of a process that counts at once, as samplers word them."""
-
-_TOLD = re.compile(r"(?P<title>.*) \(pid (?P<pid>\d+)\): (?P<state>\w+)")
-"""How ``onnode/sampler.py`` tells that a process came to a halt, or goes on."""
+"""The same of ``silence.STOPPED``."""
 
 LEAST_WAIT_S = 5.0
 """A collective that is under way for less may just be one."""
@@ -119,7 +116,7 @@ def halted_now(picture: RunPicture) -> Evidence | None:
         Observed(pid=one.pid, title=one.title, state=SAMPLED[one.state], host=host.host)
         for host in picture.hosts
         for one in host.processes
-        if one.state in SAMPLED and one.state_s >= LEAST_WAIT_S and last < host.processes_at
+        if one.state in SAMPLED and one.state_s >= STOPPED_S and last < host.processes_at
     )
     return Evidence(picture.now, halted) if halted and picture.end is None else None
 
@@ -134,17 +131,12 @@ def halted_at_the_end(events: Iterable[Mapping[str, Any]], picture: RunPicture) 
     end, last = picture.end, picture.steps[-1].at if picture.steps else 0.0
     if end is None or picture.was_wanted:
         return None
-    halted: dict[tuple[str, int], Observed] = {}
-    for event in events:
-        told = _TOLD.match(str(event.get("text")))
-        at = event.get("time")
-        if told is None or not isinstance(at, (int, float)):
-            continue
-        host, pid = str(event.get("host")), int(told["pid"])
-        halted.pop((host, pid), None)
-        if told["state"] in SAMPLED and last < at < end.at - LEAST_WAIT_S:
-            halted[host, pid] = Observed(pid=pid, title=told["title"], state=SAMPLED[told["state"]], host=host)
-    return Evidence(end.at, tuple(halted.values())) if halted else None
+    halted = tuple(
+        Observed(pid=one.pid, title=one.title, state=SAMPLED[one.state], host=one.host)
+        for one in halts_told(events)
+        if last < one.at < end.at - STOPPED_S
+    )
+    return Evidence(end.at, halted) if halted else None
 
 
 def is_overdue(picture: RunPicture, at: float, scale: float = 1.0) -> bool:

@@ -53,7 +53,7 @@ def _with_failure(run: RunSummary, context_of: Callable[[str], Context], deadlin
     if run.state == "running" and not run.as_of:
         from rltui.service.symptoms import symptom_word
 
-        return structs.replace(run, symptom=symptom_word(run, context_of(run.reader).reader.recent(run), time.time()))
+        return structs.replace(run, symptom=symptom_word(run, context_of(run.reader).reader))
     if run.failure or not lacks_word(run) or time.monotonic() > deadline:
         return run
     with contextlib.suppress(RltuiError):

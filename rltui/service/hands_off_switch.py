@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
+_ENDED = "It has ended: until fix or resubmit starts it again, nothing happens"
+
 
 def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     """Let ``run`` go on by itself from now on; returns what that means, in a sentence.
@@ -39,7 +41,7 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
     ahead = ", its next job queued while one runs" if policy.queue_ahead else ""
     limits = f"at most {policy.max_restarts} times, {policy.max_without_progress} without a new checkpoint"
-    later = "" if run.is_live else f" It has ended: rltui fix {run.run_id} starts it."
+    later = "" if run.is_live else f" {_ENDED}."
     return f"{run.run_id} goes on by itself{ahead}, {limits}. rltui auto {run.run_id} --off ends that.{later}"
 
 
@@ -55,7 +57,7 @@ def switch_off(context: Context, run: RunSummary) -> str:
     from rltui.service.actions import drop_waiting
 
     waiting = [*range(run.last_attempt, run.attempt, -1)] if told.get("policy", {}).get("queue_ahead") else []
-    held = waits_until(records_of(context, run), run, time.time())
+    held = _held_until(context, run)
     waiting += [run.attempt] * (held is not None)
     drop_waiting(context, run, waiting, "cancelled", "not needed: hands-off mode was switched off")
     left = f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
@@ -71,6 +73,15 @@ def waits_until(records: Sequence[Record], run: RunSummary, now: float) -> str |
     return last.until if is_held else None
 
 
+def _held_until(context: Context, run: RunSummary) -> str | None:
+    return waits_until(records_of(context, run), run, now_of(context))
+
+
+def now_of(context: Context) -> float:
+    """Epoch seconds by the clock of the run's cluster, as its decisions and ends are told."""
+    return context.cluster.client.hello().time
+
+
 def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
     """What switching hands-off mode of ``run`` to the other way would do.
 
@@ -82,6 +93,7 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
     if on:
         _require_startable(run)
         lines: tuple[str, ...] = (
+            *(() if run.is_live else (_ENDED,)),
             "after a fault of node, GPU, network or engine, a standstill, a time limit or a preemption, "
             "a new attempt goes on from the newest checkpoint",
             "an error of the run itself stops it, but for memory: there one change that is known to fit is tried once",
@@ -90,7 +102,7 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
             "the job's own process decides, also when this cockpit is closed; every decision is an event of the run",
         )
     else:
-        held = waits_until(records_of(context, run), run, time.time())
+        held = _held_until(context, run)
         dropped = () if held is None else (f"attempt {run.attempt}, which was to wait until {held}, is cancelled",)
         lines = ("what runs goes on, and nothing is started again when it ends", *dropped)
     return ActionPreview(
@@ -120,7 +132,7 @@ def is_over(context: Context, run: RunSummary) -> bool:
 
 
 def _is_undecided(context: Context, run: RunSummary) -> bool:
-    if run.state in ("finished", "cancelled") or run.end is None or time.time() - run.end.at > DECISION_S:
+    if run.state in ("finished", "cancelled") or run.end is None or now_of(context) - run.end.at > DECISION_S:
         return False
     return bool(told_of(context, run).get("on"))
 

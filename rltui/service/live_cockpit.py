@@ -303,7 +303,7 @@ class LiveCockpit(RunReading):
     def _symptom(self, run: RunSummary) -> str:
         from rltui.service.symptoms import symptom_word
 
-        return symptom_word(run, self._clusters.context(run.reader).reader.recent(run), self._last.taken_at)
+        return symptom_word(run, self._clusters.context(run.reader).reader)
 
 
 def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSummary:

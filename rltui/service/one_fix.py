@@ -240,7 +240,8 @@ def _put_together(parts: Sequence[CauseFix], overrides: Sequence[str], exclude: 
 def _require_remedy(run: RunSummary, fix: Fix) -> None:
     """Refuse to start again what would end the same way, or what nothing is known to be wrong with."""
     if not fix.causes:
-        live = "is live and nothing is known to be wrong with it" if run.is_live else "ended for no known cause"
+        ended = "was cancelled" if run.state == "cancelled" else "ended for no known cause"
+        live = "is live and nothing is known to be wrong with it" if run.is_live else ended
         raise RltuiError(
             f"{run.run_id} {live}: there is no fix to offer.",
             f"rltui why {run.run_id} shows what is known; rltui resubmit {run.run_id} [key=value …] starts it again.",

@@ -36,26 +36,31 @@ class Answer(Struct, frozen=True):
     processes: tuple[Observed, ...] = ()
 
 
-def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool = False) -> list[str]:
+def asked_nodes(client: RelayClient, attempt: str, picture: RunPicture) -> bool:
+    """Ask the nodes of an attempt that stands still what its processes do; whether there was anybody to ask."""
+    is_still = is_overdue(picture, picture.now, progress.scale()) and not client.owner_of(attempt)
+    if not is_still or not _is_sampled(client, attempt):
+        return False
+    ask_nodes(client, attempt, "it stands still", ANSWER_S)
+    return True
+
+
+def stuck_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
     """Who holds up the attempt, in lines for a diagnosis; none where no evidence was taken.
 
     Args:
         client: The cluster.
         attempt: The attempt's directory.
         picture: What is known of it besides.
-        asks: Whether its nodes are asked where it stands still, as nothing beside it does so.
     """
-    may_ask = asks and not client.owner_of(attempt)
-    if may_ask and is_overdue(picture, picture.now, progress.scale()) and _is_sampled(client, attempt):
-        ask_nodes(client, attempt, "it stands still", ANSWER_S)
     found = stuck_words(read_evidence(client, attempt), picture, progress.scale())
     return [plain(line) for line in found or _halted_lines(client, attempt, picture)]
 
 
 def _halted_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
     """Who is stopped, by the newest samples, or was to the end: known where there was no standstill yet."""
-    found = halted_now(picture) or halted_at_the_end(_events(client, attempt, "process"), picture)
-    return [f"stuck: {line}" for line in idle_roles(_named(found, _roles(client, attempt)))] if found else []
+    found = halted_now(picture) or halted_at_the_end(_events(client, attempt, "process", rundir.RESTART), picture)
+    return [f"stuck: {line}" for line in idle_roles(_named(found, _roles(client, attempt)[1]))] if found else []
 
 
 def _named(found: Evidence, roles: dict[tuple[str, int], str]) -> Evidence:
@@ -127,7 +132,10 @@ def _missing(client: RelayClient, attempt: str, name: str) -> list[str]:
 
 
 def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:
-    """What the nodes answered to the newest request that any of them answered; None where none did."""
+    """What the nodes answered to the newest request that any of them answered.
+
+    None where none did, or where other processes have come into roles' places since.
+    """
     folder = f"{attempt}/{rundir.EVIDENCE}"
     try:
         names = [entry.name for entry in client.list(folder) if entry.name.endswith(".json")]
@@ -139,7 +147,9 @@ def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:
     answers = [answer for answer in found if answer is not None]
     if not answers:
         return None
-    return joined(answers, _roles(client, attempt))
+    since, roles = _roles(client, attempt)
+    seen = joined(answers, roles)
+    return seen if since <= seen.at else None
 
 
 def parse_answer(data: bytes) -> Answer | None:
@@ -164,19 +174,22 @@ def joined(answers: list[Answer], roles: dict[tuple[str, int], str]) -> Evidence
     return Evidence(max(answer.at for answer in answers), tuple(processes), gone)
 
 
-def _roles(client: RelayClient, attempt: str) -> dict[tuple[str, int], str]:
-    """Roles by node, named as samplers name it, and pid, as the newest event has them."""
-    newest: list[dict[str, Any]] = []
+def _roles(client: RelayClient, attempt: str) -> tuple[float, dict[tuple[str, int], str]]:
+    """Since when (epoch seconds), and roles by node, named as samplers name it, and pid, by the newest event."""
+    newest: dict[str, Any] = {}
     for event in _events(client, attempt, "roles"):
         if isinstance(event.get("roles"), list):
-            newest = event["roles"]
-    return {(str(one["host"]).split(".")[0], int(one["pid"])): str(one["role"]) for one in newest}
+            newest = event
+    at, roles = newest.get("time"), newest.get("roles", [])
+    named = {(str(one["host"]).split(".")[0], int(one["pid"])): str(one["role"]) for one in roles}
+    return float(at) if isinstance(at, (int, float)) else 0.0, named
 
 
-def _events(client: RelayClient, attempt: str, word: str) -> Iterator[dict[str, Any]]:
-    """The attempt's newest events that have ``word`` as their kind or as a key, oldest first."""
+def _events(client: RelayClient, attempt: str, *words: str) -> Iterator[dict[str, Any]]:
+    """The attempt's newest events that have one of ``words`` as their kind or as a key, oldest first."""
+    marks = [f'"{word}"'.encode() for word in words]
     for line in _tail(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
-        if f'"{word}"'.encode() in line and (event := parse_object(line)) is not None:
+        if any(mark in line for mark in marks) and (event := parse_object(line)) is not None:
             yield event
 
 

@@ -24,6 +24,7 @@ from rltui.watch.metrics import parse_metrics
 from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
+from rltui.watch.silence import silent_nodes, silent_s
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ ENGINE_BYTES = 1 << 18
 """End of the attempt's own log in which engines are looked for: they speak every few seconds."""
 
 
-def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now: float | None = None) -> RunPicture:
+def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> RunPicture:
     """Return the picture of the newest attempt of ``run``; ``names`` are the files of its folder.
 
     What cannot be read is left out: what else there is may tell enough.
@@ -54,11 +55,15 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str], now
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
     owners = Owners((), patterns_of(run.algorithm))
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
+    now = client.hello().time
+    if run.is_live:  # what a node said before its sampler fell silent is of the past
+        silent = silent_s([node.host for node in nodes], now)
+        nodes = [node for node in nodes if node.host.host not in silent]
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
     logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
     first, steps = _steps(client, f"{attempt}/{rundir.METRICS}") if rundir.METRICS in names else ((), ())
     return RunPicture(
-        now=client.hello().time if now is None else now,
+        now=now,
         stage=run.stage,
         end=run.end,
         job=run.job,
@@ -214,7 +219,7 @@ def _mostly(said: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 def stragglers_of(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
     """Node and index of the cards that their peers wait for, by the rule of the verdict ``straggler``."""
-    owners = owners_of(picture.actors, picture.role_patterns)
+    owners, silent = owners_of(picture.actors, picture.role_patterns), silent_nodes(picture)
     records = [
         GpuRecord(
             host=host.host,
@@ -225,6 +230,7 @@ def stragglers_of(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
             power_w=gpu.recent_w,
         )
         for host in picture.hosts
+        if host.host not in silent
         for gpu, used in zip(host.gpus, host.gpu_history, strict=False)
         if gpu.recent_w is not None and gpu.pids and used
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,20 +17,21 @@ from rltui.service.run_picture import FIRST_BYTES, METRICS_BYTES, first_and_newe
 from rltui.watch.lines import parse_object
 
 if TYPE_CHECKING:
+    from rltui.watch.runs import RunsReader
     from rltui.watch.snapshots import RunSummary
 
 
-def symptom_word(run: RunSummary, lines: Sequence[Mapping[str, float]], now: float) -> str:
+def symptom_word(run: RunSummary, reader: RunsReader) -> str:
     """One word for ``run``; empty where it is well, does not train, or nobody can tell.
 
     Args:
-        run: A live run; a fault of its cards stands in it already, and comes before what its numbers say.
-        lines: The numbers of its newest steps by canonical name, oldest first.
-        now: The time by the clock of its cluster, epoch seconds.
+        run: A live run; a fault of its cards or a process that is stopped stands in it already, and comes before what
+            its numbers say.
+        reader: Who read it, with the numbers of its newest steps, by the clock of its cluster.
     """
     if run.symptom or run.state != "running" or run.no_step_s:
         return run.symptom
-    found = symptoms_of(RunPicture(now=now, stage=run.stage, steps=steps_of(lines)))
+    found = symptoms_of(RunPicture(now=reader.taken_at, stage=run.stage, steps=steps_of(reader.recent(run))))
     return found[0].word if found else ""
 
 

@@ -24,7 +24,7 @@ from rltui.runs.script_job import LARGEST, read_script_job
 from rltui.service.bad_nodes import record_slow
 from rltui.service.describe import steps_done
 from rltui.service.flight_records import record_lines
-from rltui.service.read_evidence import stuck_lines
+from rltui.service.read_evidence import asked_nodes, stuck_lines
 from rltui.service.run_picture import read_picture
 from rltui.service.why_advice import advised, with_pending_command, with_run_commands, without_tuning
 from rltui.watch.pending import pending_words, waiting_job
@@ -71,8 +71,11 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     names = [entry.name for entry in client.list(attempt) if entry.type in ("file", "link")]
     picture = read_picture(client, run, names)
     logs = _logs(client, attempt, names, quick=quick)
-    is_left_alone = run.is_adopted and run.is_live
-    stuck = [] if quick else _stuck(client, attempt, picture, asks=is_left_alone)
+    # nothing beside an adopted run asks its nodes; what they took to answer, it may have gone on in
+    if run.is_adopted and run.is_live and not quick and asked_nodes(client, attempt, picture):
+        picture = read_picture(client, run, names)
+    # the word of a run that died stays: it is the cause that the whole look names
+    stuck = [] if quick and run.is_live else _stuck(client, attempt, picture)
     findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture, stuck)])
     found, first = findings.diagnoses, findings.first_exception
     if picture.was_wanted:
@@ -136,9 +139,9 @@ def nothing_found(run: RunSummary, before: Sequence[Ending] = ()) -> str:
     )
 
 
-def _stuck(client: RelayClient, attempt: str, picture: RunPicture, *, asks: bool) -> list[str]:
+def _stuck(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
     """Who holds up the others: what the nodes saw of the processes, else what torch noted of their collectives."""
-    return stuck_lines(client, attempt, picture, asks=asks) or record_lines(client, attempt, picture)
+    return stuck_lines(client, attempt, picture) or record_lines(client, attempt, picture)
 
 
 def _said_besides(picture: RunPicture, stuck: Sequence[str]) -> list[Source]:

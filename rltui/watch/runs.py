@@ -17,9 +17,10 @@ from rltui.onnode import rundir
 from rltui.onnode.progress import in_order
 from rltui.watch.card_faults import events_range, newest_fault
 from rltui.watch.gpu_load import load_percent, sample_ranges
+from rltui.watch.lines import parse_object
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
-from rltui.watch.silence import aged
+from rltui.watch.silence import aged, halt_words
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
@@ -101,6 +102,11 @@ class RunsReader:
         """The numbers of a live run's newest steps as they were read for its row; asks nobody."""
         return self._metrics.get(_key(run), LastMetrics()).lines
 
+    @property
+    def taken_at(self) -> float:
+        """When the runs were read last, epoch seconds by the cluster's clock."""
+        return self._files.taken_at
+
     def _summaries(self) -> list[RunSummary]:
         facts = group_by_run(self._read_files())
         alive = supervisors_alive(self._client, facts)
@@ -140,17 +146,23 @@ class RunsReader:
         # the last lines of a run come with its end, so it is read once more after that, and then no more
         self._settled.difference_update(_key(run) for run in live)
         self._read_metrics(live + self._unread(runs)[:ENDED_PER_REFRESH])
-        self._faults = self._read_faults([run for run in live if run.gpu != "cpu"])
+        self._faults = self._read_faults(live)
         self._loads = self._read_loads(live) if self.with_gpus else {}
         return [self._numbered(run) for run in runs]
 
     def _read_faults(self, runs: list[RunSummary]) -> dict[tuple[str, int], str]:
         answers = self._client.read_many([events_range(run) for run in runs]) if runs else ()
         return {
-            _key(run): newest_fault(answer.data)
+            _key(run): newest_fault(answer.data) or self._halt(run, answer.data)
             for run, answer in zip(runs, answers, strict=True)
             if not isinstance(answer, RelayError)
         }
+
+    def _halt(self, run: RunSummary, events: bytes) -> str:
+        told = [line for line in events.split(b"\n") if b'"process"' in line or b'"restart"' in line]
+        lines = self._metrics.get(_key(run), LastMetrics()).lines
+        last = lines[-1].get("time", 0.0) if lines else 0.0
+        return halt_words(filter(None, map(parse_object, told)), last, self._files.taken_at)
 
     def _read_loads(self, runs: list[RunSummary]) -> dict[tuple[str, int], float | None]:
         asked = [(run, one) for run in runs for one in sample_ranges(run, self._hosts.get(run.run_id, ()))]

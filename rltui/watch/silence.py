@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.runs import LastMetrics
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 
@@ -23,12 +27,15 @@ ALL_S = 300.0
 
 def silent_nodes(snapshot: RunSnapshot) -> dict[str, float]:
     """Seconds since each silent node spoke; a run that has ended or waits has none that should."""
-    spoken = {host.host: host.taken_at for host in snapshot.hosts if host.taken_at}
-    if snapshot.summary.state not in SPEAKING or not spoken:
-        return {}
-    newest = max(spoken.values())
-    if snapshot.taken_at - newest > ALL_S:
-        return {name: snapshot.taken_at - at for name, at in spoken.items()}
+    return silent_s(snapshot.hosts, snapshot.taken_at) if snapshot.summary.state in SPEAKING else {}
+
+
+def silent_s(hosts: Iterable[HostSnapshot], now: float) -> dict[str, float]:
+    """Seconds since each of a live run's nodes spoke that should have since, at ``now`` by the cluster's clock."""
+    spoken = {host.host: host.taken_at for host in hosts if host.taken_at}
+    newest = max(spoken.values(), default=now)
+    if now - newest > ALL_S:
+        return {name: now - at for name, at in spoken.items()}
     return {name: newest - at for name, at in spoken.items() if newest - at > BEHIND_S}
 
 
@@ -36,12 +43,69 @@ def halted(snapshot: RunSnapshot) -> list[str]:
     """A sentence for each process of a live run that does nothing: its title, pid, node, and why."""
     if snapshot.summary.state not in SPEAKING:
         return []
+    silent = silent_nodes(snapshot)
     return [
         f"{one.title or 'a process'} (pid {one.pid}) on {host.host}: {one.state} for {one.state_s:.0f} s"
         for host in snapshot.hosts
+        if host.host not in silent
         for one in host.processes
         if one.state
     ]
+
+
+STOPPED = frozenset({"stopped", "traced"})
+"""States of a process, as samplers word them, that count at once: all processes end and read disks at times."""
+
+STOPPED_S = 5.0
+"""A process that is stopped for less may just be looked at."""
+
+_TOLD = re.compile(r"(?P<title>.*) \(pid (?P<pid>\d+)\): (?P<state>\w+)")
+"""How ``onnode/sampler.py`` tells that a process came to a halt, or goes on."""
+
+
+class Halt(Struct, frozen=True):
+    """A process that was stopped on its node ``host`` at ``at``, epoch seconds by the node's clock."""
+
+    host: str
+    pid: int
+    title: str
+    state: str
+    at: float
+
+
+def halts_told(events: Iterable[Mapping[str, Any]]) -> list[Halt]:
+    """Processes that samplers told are stopped and not that they go on again; none from before a role's restart.
+
+    Args:
+        events: Of one attempt, oldest first; those of other kinds do not count.
+    """
+    found: dict[tuple[str, int], Halt] = {}
+    for event in events:
+        if event.get("kind") == rundir.RESTART:
+            found.clear()
+        told, at = _TOLD.match(str(event.get("text"))), event.get("time")
+        if event.get("kind") != "process" or told is None or not isinstance(at, (int, float)):
+            continue
+        host, pid = str(event.get("host")), int(told["pid"])
+        found.pop((host, pid), None)
+        if told["state"] in STOPPED:
+            found[host, pid] = Halt(host, pid, told["title"], told["state"], at)
+    return list(found.values())
+
+
+def halt_words(events: Iterable[Mapping[str, Any]], last: float, now: float) -> str:
+    """Who is stopped, in a few words for a list, where no step was done since; empty where nobody is.
+
+    Args:
+        events: The attempt's newest.
+        last: When its last step was done, epoch seconds; 0: it has not done one.
+        now: By the cluster's clock.
+    """
+    halts = [one for one in halts_told(events) if last < one.at <= now - STOPPED_S]
+    if not halts:
+        return ""
+    title = halts[-1].title.split(" ")[0] or "a process"
+    return f"{title} {halts[-1].state} on {halts[-1].host}" + (f" and {len(halts) - 1} more" if halts[1:] else "")
 
 
 QUIET_S, QUIET_STEPS = 60.0, 4.0

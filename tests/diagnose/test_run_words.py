@@ -243,7 +243,7 @@ def test_who_was_stopped_until_a_deadline_of_the_trainer_passed_is_still_named(
     told: dict[int, str], named: bool
 ) -> None:
     events = [
-        {"time": FAILED.at + at, "text": f"ray::Learner.train (pid 7): {state} on n1", "host": "n1"}
+        {"kind": "process", "time": FAILED.at + at, "text": f"ray::Learner.train (pid 7): {state} on n1", "host": "n1"}
         for at, state in told.items()
     ]
     died = training(steps=(Step(FAILED.at - 100, {}),), end=FAILED)

@@ -114,6 +114,8 @@ def test_a_straggler_is_named_where_it_is_by_the_rule_of_the_verdict() -> None:
     picture = replace(snapshot(replace(RUNS[1], nodes=4)), hosts=tuple(hosts))
     found = stragglers_of(picture)
     assert found == {("nid010703", 1)}, "engines have loads of their own"
+    hosts[2] = replace(hosts[2], taken_at=hosts[2].taken_at - 90.0)
+    assert not stragglers_of(replace(picture, hosts=tuple(hosts))), "what a silent node said is of the past"
     picture = replace(picture, stragglers=found)
     assert gpus.worst_first(picture)[0].host == "nid010703"
     table = gpus.GpuTable(picture, 120, UNICODE, wall=False)

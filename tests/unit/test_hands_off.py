@@ -180,13 +180,13 @@ def test_nothing_waits_on_once_it_is_switched_off(tmp_path: Path, monkeypatch: p
 
 
 def test_what_the_scheduler_holds_back_is_dropped_when_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.time()
+    now = time.time() + 36000.0  # by the cluster's clock
     held = restart(time=now - 60.0, hold_s=300.0, next_attempt=2)
     run = SimpleNamespace(run_id="r-1a2b", path="/r", state="queued", attempt=2, last_attempt=2)
     dropped: list[list[int]] = []
     monkeypatch.setattr(hands_off_switch, "told_of", lambda *_: {"on": True})
     monkeypatch.setattr("rltui.service.actions.drop_waiting", lambda _, run, numbers, *words: dropped.append(numbers))
-    nothing = SimpleNamespace(write=lambda *_, **__: None, put=lambda *_: None)
+    nothing = SimpleNamespace(write=lambda *_, **__: None, put=lambda *_: None, hello=lambda: SimpleNamespace(time=now))
     place = SimpleNamespace(
         name="lab", require_own=lambda _: None, journal=nothing, cluster=SimpleNamespace(client=nothing)
     )
@@ -205,10 +205,18 @@ def test_what_the_scheduler_holds_back_is_dropped_when_it_is_switched_off(monkey
     ("ended_s", "words"), [(5.0, "it is being decided"), (500.0, "nothing was decided; rltui fix r-1a2b is for you")]
 )
 def test_the_status_says_whether_a_decision_may_still_come(ended_s: float, words: str) -> None:
-    end = EndSnapshot(outcome="failed", at=time.time() - ended_s)
+    end = EndSnapshot(outcome="failed", at=1000.0 - ended_s)
     run = SimpleNamespace(run_id="r-1a2b", is_live=False, state="failed", attempt=2, end=end)
-    lines = list(auto._lines(run, {"on": True}, (restart(attempt=1),)))  # type: ignore[arg-type]
+    lines = list(auto._lines(run, {"on": True}, (restart(attempt=1),), now=1000.0))  # type: ignore[arg-type]
     assert lines[-1] == f"  after attempt 2: {words}"
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_the_switch_of_a_run_that_has_ended_says_that_it_starts_nothing(is_live: bool) -> None:
+    state = "running" if is_live else "failed"
+    run = SimpleNamespace(run_id="r", hands_off="", is_adopted=False, share=None, state=state, is_live=is_live)
+    preview = hands_off_switch.preview_switch(SimpleNamespace(require_own=lambda _: None), run)  # type: ignore[arg-type]
+    assert preview.consequences[0].startswith("It has ended") == (not is_live)
 
 
 CAUSES = st.sampled_from([STALL, LIMIT, NODE, MEMORY, BROKEN])

@@ -19,6 +19,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode.processes import start_time
 from rltui.onnode.server_notes import STATE_API
+from rltui.service import why
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_filter import matches
 from rltui.service.run_picture import METRICS_BYTES
@@ -118,6 +119,90 @@ def test_why_tells_of_a_live_run(attempt: Path, capsys: pytest.CaptureFixture[st
     assert "training: reward-bound" in capsys.readouterr().out
     assert main(["ps", "--json"]) == 0
     assert [run["symptom"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["reward-bound"]
+
+
+def test_the_clock_of_whoever_looks_is_no_matter(
+    attempt: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del attempt
+    ahead = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    assert main(["ps"]) == 0
+    assert "training: reward-bound" in capsys.readouterr().out
+
+
+HUNG = "no answer from learner 0 (pid 6 on n1), learner 1 (pid 7 on n1) within 15 s while training"
+
+
+def test_a_process_that_is_stopped_is_named_in_lists_at_once_and_when_it_ended_the_run(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    write_steps(attempt, 12, STEP, until=now - 40)
+    stopped = {"kind": "process", "host": "n1", "text": "ray::Learner.train (pid 7): stopped on n1", "time": now - 30}
+    attempt.joinpath("events.jsonl").write_text(json.dumps({"schema": 1, **stopped}) + "\n")
+    assert main(["ps"]) == 0
+    assert "training: ray::Learner.train stopped on n1" in capsys.readouterr().out
+    write_steps(attempt, 13, STEP)
+    assert main(["ps"]) == 0
+    assert "training: reward-bound" in capsys.readouterr().out, "it has gone on"
+    write_steps(attempt, 12, STEP, until=now - 40)
+    end = {"outcome": "failed", "reason": HUNG, "exit_code": 1, "at": now}
+    attempt.joinpath("end.json").write_text(json.dumps(end))
+    assert main(["ps", "--json"]) == 0
+    assert [run["failure"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["process_awaited"]
+    main(["why", RUN, "--json"])
+    assert json.loads(capsys.readouterr().out)["diagnoses"][0]["id"] == "process_awaited"
+
+
+@pytest.mark.parametrize(("pid", "named"), [(7, True), (8, False)])
+def test_evidence_of_a_process_that_another_was_started_for_accuses_nobody(
+    attempt: Path, capsys: pytest.CaptureFixture[str], pid: int, named: bool
+) -> None:
+    now = time.time()
+    write_steps(attempt, 12, STEP, until=now - 1000)
+    answer = {"host": "n1", "at": now - 100, "processes": [{"pid": 7, "title": "ray::EngineActor", "state": "T"}]}
+    attempt.joinpath("evidence").mkdir()
+    attempt.joinpath(f"evidence/{int(1000 * (now - 101))}-n1.json").write_text(json.dumps(answer))
+    roles = [
+        {"kind": "roles", "text": "", "time": at, "roles": [{"role": "engine 0", "pid": number, "host": "n1"}]}
+        for at, number in ((now - 2000, 7), (now - 50, 8))
+        if number <= pid
+    ]
+    attempt.joinpath("events.jsonl").write_text("".join(json.dumps({"schema": 1, **one}) + "\n" for one in roles))
+    main(["why", RUN, "--json"])
+    said = {one["id"]: one["summary"] for one in json.loads(capsys.readouterr().out)["diagnoses"]}
+    assert ("engine 0 (pid 7 on n1)" in said.get("process_awaited", "")) == named
+    assert ("process_awaited" in said) == named
+
+
+@pytest.mark.parametrize("age_s", [0, 400])
+def test_what_a_node_said_before_it_fell_silent_is_of_the_past(
+    attempt: Path, capsys: pytest.CaptureFixture[str], age_s: int
+) -> None:
+    engine = {"name": "0", "pid": 7, "running": 1, "waiting": 0, "silent_s": 90}
+    told = {"t": time.time() - age_s, "host": "n1", "cpus": 8, "cpu": 1.0, "mem": [1, 64]}
+    line = json.dumps({**told, "procs": [], "engines": [engine]})
+    attempt.joinpath("gpu-n1.jsonl").write_text(line + "\n")
+    main(["why", RUN, "--json"])
+    named = [one["id"] for one in json.loads(capsys.readouterr().out)["diagnoses"]]
+    assert ("engine_silent" in named) == (not age_s)
+
+
+def test_a_run_that_went_on_while_its_nodes_were_asked_does_not_stand_still(
+    attempt: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt.joinpath("adopted.json").write_text(json.dumps({"schema": 1}))
+    write_steps(attempt, 12, STEP, until=time.time() - 7200)
+
+    def answer(*_: object) -> bool:
+        write_steps(attempt, 13, STEP)
+        return True
+
+    monkeypatch.setattr(why, "asked_nodes", answer)
+    main(["why", RUN, "--json"])
+    named = [one["id"] for one in json.loads(capsys.readouterr().out)["diagnoses"]]
+    assert "run_stalled" not in named
 
 
 def test_each_silent_failure_is_an_event_once_an_attempt_and_a_slow_step_is_none(attempt: Path) -> None:

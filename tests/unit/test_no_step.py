@@ -9,7 +9,7 @@ from msgspec import structs
 
 from rltui.watch.node_samples import HostSnapshot, ProcessSample
 from rltui.watch.runs import last_metrics, with_metrics
-from rltui.watch.silence import aged, halted, no_step_words
+from rltui.watch.silence import aged, halt_words, halted, no_step_words
 from rltui.watch.snapshots import RunSnapshot, RunSummary, StageSnapshot
 
 NOW = 1_800_000_000.0
@@ -60,6 +60,30 @@ def test_processes_that_stand_still_are_named_of_a_live_run_only() -> None:
     hosts = (HostSnapshot(host="n1", processes=(ProcessSample(pid=6, title="ray::Engine"), stopped)),)
     assert halted(RunSnapshot(summary=ROW, hosts=hosts)) == ["ray::Learner (pid 7) on n1: stopped for 12 s"]
     assert halted(RunSnapshot(summary=structs.replace(ROW, state="failed"), hosts=hosts)) == []
+
+
+def test_a_node_that_speaks_no_more_is_not_quoted() -> None:
+    stopped = ProcessSample(pid=7, title="ray::Learner", state="stopped", state_s=12.0)
+    old = HostSnapshot(host="n1", taken_at=NOW - 90, processes=(stopped,))
+    hosts = (old, HostSnapshot(host="n2", taken_at=NOW))
+    assert halted(RunSnapshot(summary=ROW, hosts=hosts, taken_at=NOW)) == []
+
+
+def process(at: float, words: str, pid: int = 7, kind: str = "process") -> dict[str, object]:
+    return {"kind": kind, "time": NOW + at, "text": f"ray::Learner x (pid {pid}): {words} on n1", "host": "n1"}
+
+
+@pytest.mark.parametrize(("events", "words"), [
+    ([process(-20, "stopped")], "ray::Learner stopped on n1"),
+    ([process(-20, "traced"), process(-10, "stopped", pid=8)], "ray::Learner stopped on n1 and 1 more"),
+    ([process(-20, "stopped"), process(-10, "goes on again")], ""),
+    ([process(-20, "disk wait")], ""),
+    ([process(-2, "stopped")], ""),
+    ([process(-40, "stopped")], ""),
+    ([process(-20, "stopped"), process(-10, "was killed", kind="restart")], ""),
+], ids=["stopped", "two", "goes on", "reads a disk", "for a moment", "a step since", "restarted"])  # fmt: skip
+def test_who_is_stopped_is_said_at_once(events: list[dict[str, object]], words: str) -> None:
+    assert halt_words(events, last=NOW - 30, now=NOW) == words
 
 
 def test_ended_runs_and_runs_without_metrics_are_left() -> None:
