@@ -67,7 +67,10 @@ class Pane(Widget, can_focus=False):
         row = _at(self._lines, y)
         # Component styles are cached by Textual; the widget's own style is computed from all its ancestors each time.
         base = self.get_component_rich_style("row--selected" if row.selected else "role--text")
-        segments = [Segment(self._safe(text), self._style(role, base)) for text, role in _merged(row.spans)]
+        spans, ascii_only = _merged(row.spans), self.glyphs.ascii_only
+        # Looked up once a line, not once a span: a wall of GPUs has hundreds of spans of four looks.
+        styles = {role: self._style(role, base) for role in {role for _, role in spans}}
+        segments = [Segment(_safe(text, ascii_only), styles[role]) for text, role in spans]
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, role: str, base: Style) -> Style:
@@ -76,10 +79,11 @@ class Pane(Widget, can_focus=False):
         style = self.get_component_rich_style(f"role--{role}", partial=True)
         return base + style
 
-    def _safe(self, text: str) -> str:
-        # The views clean what they measure; this is the last gate before the terminal.
-        text = clean(text)
-        return to_ascii(text) if self.glyphs.ascii_only else text
+
+def _safe(text: str, ascii_only: bool) -> str:
+    # The views clean what they measure; this is the last gate before the terminal.
+    text = clean(text)
+    return to_ascii(text) if ascii_only else text
 
 
 def _at(lines: Sequence[Line], row: int) -> Line:
