@@ -70,7 +70,11 @@ def fitting(snapshot: RunSnapshot, words: str) -> RunSnapshot:
 
 _ROLE_ORDER = [*ROLE_NAMES, ""]
 # A run of 1,000 nodes has thousands of actors, counted at each refresh: these take a third of what a generator does.
-_CLASS, _CLASS_AND_STATE, _RESTARTS = attrgetter("class_name"), attrgetter("class_name", "state"), attrgetter("restarts")
+_CLASS, _CLASS_AND_STATE, _RESTARTS = (
+    attrgetter("class_name"),
+    attrgetter("class_name", "state"),
+    attrgetter("restarts"),
+)
 _STATE, _DEATH_CAUSE = attrgetter("state"), attrgetter("death_cause")
 
 
