@@ -113,11 +113,12 @@ class Follower:
             self._place_early(len(self._early))
         self._lines.write()
         ahead = self._newest(self._log.unread_end())
-        told = ["training", "metrics read to step %d" % (self.step or 0), *ahead] if ahead else []
-        told = told or [self._stage, "", self.step, self.steps]
-        if told != self._shown:
-            self._shown = told
-            rundir.write_stage(self.attempt, *told)
+        stage = "training" if ahead else self._stage
+        detail = "metrics read to step %d" % (self.step or 0) if ahead else ""
+        step, steps = ahead or (self.step, self.steps)
+        if [stage, detail, step, steps] != self._shown:
+            self._shown = [stage, detail, step, steps]
+            rundir.write_stage(self.attempt, stage, detail, step, steps)
 
     def _newest(self, lines: List[str]) -> Optional[Tuple[Optional[int], Optional[int]]]:
         """The last step that ``lines`` tell of, and of how many; None where they tell of none."""
