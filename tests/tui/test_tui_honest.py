@@ -200,6 +200,12 @@ async def test_the_newest_failure_is_two_keys_away_and_times_are_told() -> None:
         ends = [run.end.at for run in screen.table.rows]
         assert ends == sorted(ends, reverse=True)
         assert {run.state for run in screen.table.rows} == {"failed"}
+        await press(pilot, "/")
+        await until(pilot, lambda: screen.prompt is not None)
+        await enter(pilot, "since:900d\n")
+        assert screen.table.query_words == "state:failed since:900d", (
+            "what is typed behind a filter is a word of its own"
+        )
         await press(pilot, "!")
         assert pilot.app.screen.run_id == screen.table.rows[0].run_id
 
