@@ -54,7 +54,7 @@ class Pane(Widget, can_focus=False):
             return
         before, self._lines = self._lines, list(self.build()[: self.size.height])
         rows = range(max(len(before), len(self._lines)))
-        regions = [_changed(_at(before, row), _at(self._lines, row), row, self.size.width) for row in rows]
+        regions = [changed_part(_at(before, row), _at(self._lines, row), row, self.size.width) for row in rows]
         changed = [region for region in regions if region]
         if changed:
             self.refresh(*changed)
@@ -106,17 +106,17 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def _changed(before: Line, after: Line, row: int, width: int) -> Region:
+def changed_part(before: Line, after: Line, row: int, width: int) -> Region:
     """The part of a row between the spans that are as before on its left and on its right; empty where all are."""
     if before == after:
         return Region()
     if before.selected != after.selected:
         return Region(0, row, width, 1)
     left = _same(before.spans, after.spans)
-    right = 0
-    if before.spans[-1:] == after.spans[-1:] and width_of(before.spans) == width_of(after.spans):
-        right = _same(before.spans[::-1], after.spans[::-1])
-    return Region(left, row, max(1, width - left - right), 1)
+    end, cells = width, width_of(after.spans)
+    if before.spans[-1:] == after.spans[-1:] and width_of(before.spans) == cells:
+        end = min(width, cells - _same(before.spans[::-1], after.spans[::-1]))  # a line may be longer than the pane
+    return Region(left, row, max(1, end - left), 1)
 
 
 def _same(one: Sequence[Span], other: Sequence[Span]) -> int:
