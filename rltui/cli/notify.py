@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
         print_json({"schema": 1, **about, "results": msgspec.to_builtins(results)})
         return 0 if ok else 1
     if not profile.notify.for_nodes():
-        talk(f"{profile.name} has no notify: in its profile; only an open cockpit tells of its runs.")
+        told = f"its terminal gets: {profile.notify.terminal}"
+        talk(f"Of runs on {profile.name} only an open cockpit tells ({told}); its profile's notify: names nobody else.")
         talk("  docs/notifications.md has the keys; `rltui clusters` lists the files.")
     elif not options.test:
         print_lines(_lines(profile))

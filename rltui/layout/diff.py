@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,9 @@ def _written(value: Any) -> str:
     return ABSENT if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def setting_text(value: Any, widest: int) -> str:
-    """A setting's value in a cell of at most ``widest`` characters, as a layout would have it."""
+def setting_text(value: Any, widest: int = sys.maxsize) -> str:
+    """A setting's value in a cell of at most ``widest`` characters and one line, as a layout would have it."""
     if value is None or value == "":
         return ABSENT
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = (str(value).lower() if isinstance(value, bool) else str(value)).replace("\n", "\\n")
     return text if len(text) <= widest else f"{text[: widest - 3]}..."

@@ -5,9 +5,11 @@ This module is used on nodes, so it keeps to the standard library and Python 3.8
 
 import os
 import re
-from typing import Any, Dict, Iterator, Optional, Protocol
+from typing import Any, Dict, Iterator, List, Optional, Protocol
 
 LONGEST_LINE = 1 << 20
+END_BYTES = 1 << 15
+"""Bytes at the end of a file that tell where its writer is."""
 CHUNK = 1 << 22
 UNREAD = {"offset": 0, "inode": 0, "rest": ""}
 """Where a reader stands that has read nothing."""
@@ -18,6 +20,9 @@ class Lines(Protocol):
 
     def read(self, limit: Optional[int] = None) -> Iterator[str]:
         """Yield the lines that came since the last call, at most about ``limit`` bytes of them."""
+
+    def unread_end(self) -> List[str]:
+        """The last lines of what the last reading left; none where it left nothing."""
 
 
 class LineReader:
@@ -71,3 +76,13 @@ class LineReader:
                 self._rest = lines.pop()[-LONGEST_LINE:]
                 for line in lines:
                     yield line[:LONGEST_LINE].decode("utf-8", "replace")
+
+    def unread_end(self) -> List[str]:
+        """The last lines of what the last reading left; none where it left nothing."""
+        if not self.is_behind or not os.path.exists(self.path):
+            return []
+        with open(self.path, "rb") as stream:
+            begin = max(self._offset, os.fstat(stream.fileno()).st_size - END_BYTES)
+            stream.seek(begin)
+            lines = self._ends.split(stream.read(END_BYTES))
+        return [line.decode("utf-8", "replace") for line in lines[1:-1]]

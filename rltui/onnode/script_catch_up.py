@@ -43,6 +43,10 @@ class Logs:
         for reader in self.readers:
             yield from reader.read(limit)
 
+    def unread_end(self) -> List[str]:
+        """The last lines of what is not read yet, of the first file that has any."""
+        return next(filter(None, (reader.unread_end() for reader in self.readers)), [])
+
     def state(self) -> Dict[str, Dict[str, Any]]:
         """Where each reader stands, by path."""
         return {reader.path: reader.state() for reader in self.readers}
@@ -97,11 +101,9 @@ def _is_gone(adopted: Dict[str, Any]) -> bool:
 
 
 def _write_end(attempt: str, adopted: Dict[str, Any], follower: Follower) -> None:
-    if follower.step is not None and follower.steps is not None and follower.step >= follower.steps:
-        outcome, reason = (
-            "finished",
-            "all %s steps are done, and process %d has ended" % (follower.steps, adopted["pid"]),
-        )
+    step, steps = follower.reached
+    if step is not None and steps is not None and step >= steps:
+        outcome, reason = "finished", "all %s steps are done, and process %d has ended" % (steps, adopted["pid"])
     elif "cancelled_at" in adopted:
         outcome, reason = "cancelled", "cancelled by the user"
     else:

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from rltui.onnode import rundir
 from rltui.onnode.line_reader import Lines
@@ -24,9 +24,9 @@ LONGEST_BLOCK = 400
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\([\w.:<>/ -]+? (?:pid|ip)=[^)]*\) ?")
-_PAIR = re.compile(
-    r"([A-Za-z_][\w/@.()+\- ]*?)\s*[:=]\s*([-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))(?![\w.:])"
-)
+_PAIRED = re.compile(r"[:=]\s*([-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))(?![\w.:])")
+"""The value of a pair, with what stands between it and its name."""
+_NOT_IN_NAMES, _LETTER = re.compile(r"[^\w/@.()+\- ]"), re.compile("[A-Za-z_]")
 _WRAPPED_NUMBER = re.compile(
     r"\b(?:np|numpy|torch)?\.?(?:float|int|tensor)\d*\(([^()]*?)(?:, ?dtype=[^()]*|, ?device=[^()]*)?\)"
 )
@@ -37,7 +37,7 @@ _BARE_NAN = re.compile(r"(?<=[:,\s])(-?(?:nan|inf))(?=\s*[,}])")
 MOST_EARLY = 2
 """Lines of a step that are kept until its number is told; where more come, nobody tells it, and they are counted."""
 
-_KEPT = ("_stage", "_block", "step", "steps", "_detailed", "_is_told", "_early")
+_KEPT = ("_stage", "_block", "step", "steps", "_detailed", "_is_told", "_early", "_shown")
 """What a follower knows beside its patterns and what its parts know."""
 
 
@@ -79,6 +79,12 @@ class Follower:
         self._early: List[List[Any]] = []
         self._is_told = False
         """Whether the console tells steps."""
+        self._shown: List[Any] = [stage, "", None, None]
+
+    @property
+    def reached(self) -> "Tuple[Optional[int], Optional[int]]":
+        """The newest step and the number of steps, also where what was printed is not read up to there."""
+        return self._shown[2], self._shown[3]
 
     def state(self) -> Dict[str, Any]:
         """What it knows, as plain values from which ``restore`` lets another follower go on."""
@@ -99,7 +105,6 @@ class Follower:
             limit: About how many bytes of each source to read at most; the next look goes on there.
             is_last: Whether nothing more will be written by whoever is followed.
         """
-        shown = (self._stage, self.step, self.steps)
         for line in self._log.read(limit):
             self.take(line)
         for rank, record in self._sources.read_all() if is_last else self._sources.read(limit):
@@ -107,12 +112,28 @@ class Follower:
         if is_last:
             self._place_early(len(self._early))
         self._lines.write()
-        if (self._stage, self.step, self.steps) != shown:
-            rundir.write_stage(self.attempt, self._stage, step=self.step, steps=self.steps)
+        ahead = self._newest(self._log.unread_end())
+        stage = "training" if ahead else self._stage
+        detail = "metrics read to step %d" % (self.step or 0) if ahead else ""
+        step, steps = ahead or (self.step, self.steps)
+        if [stage, detail, step, steps] != self._shown:
+            self._shown = [stage, detail, step, steps]
+            rundir.write_stage(self.attempt, stage, detail, step, steps)
+
+    def _newest(self, lines: List[str]) -> Optional[Tuple[Optional[int], Optional[int]]]:
+        """The last step that ``lines`` tell of, and of how many; None where they tell of none."""
+        for line in reversed(lines):
+            for pattern, _ in self._progress:
+                match = pattern.search(_bare(line))
+                named = match.groupdict() if match is not None else {}
+                step = _whole(named.get("step"))
+                if step is not None:
+                    return step, _whole(named.get("steps")) or self.steps
+        return None
 
     def take(self, line: str) -> None:
         """Take one line of the script's output."""
-        text = _RAY_PREFIX.sub("", _ESCAPE.sub("", line)).rstrip()
+        text = _bare(line)
         self._sources.heard(text)
         if self._status is not None and (match := self._status.search(text)):
             self._note_status(match.group("host"), match.group("port"))
@@ -230,6 +251,10 @@ class Follower:
         return told
 
 
+def _bare(line: str) -> str:
+    return _RAY_PREFIX.sub("", _ESCAPE.sub("", line)).rstrip()
+
+
 def parse_values(text: str, kind: str) -> Dict[str, float]:
     """The numbers in ``text``.
 
@@ -239,7 +264,7 @@ def parse_values(text: str, kind: str) -> Dict[str, float]:
     """
     text = _WRAPPED_NUMBER.sub(r"\1", text)
     if kind == "pairs":
-        pairs = ((name.strip(" -|"), _number(value)) for name, value in _PAIR.findall(text))
+        pairs = ((name.strip(" -|"), _number(value)) for name, value in _pairs(text))
         return {name: value for name, value in pairs if value is not None}
     if kind not in ("python", "json"):
         return {}
@@ -251,6 +276,17 @@ def parse_values(text: str, kind: str) -> Dict[str, float]:
         return {}
     numbers = ((str(name), _number(value)) for name, value in found.items())
     return {name: value for name, value in numbers if value is not None}
+
+
+def _pairs(text: str) -> Iterator[Tuple[str, str]]:
+    """Names and values as in ``a/b:1.5 - c = 2``, in a time that grows with the text and not with its square."""
+    behind = 0
+    for found in _PAIRED.finditer(text):
+        words = _NOT_IN_NAMES.split(text[behind : found.start()].rstrip())[-1]
+        first = _LETTER.search(words)
+        if first is not None:
+            behind = found.end()
+            yield words[first.start() :], found.group(1)
 
 
 def _number(value: Any) -> Optional[float]:

@@ -11,6 +11,7 @@ from rltui.service.cockpit import ActionPreview
 
 if TYPE_CHECKING:
     from rltui.cluster.slurm.client import SlurmClient
+    from rltui.cluster.slurm_cluster import SlurmCluster
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -82,7 +83,7 @@ def too_few_left(context: Context, run: RunSummary, exclude: Sequence[str]) -> s
 
     if not exclude:
         return ""
-    before = _slurm(context, run).excluded(run.job_id)
+    before = _slurm_cluster(context, run).slurm.excluded(run.job_id)
     client, path = context.cluster.client, attempt_path(run)
     job = read_script_job(client, path) or load_text(read_layout(client, path), "layout.yaml").layout
     nodes = dict.fromkeys([*job.slurm.exclude, *before, *exclude])
@@ -108,7 +109,7 @@ def preview_update(context: Context, run: RunSummary, exclude: Sequence[str]) ->
 
 def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = ()) -> ActionPreview:
     """What requeueing would do."""
-    _slurm(context, run)
+    _slurm_cluster(context, run)
     from rltui.service.describe import checkpoint_words, steps
 
     lines = [f"ends attempt {run.attempt} ({steps(run)}) and queues job {run.job_id} again under the same id"]
@@ -128,14 +129,15 @@ def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = 
 def _journalled(
     context: Context, run: RunSummary, action: str, act: Callable[[SlurmClient], object], **details: Any
 ) -> None:
-    slurm = _slurm(context, run)
+    cluster = _slurm_cluster(context, run)
     about = {"run": run.run_id, "attempt": run.attempt, "cluster": context.name, "job": run.job_id, **details}
     with context.journal.around(action, **about):
-        act(slurm)
+        act(cluster.slurm)
+    cluster.poller.changed()  # or whoever looks would go on seeing the job as it was
 
 
-def _slurm(context: Context, run: RunSummary) -> SlurmClient:
-    """The Slurm client of the run's job.
+def _slurm_cluster(context: Context, run: RunSummary) -> SlurmCluster:
+    """The cluster of the run's job.
 
     Raises:
         RltuiError: There is no Slurm there, or the run has no live job.
@@ -152,4 +154,4 @@ def _slurm(context: Context, run: RunSummary) -> SlurmClient:
         )
     if not run.is_live or not run.job_id:
         raise RltuiError(f"{run.run_id} has no job that could be changed ({run.state}).")
-    return context.cluster.slurm
+    return context.cluster

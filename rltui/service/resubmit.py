@@ -355,6 +355,8 @@ def eligible_words(context: Context, layout: Layout | ScriptJob | None, exclude:
     """How many nodes are left to choose from; empty where nobody can tell."""
     from rltui.service.eligible import eligible_nodes
 
+    if context.cluster.profile.scheduler == "local":
+        return f"runs on this machine all the same, the only one: nothing keeps away from {', '.join(exclude)}"
     left = eligible_nodes(context, layout) if layout is not None else None
     if left is None:
         return f"keeps away from {', '.join(exclude)}"

@@ -31,7 +31,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ud800-\udfff]"
 )
-
+_SELECTORS = re.compile("[\ufe00-\ufe0f]")
+"""All of these that Python calls printable."""
 
 LEAST_TITLE = 8
 """Cells that a pane's title keeps beside how things stand."""
@@ -54,7 +55,7 @@ BLANK = Line()
 
 def clean(text: str) -> str:
     """``text`` as it may be painted: escape sequences and invisible characters are gone, tabs are spaces."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable() and (text.isascii() or not _SELECTORS.search(text)):
         return text
     text = _ESCAPES.sub("", text.replace("\t", "    "))
     return _UNSAFE.sub("", text)
@@ -119,23 +120,26 @@ def width_of(spans: Iterable[Span]) -> int:
     return sum([cell_width(text) for text, _ in spans])
 
 
-def cut(spans: Sequence[Span], width: int, ellipsis: str = "…") -> tuple[Span, ...]:
+def cut(spans: Iterable[Span], width: int, ellipsis: str = "…") -> tuple[Span, ...]:
     """``spans`` cut to at most ``width`` cells."""
+    return _cut(spans, width, ellipsis)[0]
+
+
+def _cut(spans: Iterable[Span], room: int, ellipsis: str) -> tuple[tuple[Span, ...], int]:
+    """``spans`` cut to at most ``room`` cells, and the cells that they leave."""
     kept: list[Span] = []
-    room = width
     for text, role in spans:
         if room <= 0:
             break
         piece = clip(text, room, ellipsis)
         kept.append((piece, role))
         room -= cell_width(piece)
-    return tuple(kept)
+    return tuple(kept), room
 
 
 def fit(row: Line, width: int, ellipsis: str = "…") -> Line:
     """``row`` made exactly ``width`` cells wide."""
-    spans = cut(row.spans, width, ellipsis)
-    short = width - width_of(spans)
+    spans, short = _cut(row.spans, width, ellipsis)
     return Line((*spans, (" " * short, "text")) if short > 0 else spans, row.selected)
 
 

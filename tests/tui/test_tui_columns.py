@@ -13,6 +13,7 @@ from rltui.service.run_columns import COLUMNS, DEFAULTS, kept_columns, read_colu
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.screens.columns import ColumnsScreen
 from rltui.tui.screens.runs import RunsScreen
+from rltui.tui.spans import cell_width
 from rltui.tui.views import runs as view
 
 BUSY = tuple(msgspec.structs.replace(run, gpu_percent=87.4) for run in RUNS[:2])
@@ -93,6 +94,15 @@ def test_the_usual_columns_are_those_that_were_always_shown() -> None:
         assert shown == [COLUMNS[word].title for word in DEFAULTS if COLUMNS[word].title in shown]
     dates = view.plan(200, 20, True, "date", chosen=("age", "reward")).columns
     assert [column.title for column in dates] == ["STARTED", "REWARD"], "t shows day and hour in the place of the age"
+
+
+def test_the_column_that_the_list_is_sorted_by_is_shown_however_narrow_it_is() -> None:
+    for width in (40, 60, 80, 200):
+        for order, title in (("reward", "REWARD"), ("ended", "ENDED"), ("tok/s", "TOK/S")):
+            for chosen in ((), ("nodes", "verdict", "cause")):
+                layout = view.plan(width, 14, chosen=chosen, order=order)
+                assert [column.title for column in layout.columns].count(title) == 1
+                assert cell_width(view.head(layout).plain) <= width
 
 
 def test_words_are_read_as_typed() -> None:

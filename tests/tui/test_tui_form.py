@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import yaml
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, notices, press, screen_text, until, until_text
 
@@ -42,6 +43,32 @@ async def test_a_value_is_edited_in_the_form_and_set_in_launch() -> None:
         await until_text(pilot, "0 set")
         await press(pilot, "escape", "q")
         assert pilot.app.screen.typing.overrides == ()
+
+
+async def test_a_value_of_several_lines_is_edited_whole_and_left_as_it_was_by_enter() -> None:
+    async with cockpit() as pilot:
+        await press(pilot, "n")
+        await until_text(pilot, "ready")
+        await press(pilot, "E")
+        await until_text(pilot, "hardware.nodes")
+        await press(pilot, "/")
+        await enter(pilot, "data.judge.prompt\n")
+        await until_text(pilot, "1 of ")
+        screen = pilot.app.screen
+        assert isinstance(screen, FormScreen)
+        await press(pilot, "enter")
+        await until(pilot, lambda: screen.prompt is not None)
+        await press(pilot, "enter")
+        await until(pilot, lambda: screen.prompt is None)
+        assert screen.overrides == (), "the prompt of a judge has lines; enter would have made one of them"
+        await press(pilot, "enter")
+        await until(pilot, lambda: screen.prompt is not None)
+        await press(pilot, "backspace")
+        await enter(pilot, 'Thanks."\n')
+        await until(pilot, lambda: bool(screen.overrides))
+        value = yaml.safe_load(screen.overrides[0].partition("=")[2])
+        assert value.startswith("Question:\n{question}\n")
+        assert value.endswith("Thanks.")
 
 
 async def test_the_form_fits_a_small_terminal() -> None:

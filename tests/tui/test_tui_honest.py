@@ -48,6 +48,9 @@ def test_the_bars_of_a_step_add_up_with_phases_that_nobody_named() -> None:
     assert sum(seconds for _, seconds in found) == pytest.approx(TIMES["time/total"])
     shares = [int(row.plain.split()[-1].rstrip("%")) for row in parts.step_rows(TIMES, 60, UNICODE)]
     assert sum(shares) == pytest.approx(100, abs=3)
+    few = [row.plain.split() for row in parts.step_rows(TIMES, 60, UNICODE, height=3)]
+    assert [row[0] for row in few] == ["generate", "teacher", "other"], "what has no row of its own is in the rest"
+    assert sum(int(row[-1].rstrip("%")) for row in few) == pytest.approx(100, abs=2)
 
 
 def test_the_speed_of_a_run_is_the_same_series_in_the_list_and_beside_it() -> None:
@@ -197,6 +200,12 @@ async def test_the_newest_failure_is_two_keys_away_and_times_are_told() -> None:
         ends = [run.end.at for run in screen.table.rows]
         assert ends == sorted(ends, reverse=True)
         assert {run.state for run in screen.table.rows} == {"failed"}
+        await press(pilot, "/")
+        await until(pilot, lambda: screen.prompt is not None)
+        await enter(pilot, "since:900d\n")
+        assert screen.table.query_words == "state:failed since:900d", (
+            "what is typed behind a filter is a word of its own"
+        )
         await press(pilot, "!")
         assert pilot.app.screen.run_id == screen.table.rows[0].run_id
 

@@ -7,10 +7,12 @@ import math
 import msgspec
 import pytest
 from canned_runs import NOW, RUNS, metrics, summary
+from textual.geometry import Region
 
 from rltui.onnode.rundir import STAGES
 from rltui.tui import braille, commands, compose, formats, logtext, progress, refresh, spans
 from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.widgets.pane import changed_part
 from rltui.watch.log_search import read_query
 from rltui.watch.snapshots import EndSnapshot, MetricsSnapshot
 
@@ -352,3 +354,10 @@ def test_hits_are_marked_as_text() -> None:
     marked = logtext.marked("an [b]Error[/b] here", "error", "text", 80, "…")
     assert ("Error", "match") in marked
     assert "".join(text for text, _ in marked) == "an [b]Error[/b] here"
+
+
+@pytest.mark.parametrize("width", [9, 12, 40, 200])
+def test_all_of_a_line_that_has_changed_is_painted_also_where_it_is_longer_than_the_pane(width: int) -> None:
+    before, after = (spans.line(" ", (word, "title"), ("x" * 50, "text")) for word in ("replay", "paused"))
+    assert changed_part(before, after, 3, width) == Region(1, 3, min(6, width - 1), 1)
+    assert not changed_part(before, before, 3, width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,19 +128,31 @@ def test_of_a_script_that_prints_faster_than_it_is_read_steps_are_told_meanwhile
     log = LineReader(str(tmp_path / rundir.OUT_LOG), also_returns=True)
     (tmp_path / rundir.OUT_LOG).write_text("".join(f"step {step}/999 loss 0.5\n" for step in range(1000)))
     follower = Follower(str(tmp_path), msgspec.to_builtins(DIALECTS["generic"]), log)
-    told: list[int] = []
+    told: list[tuple[str, str, int, int]] = []
     write_stage = rundir.write_stage
 
-    def note(attempt: str, stage: str, **more: Any) -> None:
-        told.append(more["step"])
-        write_stage(attempt, stage, **more)
+    def note(attempt: str, *stands: Any) -> None:
+        told.append(stands)
+        write_stage(attempt, *stands)
 
     monkeypatch.setattr(rundir, "write_stage", note)
     with subprocess.Popen(["true"]) as child:
         child.wait(10)
         read_to_the_end(child, follower, log)
-    assert len(told) >= 5
-    assert told[-1] == 999
+    assert told[0][2:] == (999, 999), "the newest step is known before the metrics up to it are read"
+    assert len({detail for _, detail, _, _ in told}) >= 5, "how far they are read is told as they are"
+    assert told[-1] == ("training", "", 999, 999)
+
+
+def test_a_line_of_many_words_takes_no_longer_than_its_length() -> None:
+    words = "so many words " * 20_000
+    began = time.process_time()
+    assert parse_values(f"{words}: loss = 3, a/b:1.5 - c:-2 at 12:30:05", "pairs") == {
+        "loss": 3.0,
+        "a/b": 1.5,
+        "c": -2.0,
+    }
+    assert time.process_time() - began < 1.0
 
 
 def metrics(attempt: Path) -> dict[int, dict[str, float]]:

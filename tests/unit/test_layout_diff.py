@@ -36,6 +36,8 @@ def test_two_presets_and_overrides_can_be_compared(capsys: pytest.CaptureFixture
     assert main(["diff", "local/grpo-tiny", "train.steps=3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["differences"]) == (1, [{"key": "train.steps", "a": 2000, "b": 3}])
+    assert main(["diff", "local/grpo-tiny", 'data.judge.prompt="one\\ntwo"']) == 0
+    assert "one\\ntwo" in capsys.readouterr().out, "a value of several lines stays in its cell"
     assert main(["diff", "local/grpo-tiny"]) == 2
     assert "Name two layouts" in capsys.readouterr().err
 

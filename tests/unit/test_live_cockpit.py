@@ -107,6 +107,8 @@ def test_a_resubmission_is_previewed_with_its_difference_and_findings(cockpit: L
     assert preview.overrides == ("train.steps=7",)
     [command] = cockpit.preview_resubmit(RUN, ("slurm.exclude=[n1, n2]",)).commands
     assert shlex.split(command) == ["rltui", "resubmit", RUN, "slurm.exclude=[n1, n2]"]
+    without = cockpit.preview_resubmit(RUN, (), ("n1",)).consequences
+    assert "runs on this machine all the same, the only one: nothing keeps away from n1" in without
 
 
 def test_the_form_of_a_run_is_of_its_newest_attempt(cockpit: LiveCockpit, attempt: Path) -> None:

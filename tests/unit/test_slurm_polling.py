@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,14 @@ from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.cluster.slurm.polling import Needs, accounting_delay_s, next_look_s
+from rltui.runs.journal import Journal
+from rltui.service import job_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rltui.cluster.relay_types import Completed
 
 
 @pytest.fixture
@@ -121,6 +131,29 @@ def test_a_change_brings_looks_forward_for_two_minutes(slurm: ScriptedSlurm, pol
         slurm.now += 1
         poller.jobs(["1"])
     assert slurm.count("squeue") - before <= 13 + 4
+
+
+@pytest.mark.parametrize("change", [job_changes.hold, job_changes.release, job_changes.requeue])
+def test_a_job_that_was_changed_is_looked_at_within_two_seconds(
+    change: Callable[..., str],
+    slurm: ScriptedSlurm,
+    client: SlurmClient,
+    poller: JobPoller,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slurm.queue = [{"id": "1", "state": "PENDING"}]
+    poller.jobs(["1"])
+    before = slurm.count("squeue")
+    for name in ("hold", "release", "requeue"):
+        monkeypatch.setattr(client, name, lambda job_id: None)
+    cluster = SimpleNamespace(slurm=client, poller=poller)
+    monkeypatch.setattr(job_changes, "_slurm_cluster", lambda *_: cluster)
+    run = SimpleNamespace(run_id="grpo-1", attempt=1, job_id="1")
+    change(SimpleNamespace(name="lab", journal=Journal(tmp_path)), run)
+    slurm.now += 2
+    poller.jobs(["1"])
+    assert slurm.count("squeue") == before + 1
 
 
 def test_a_controller_that_is_down_leaves_the_old_picture_with_its_age(slurm: ScriptedSlurm, poller: JobPoller) -> None:

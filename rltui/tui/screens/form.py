@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rltui.layout.diff import setting_text
 from rltui.layout.fields import value_problem
@@ -10,7 +11,7 @@ from rltui.layout.presets import resolve
 from rltui.tui import keys, messages
 from rltui.tui.overrides import with_override
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.widgets.form_pane import WIDEST_VALUE, FormPane
+from rltui.tui.widgets.form_pane import FormPane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,8 +82,8 @@ class FormScreen(CockpitScreen):
         self._preset = preset
         self._changed = changed
         self._run_id = run_id
-        self._key = ""
-        """The key whose value is being typed."""
+        self._key = self._shown = ""
+        """The key whose value is being typed, and the value as it stood there first."""
 
     def body(self) -> Sequence[Widget]:
         """The keys."""
@@ -130,9 +131,8 @@ class FormScreen(CockpitScreen):
         """Type another value."""
         one = self.pane.selected
         if one is not None:
-            self._key = one.key
-            text = "" if one.value in (None, "", []) else setting_text(one.value, WIDEST_VALUE)
-            self.prompting.ask("value", one.key, text, one.takes)
+            self._key, self._shown = one.key, _as_typed(one.value)
+            self.prompting.ask("value", one.key, self._shown, one.takes)
 
     def do_drop(self) -> None:
         """Take back what was set for the key under the cursor."""
@@ -173,7 +173,7 @@ class FormScreen(CockpitScreen):
         if purpose != "value":
             return ""
         problem = self._problem(text)
-        if not problem:
+        if not problem and text != self._shown:
             self.pane.complain("")
             self._set(with_override(self.overrides, f"{self._key}={text.strip()}"))
         return problem
@@ -191,6 +191,13 @@ class FormScreen(CockpitScreen):
         self.overrides = overrides
         self._changed(overrides)
         self._read()
+
+
+def _as_typed(value: Any) -> str:
+    """A value as one would type it: all of it, one of several lines as quoted text on one."""
+    if value in (None, "", []):
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) and "\n" in value else setting_text(value)
 
 
 def _is_of(word: str, key: str) -> bool:

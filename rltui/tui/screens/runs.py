@@ -261,7 +261,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.prompting.ask(
             "filter",
             "/",
-            self.table.query_words,
+            f"{self.table.query_words} ".lstrip(),  # so that another word is another word
             hint="words, state:running, since:2h, cluster:name, why:oom, @saved",
             complete=self.part(SavedFilters).complete,
         )
@@ -278,6 +278,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def narrow(self, words: str) -> None:
         """Show only runs that fit these words."""
-        self.table.narrow(words)
+        self.table.narrow(" ".join(words.split()))
         self._show_selected()
         self.tick()

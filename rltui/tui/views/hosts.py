@@ -150,9 +150,9 @@ def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = 
     """The wall of GPUs; asks for no rows where there are none."""
     hosts = [host for host in snapshot.hosts if host.gpus]
     known = owners_of(snapshot.actors, snapshot.role_patterns)
-    cards = [gpu for host in hosts for gpu in host.gpus]
-    busy = [gpu.utilization_percent for gpu in cards if gpu.pids]
-    left: tuple[Span, ...] = (("GPUs ", "title"), (str(len(cards)), "text"), (legend(known), "dim"))
+    count = sum([len(host.gpus) for host in hosts])
+    busy = [gpu.utilization_percent for host in hosts for gpu in host.gpus if gpu.pids]
+    left: tuple[Span, ...] = (("GPUs ", "title"), (str(count), "text"), (legend(known), "dim"))
     quiet = silence(snapshot)
     middle = f"median {progress.middle(busy):.0f}%  " if busy and not quiet else ""
     return Section(

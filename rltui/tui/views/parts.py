@@ -9,7 +9,7 @@ from rltui.tui import braille, formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, cell_width, clip, line, pad, width_of, wrapped
 from rltui.tui.views import step_time
-from rltui.watch.phases import TOTAL, stacked
+from rltui.watch.phases import REST, TOTAL, stacked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +29,12 @@ def step_parts(latest: Mapping[str, float]) -> list[tuple[str, float]]:
     return [(step_time.word(name), value) for name, value in stacked(latest).items()]
 
 
-def step_rows(latest: Mapping[str, float], width: int, glyphs: Glyphs) -> list[Line]:
-    """Where the time of the last step went, one bar a phase; the bars add up to the step."""
-    found = step_parts(latest)
+def step_rows(latest: Mapping[str, float], width: int, glyphs: Glyphs, height: int = 99) -> list[Line]:
+    """Where the time of the last step went, one bar a phase; the bars add up to the step.
+
+    Where there are more than ``height``, the shortest phases are put together as the rest.
+    """
+    found = _longest(step_parts(latest), height)
     total = max(latest.get(TOTAL, 0.0), sum(value for _, value in found))
     size = max((cell_width(word) for word, _ in found), default=0)
     size = min(max(9, size), max(9, width // 3))
@@ -44,6 +47,18 @@ def step_rows(latest: Mapping[str, float], width: int, glyphs: Glyphs) -> list[L
     return rows
 
 
+def _longest(found: list[tuple[str, float]], rows: int) -> list[tuple[str, float]]:
+    """``found`` in its order, in at most so many rows: what the longest leave over is the rest."""
+    if len(found) <= rows:
+        return found
+    if rows < 2:
+        return sorted(found, key=lambda part: -part[1])[: max(0, rows)]
+    named = [part for part in found if part[0] != REST]
+    kept = sorted(named, key=lambda part: -part[1])[: rows - 1]
+    shown = [part for part in named if part in kept]
+    return [*shown, (REST, sum(value for _, value in found) - sum(value for _, value in shown))]
+
+
 def step_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
     """Where a step goes."""
     latest = snapshot.metrics.latest
@@ -52,7 +67,7 @@ def step_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
     return Section(
         (("step", "title"),),
         total,
-        lambda width, height: step_rows(latest, width, glyphs)[:height],
+        lambda width, height: step_rows(latest, width, glyphs, height),
         least=1,
         wanted=len(rows),
         rank=rank,

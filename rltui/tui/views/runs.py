@@ -162,6 +162,7 @@ def plan(
     marks: bool = False,
     chosen: Sequence[str] = (),
     baseline: str = "",
+    order: str = "",
 ) -> Plan:
     """Which columns are shown, and how wide the name and the state may be.
 
@@ -173,12 +174,15 @@ def plan(
         marks: Whether a cell says which runs are marked.
         chosen: Words of ``COLUMNS`` that the user wants, in this order; empty: the usual ones.
         baseline: The run that others are held against, if it is in the list.
+        order: The word of the column that the list is sorted by, which is always shown; empty: the usual order.
     """
     before = 2 + marks + bool(baseline)
     if chosen:
-        columns = _fitting(chosen, width - before - NAME_LEAST, several_clusters, times)
+        words = chosen if order in ("", *chosen) else (order, *chosen)
+        columns = _fitting(words, width - before - NAME_LEAST, several_clusters, times)
     else:
         columns = tuple(column for column in USUAL if _is_shown(column, width, several_clusters, times))
+        columns += (COLUMNS[order],) if order and COLUMNS[order] not in columns else ()
     room = width - before - sum(column.width + 1 for column in columns)
     state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(56, room * 11 // 20))
     name = max(6, min(longest_name, room - state - 1))

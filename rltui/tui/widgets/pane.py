@@ -54,7 +54,7 @@ class Pane(Widget, can_focus=False):
             return
         before, self._lines = self._lines, list(self.build()[: self.size.height])
         rows = range(max(len(before), len(self._lines)))
-        regions = [_changed(_at(before, row), _at(self._lines, row), row, self.size.width) for row in rows]
+        regions = [changed_part(_at(before, row), _at(self._lines, row), row, self.size.width) for row in rows]
         changed = [region for region in regions if region]
         if changed:
             self.refresh(*changed)
@@ -67,7 +67,10 @@ class Pane(Widget, can_focus=False):
         row = _at(self._lines, y)
         # Component styles are cached by Textual; the widget's own style is computed from all its ancestors each time.
         base = self.get_component_rich_style("row--selected" if row.selected else "role--text")
-        segments = [Segment(self._safe(text), self._style(role, base)) for text, role in _merged(row.spans)]
+        spans, ascii_only = _merged(row.spans), self.glyphs.ascii_only
+        # Looked up once a line, not once a span: a wall of GPUs has hundreds of spans of four looks.
+        styles = {role: self._style(role, base) for role in {role for _, role in spans}}
+        segments = [Segment(_safe(text, ascii_only), styles[role]) for text, role in spans]
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, role: str, base: Style) -> Style:
@@ -76,10 +79,11 @@ class Pane(Widget, can_focus=False):
         style = self.get_component_rich_style(f"role--{role}", partial=True)
         return base + style
 
-    def _safe(self, text: str) -> str:
-        # The views clean what they measure; this is the last gate before the terminal.
-        text = clean(text)
-        return to_ascii(text) if self.glyphs.ascii_only else text
+
+def _safe(text: str, ascii_only: bool) -> str:
+    # The views clean what they measure; this is the last gate before the terminal.
+    text = clean(text)
+    return to_ascii(text) if ascii_only else text
 
 
 def _at(lines: Sequence[Line], row: int) -> Line:
@@ -102,17 +106,17 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def _changed(before: Line, after: Line, row: int, width: int) -> Region:
+def changed_part(before: Line, after: Line, row: int, width: int) -> Region:
     """The part of a row between the spans that are as before on its left and on its right; empty where all are."""
     if before == after:
         return Region()
     if before.selected != after.selected:
         return Region(0, row, width, 1)
     left = _same(before.spans, after.spans)
-    right = 0
-    if before.spans[-1:] == after.spans[-1:] and width_of(before.spans) == width_of(after.spans):
-        right = _same(before.spans[::-1], after.spans[::-1])
-    return Region(left, row, max(1, width - left - right), 1)
+    end, cells = width, width_of(after.spans)
+    if before.spans[-1:] == after.spans[-1:] and width_of(before.spans) == cells:
+        end = min(width, cells - _same(before.spans[::-1], after.spans[::-1]))  # a line may be longer than the pane
+    return Region(left, row, max(1, end - left), 1)
 
 
 def _same(one: Sequence[Span], other: Sequence[Span]) -> int:
