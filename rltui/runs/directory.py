@@ -221,7 +221,7 @@ def stage_code(client: RelayClient, run_root: str, snapshot: CodeSnapshot) -> st
         return folder
     fresh = f"{folder}.{secrets.token_hex(4)}"
     _make_folders(client, [run_root, fresh])  # the first launch makes the run root with it
-    client.put(f"{fresh}/code.tar.gz", snapshot.archive)
+    client.put(f"{fresh}/code.tar.gz", snapshot.archive())
     unpacked = client.run(["sh", "-c", UNPACK, "sh", fresh, folder], timeout_s=60)
     if unpacked.rc:
         raise RltuiError(f"Cannot unpack the code in {folder}: {_reason(unpacked.err)}")

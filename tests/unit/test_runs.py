@@ -19,7 +19,7 @@ from rltui.layout.presets import resolve
 from rltui.layout.schema import Deadlines, Layout
 from rltui.onnode import rundir
 from rltui.paths import ensure_private
-from rltui.runs.code_snapshot import LEFT_OUT, take_snapshot
+from rltui.runs.code_snapshot import LEFT_OUT, CodeSnapshot, take_snapshot
 from rltui.runs.directory import (
     Attempt,
     ClaimedError,
@@ -108,13 +108,17 @@ def test_all_that_trainers_import_of_rltui_is_staged() -> None:
     assert not missing
 
 
-def test_the_same_code_is_stored_once(client: RelayClient, tmp_path: Path) -> None:
+def test_the_same_code_is_packed_and_stored_once(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert take_snapshot().digest == take_snapshot().digest
     with ThreadPoolExecutor(4) as pool:
         folders = set(pool.map(lambda _: stage_code(client, str(tmp_path), take_snapshot()), range(4)))
     assert len(folders) == 1
     assert (Path(folders.pop()) / ".whole").exists()
     assert [path.name for path in (tmp_path / ".code").iterdir()] == [take_snapshot().digest]
+    monkeypatch.delattr(CodeSnapshot, "archive")
+    assert stage_code(client, str(tmp_path), take_snapshot()) == str(tmp_path / ".code" / take_snapshot().digest)
 
 
 def test_of_many_at_once_exactly_one_gets_the_next_attempt(client: RelayClient, tmp_path: Path) -> None:
