@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import seen_processes as seen
 from night_faults import BY_SLURM, FOR_A_PERSON, LAST_WORDS, TRACKER
 from night_report import Outcome
 from slurm_support import profile_file, take_node
+from verbs import rltui
 
 from rltui.onnode import rundir
 from waiting import eventually
@@ -103,12 +103,7 @@ class Here:
             return []
 
     def rltui(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "rltui", *words],
-            capture_output=True, text=True, check=False, cwd=self.home, env=self.environment,
-            stdin=subprocess.DEVNULL, timeout=120, start_new_session=True,  # ctrl+c is for the night, not for these
-        )  # fmt: skip
-        assert done.returncode == 0, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = rltui(words, self.home, self.environment, codes=(0,))  # in a session of its own: ctrl+c is for the night
         return done.stdout
 
     def launch(self) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from verbs import rltui
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,12 +48,10 @@ class Laptop:
         config.mkdir(parents=True, exist_ok=True)
         (config / "clusters.yaml").write_text(yaml.safe_dump({"lab": self.profile}))
         (config / "clusters.yaml").chmod(0o600)
-        command = [sys.executable, "-m", "rltui", "check", "live.yaml", "--cluster", "lab", "--live", "--json", *words]
+        asked = ("check", "live.yaml", "--cluster", "lab", "--live", "--json", *words)
         environ = {**os.environ, "XDG_CONFIG_HOME": str(self.folder / "config")}
         environ["RLTUI_SSH_CONFIG"] = str(self.ssh_config)
-        done = subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = rltui(asked, self.folder, environ)
         found = [one for file in json.loads(done.stdout).get("files", ()) for one in file["findings"]]
         return done.returncode, {finding["code"]: finding["message"] for finding in found}, done.stderr
 

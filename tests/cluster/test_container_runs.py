@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from slurm_attempts import FIND
 from slurm_support import profile_file
+from verbs import rltui
 
 from rltui.onnode import rundir
 from waiting import eventually
@@ -70,10 +70,7 @@ class Workstation:
         self.lab.exec("login", ["tee", path], input=text)
 
     def rltui(self, *words: str, code: int = 0) -> str:
-        argv = [sys.executable, "-m", "rltui", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, env=self.environment, cwd=ROOT, timeout=240,
-                              stdin=subprocess.DEVNULL, check=False)  # fmt: skip
-        assert done.returncode == code, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = rltui(words, ROOT, self.environment, codes=(code,))
         return done.stdout + done.stderr
 
     def attempt(self) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import seen_processes as seen
 from night import Here, Night
+from verbs import rltui
 
 from waiting import eventually
 
@@ -108,7 +109,4 @@ def test_a_fix_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) 
 
 def why(night: Night) -> str:
     """What ``why --json`` prints; its exit code tells whether it knows a cause."""
-    argv = [sys.executable, "-m", "rltui", "why", night.run_id, "--json"]
-    return subprocess.run(
-        argv, env=night.place.environment, cwd=night.place.home, capture_output=True, text=True, check=False
-    ).stdout
+    return rltui(("why", night.run_id, "--json"), night.place.home, night.place.environment).stdout

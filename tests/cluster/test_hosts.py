@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from verbs import ROOT, rltui
 
 from waiting import eventually
 
@@ -54,10 +55,8 @@ class User:
         )  # fmt: skip
 
     def run(self, *words: str, expect: int = 0) -> str:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == expect, f"rltui {' '.join(words)}: {process.returncode}\n{out}\n{err}"
-        return out + err
+        done = rltui(words, ROOT, self.environment, codes=(expect,))
+        return done.stdout + done.stderr
 
     def launch(self, gpus: int, cluster: str = "box") -> str:
         self.run("launch", str(self.folder / "job.sh"), "--cluster", cluster, "--gpus-per-node", str(gpus))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,11 +37,10 @@ WORDS = (
 class Elsewhere(Shell):
     """Runs rltui in a folder of its own, where the user's judge lies."""
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "rltui", *words], cwd=self.runs.parent, text=True, stdin=subprocess.DEVNULL,
-            env={**self.environment, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+    def __init__(self, folder: Path, cache: Path) -> None:
+        super().__init__(folder, cache)
+        self.folder = folder
+        self.environment["PYTHONPATH"] = str(ROOT)
 
 
 def test_a_judge_that_hangs_is_named_as_what_holds_up_the_run(tmp_path: Path) -> None:

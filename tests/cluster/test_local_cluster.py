@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from verbs import rltui
 
 from rltui.onnode import processes
 from rltui.service.recording import read_recording
@@ -26,6 +27,7 @@ class Shell:
     def __init__(self, folder: Path, cache: Path) -> None:
         self.runs = folder / "runs"
         self.state = folder / "state"
+        self.folder = ROOT
         self.environment = {
             **os.environ,
             "RLTUI_RUN_ROOT": str(self.runs),
@@ -37,7 +39,7 @@ class Shell:
         argv = [sys.executable, "-m", "rltui", *words]
         return subprocess.Popen(
             argv,
-            cwd=ROOT,
+            cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -46,10 +48,8 @@ class Shell:
         )
 
     def run(self, *words: str, expect: int = 0) -> str:
-        process = self.start(*words)
-        out, err = process.communicate(timeout=400)
-        assert process.returncode == expect, f"rltui {' '.join(words)}: {process.returncode}\n{out}\n{err}"
-        return out
+        done = rltui(words, self.folder, self.environment, 400, codes=(expect,))
+        return done.stdout
 
     def json(self, *words: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.run(*words, "--json"))

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from slurm_support import profile_file
+from verbs import rltui
 
 from rltui.onnode import processes
 from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
@@ -108,12 +108,7 @@ class User:
         self.environment = {**os.environ, **paths, "PYTHONPATH": str(ROOT), **environment}
 
     def rltui(self, *words: str, expect: int = 0) -> str:
-        argv = [sys.executable, "-m", "rltui", *words]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, check=False, cwd=self.folder, env=self.environment,
-            stdin=subprocess.DEVNULL, timeout=240,
-        )  # fmt: skip
-        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = rltui(words, self.folder, self.environment, codes=(expect,))
         return done.stdout + done.stderr
 
     def runs(self, *where: str) -> list[dict[str, Any]]:
@@ -125,10 +120,7 @@ class User:
 
     def diagnoses(self, run_id: str, *where: str) -> list[dict[str, Any]]:
         """What ``why`` says, whatever its exit code."""
-        argv = [sys.executable, "-m", "rltui", "why", run_id, *where, "--json"]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, check=False, cwd=self.folder, env=self.environment, timeout=60
-        )
+        done = rltui(("why", run_id, *where, "--json"), self.folder, self.environment)
         return list(json.loads(done.stdout)["diagnoses"])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import verbs
 from slurm_support import profile_file
 
 from rltui.layout.selftest import PARTS
@@ -24,12 +25,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
 def rltui(folder: Path, *words: str, expect: int = 0, **more: str) -> str:
     names = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
     environment = {**os.environ, **{name: str(folder / part) for name, part in names.items()}, **more}
-    done = subprocess.run(
-        [sys.executable, "-m", "rltui", *words], capture_output=True, text=True, check=False,
-        env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=600,
-    )  # fmt: skip
-    assert done.returncode == expect, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return verbs.rltui(words, ROOT, environment, 600, (expect,)).stdout
 
 
 def by_part(told: str) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from slurm_support import LabTransport, profile
 from terminal import Terminal
+from verbs import rltui
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import load_layout
@@ -23,6 +23,8 @@ from rltui.service.login_facts import with_login_facts
 from waiting import eventually
 
 if TYPE_CHECKING:
+    import subprocess
+
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -52,11 +54,7 @@ class Laptop:
         }
 
     def run(self, *words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "rltui", *words]
-        done = subprocess.run(
-            argv, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = rltui(words, ROOT, self.environment, codes=(expect,))
         return done
 
     def json(self, *words: str) -> dict[str, Any]:

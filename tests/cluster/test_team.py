@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from slurm_support import profile_file
 from terminal import Terminal
+from verbs import rltui
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -66,11 +66,7 @@ class Member:
         }
 
     def rltui(self, *words: str, expect: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "rltui", *words], cwd=self.folder, env=self.environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = rltui(words, self.folder, self.environment, codes=(expect,))
         return done.stdout + done.stderr
 
     def runs(self, *words: str) -> list[dict[str, Any]]:

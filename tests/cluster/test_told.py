@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from verbs import rltui
 
 from rltui.onnode import processes
 from rltui.onnode.progress import SCALE
@@ -77,9 +76,7 @@ class Place:
         path.chmod(0o600)
 
     def rltui(self, *words: str) -> str:
-        argv = [sys.executable, "-m", "rltui", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=self.folder, timeout=120)
-        assert done.returncode == 0, f"{words}: {done.stdout}\n{done.stderr}"
+        done = rltui(words, self.folder, os.environ, codes=(0,))
         return done.stdout + done.stderr
 
     def launch(self) -> Path:
@@ -99,7 +96,12 @@ class Place:
         return self.events(attempt)
 
     def row(self, cockpit: LiveCockpit, attempt: Path) -> RunSummary:
-        return next(run for run in cockpit.runs().runs if run.run_id == attempt.parts[-3])
+        """The run's row; a cluster that does not answer in time is there the next time."""
+
+        def found() -> RunSummary | None:
+            return next((run for run in cockpit.runs().runs if run.run_id == attempt.parts[-3]), None)
+
+        return eventually(found, "its row")
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slurm_support import profile_file
+from verbs import rltui
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -35,12 +35,7 @@ class Workstation:
 
     def rltui(self, *words: str, timeout_s: float = 240, codes: tuple[int, ...] = (0,)) -> str:
         """Run a verb that has to exit with one of ``codes``; returns what it printed."""
-        argv = [sys.executable, "-m", "rltui", *words]
-        done = subprocess.run(
-            argv, capture_output=True, text=True, check=False,
-            env=self._environment, cwd=ROOT, stdin=subprocess.DEVNULL, timeout=timeout_s,
-        )  # fmt: skip
-        assert done.returncode in codes, f"rltui {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = rltui(words, ROOT, self._environment, timeout_s, codes=codes)
         return done.stdout
 
     def only_run(self) -> dict[str, Any]:
@@ -66,6 +61,11 @@ class Workstation:
         """The directory of the one run, as this machine sees it."""
         (found,) = Path(self.lab.folder).glob("home/alice/runs/grpo-*")
         return found
+
+    @property
+    def attempt(self) -> int:
+        """The number of the newest attempt of the one run."""
+        return max(int(path.name) for path in self.home.glob("attempts/[0-9]*"))
 
     def lines(self, name: str, attempt: int) -> list[dict[str, Any]]:
         """The records of a file of an attempt of the one run; none where it is not there."""
