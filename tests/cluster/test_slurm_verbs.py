@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
+NO_PYTHON = "S632 lab.python: /opt/none/python is not there on the login node"
 PROFILE = """
 lab:
   host: lab
@@ -240,7 +241,8 @@ def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Lapt
         (launch, "{python: python3, setup_lines: ['cd /tmp']}", "lacks torch"),
         (launch, "{python: python3, setup_lines: [module load x]}", "S632 lab.python: the profile's setup_lines end"),
         (script, "{python: python3, setup_lines: ['true', module load x]}", "module: command not found"),
-        (launch, "{python: /opt/none/python}", "S632 lab.python: /opt/none/python is not there on the login node"),
+        (launch, """{python: /opt/none/python, setup_lines: ['[ -z "$SLURM_JOB_ID" ] || module load x']}""", NO_PYTHON),
+        (launch, "{python: /opt/none/python}", NO_PYTHON),
     ):
         body = "host: lab, scheduler: slurm, partition: gpu, run_root: ~/runs, "
         profiles.write_text("lab: {" + body + keys.removeprefix("{") + "\n")
