@@ -62,7 +62,7 @@ command -v {program} >/dev/null || said warning {absent}
 """
 PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said warning 'srun here has no pyxis plugin'"
 
-ONLY_IN_JOBS = "what only compute nodes can do stands behind: [ -z \"$SLURM_JOB_ID\" ] ||"
+ONLY_IN_JOBS = 'what only compute nodes can do stands behind: [ -z "$SLURM_JOB_ID" ] ||'
 """How a set-up line is left out where nothing but a look at it is wanted; ``--unchecked`` would drop every check."""
 
 VALID: tuple[tuple[str, str, Callable[[ClusterFacts], Sequence[str]]], ...] = (
