@@ -22,7 +22,7 @@ help:
 	@echo 'make demo ENGINE=vllm   the same with vLLM as the engine (1 GB more)'
 	@echo 'make test               set up everything, check, run all tests'
 	@echo 'make test TESTS=tests/unit/test_errors.py ARGS=-x'
-	@echo 'make faults [TRIALS=1000]     submissions under faults, in numbers'
+	@echo 'make faults [TRIALS=1000] [SEED=1]   submissions under faults, in numbers'
 	@echo 'make night [HOURS=0.1] [AT_ONCE=1] [LAB=1]   hands-off mode against random faults, in numbers'
 	@echo 'make truth              what import, memory, plan and why are worth on known cases'
 	@echo 'make pictures           the pictures of README and docs, from a recording and canned data'
@@ -44,7 +44,7 @@ test: setup
 
 # A test of it may take an hour.
 faults: setup
-	@FAULT_TRIALS=$(TRIALS) $(RUN) -m pytest -s -o timeout=7200 tests/cluster/test_submit_faults.py tests/cluster/test_submit_kills.py $(ARGS)
+	@FAULT_TRIALS=$(TRIALS) FAULT_SEED=$(SEED) $(RUN) -m pytest -s -o timeout=7200 tests/cluster/test_submit_faults.py tests/cluster/test_submit_kills.py $(ARGS)
 
 # Runs that go on by themselves while faults happen to them; ends with 1 where anything went wrong.
 night: setup

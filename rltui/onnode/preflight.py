@@ -66,8 +66,8 @@ def missing_gpus(wanted: int, there: int) -> List[str]:
     if wanted <= there:
         return []
     return [
-        "the layout is for nodes of %d GPU%s, this machine has %s: launch it on another cluster, set "
-        "hardware.gpus_per_node, or take a layout for CPU, such as local/grpo-tiny"
+        "it is for nodes of %d GPU%s, this machine has %s: launch it on another cluster, ask for fewer (a layout by "
+        "hardware.gpus_per_node, a script by --gpus-per-node), or take a layout for CPU, such as local/grpo-tiny"
         % (wanted, "s" * (wanted > 1), there or "none")
     ]
 

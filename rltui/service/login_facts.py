@@ -59,6 +59,9 @@ command -v {program} >/dev/null || said warning {absent}
 """
 PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said warning 'srun here has no pyxis plugin'"
 
+ONLY_IN_JOBS = 'what only compute nodes can do stands behind: [ -z "$SLURM_JOB_ID" ] ||'
+"""How a set-up line is left out where nothing but a look at it is wanted; ``--unchecked`` would drop every check."""
+
 VALID: tuple[tuple[str, str, Callable[[ClusterFacts], Sequence[str]]], ...] = (
     ("account", "your accounts", lambda facts: facts.accounts),
     ("partition", "partitions", lambda facts: [one.name for one in facts.partitions]),
@@ -143,7 +146,8 @@ def _after_set_up(relay: RelayClient, profile: Profile, script: str) -> Complete
 
 def _set_up_problem(done: Completed) -> str:
     status = done.out.rpartition(SET_UP)[2].split()[-1]
-    return f"the profile's setup_lines end with status {status} on the login node{_shell_says(done)}"
+    said = f"the profile's setup_lines end with status {status} on the login node{_shell_says(done)}"
+    return f"{said}; {ONLY_IN_JOBS}"
 
 
 def _shell_says(done: Completed) -> str:

@@ -92,7 +92,7 @@ class JobWords:
     def _problem(self, answer: JobsSnapshot) -> str:
         if not answer.problem:
             return ""
-        heard = answer.taken_at or self._last.last().taken_at
+        heard = answer.taken_at or _heard_at(self._last.last())
         age = f" (last heard {max(0, int(time.time() - heard)) // 60} min ago)" if heard else ""
         return f"{answer.problem.rstrip('.')}{age}; what the files of the runs say is of now"
 
@@ -107,6 +107,11 @@ class JobWords:
         # the next refresh writes it where this one cannot
         with contextlib.suppress(ClusterError):
             write_last_word(self._cluster.client, run, job)
+
+
+def _heard_at(kept: RunsSnapshot) -> float:
+    """When the scheduler last spoke: rows that were kept while it was silent hold an older word of its."""
+    return max((run.job_as_of for run in kept.runs), default=0.0) if kept.scheduler_problem else kept.taken_at
 
 
 def _may_change(run: RunSummary, now: float) -> bool:

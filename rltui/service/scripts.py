@@ -17,7 +17,7 @@ from rltui.errors import RltuiError, UsageError
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
-from rltui.onnode.preflight import capacity
+from rltui.onnode.preflight import capacity, missing_gpus
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.allocations import share_of
 from rltui.service.eligible import freest_partition
@@ -129,11 +129,10 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     )
 
 
-def _beyond_this_machine(job: ScriptJob, profile: Profile) -> Iterator[str]:
+def _beyond_this_machine(job: ScriptJob, profile: Profile) -> Sequence[str]:
     """Why this machine cannot run it: its attempt would find the same, and end, before the script begins."""
-    wanted = 0 if job.hardware.on_cpu or profile.scheduler != "local" else job.hardware.gpus_per_node
-    if wanted and wanted > (there := capacity().gpus):
-        yield f"it asks for {wanted} GPU{'s' * (wanted > 1)} a node, and this machine has {there or 'none'}."
+    here = profile.scheduler == "local" and not job.hardware.on_cpu
+    return missing_gpus(job.hardware.gpus_per_node, capacity().gpus) if here else ()
 
 
 def launch_script(

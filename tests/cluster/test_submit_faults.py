@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
 
 TRIALS = int(os.environ.get("FAULT_TRIALS", "200"))
+SEED = int(os.environ.get("FAULT_SEED", "0"))
 CANCELS = TRIALS // 2
 FIXES = TRIALS // 12
 BATCH = 40
@@ -79,7 +80,7 @@ def cut_points(lab: Lab, state: Path, count: int, chance: random.Random) -> list
 
 
 def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(slurm_cluster: Lab, tmp_path: Path) -> None:
-    chance, layout = random.Random(7), small_layout()
+    chance, layout = random.Random(7 + SEED), small_layout()
     points = cut_points(slurm_cluster, tmp_path / "measured", TRIALS, chance)
     link = Link()
     raised = 0
@@ -103,7 +104,7 @@ def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(slurm_
     phases: dict[str, int] = {}
     for one in told:
         phases[one.phase] = phases.get(one.phase, 0) + 1
-    print(f"{len(told)} submissions, {link.cuts} cuts, {raised} errors, {phases}, seed 7")
+    print(f"{len(told)} submissions, {link.cuts} cuts, {raised} errors, {phases}, seed {SEED}")
     assert link.cuts > TRIALS / 2
     doubled = {one.run: jobs for one in told if len(jobs := found.get(one.uuid[:8], [])) > 1}
     assert not doubled
@@ -117,7 +118,7 @@ def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(slurm_
 def test_a_link_cut_at_any_byte_of_a_cancellation_ends_that_job_and_no_other(
     slurm_cluster: Lab, tmp_path: Path
 ) -> None:
-    chance, link = random.Random(11), Link()
+    chance, link = random.Random(11 + SEED), Link()
     bystander = context_on(LabTransport(slurm_cluster), tmp_path / "state", SLEEPS)
     kept = submit_attempt(bystander, new_run_id("kept"), 1, small_layout())
     asked_again = 0
@@ -135,7 +136,7 @@ def test_a_link_cut_at_any_byte_of_a_cancellation_ends_that_job_and_no_other(
             asked_again += 1
         link.mend()
         context.close()
-    print(f"{CANCELS} cancellations, {link.cuts} cuts, {asked_again} unknown and asked again, seed 11")
+    print(f"{CANCELS} cancellations, {link.cuts} cuts, {asked_again} unknown and asked again, seed {SEED}")
     assert link.cuts > CANCELS / 4
     for run in bystander.runs().runs:
         if run.run_id != kept.run_id and run.is_live:
@@ -160,7 +161,7 @@ def fixed(context: Context, run: RunSummary, *words: str) -> None:
 
 def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp_path: Path) -> None:
     """Between the end of the old attempt and the new one nothing may be forgotten, and no job may be there twice."""
-    chance, link, word = random.Random(13), Link(), "train.learning_rate=1e-7"
+    chance, link, word = random.Random(13 + SEED), Link(), "train.learning_rate=1e-7"
     state = tmp_path / "state"
     context = context_on(LabTransport(slurm_cluster), state, SLEEPS)
     held = small_layout("slurm.options=['--hold']")
@@ -196,6 +197,6 @@ def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp
         assert "learning_rate: 1.0e-07" in layout.read_text()
         alive = slurm_cluster.exec("login", ["squeue", "--me", "-h", "-t", "PD,R", "-o", "%j"]).stdout.splitlines()
         assert len([name for name in alive if run.run_id in name]) == 1, alive
-    print(f"{FIXES} fixes, {link.cuts} cuts: {as_before} left as before, {went_on} gone on with, seed 13")
+    print(f"{FIXES} fixes, {link.cuts} cuts: {as_before} left as before, {went_on} gone on with, seed {SEED}")
     assert went_on
     context.close()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("FAULT_TRIALS", "160"))
 STEPS = 48
 """Questions and entries of a submission, counted before and after."""
+SEED = int(os.environ.get("FAULT_SEED", "0"))
 RACES = int(os.environ.get("FAULT_TRIALS", "60"))
 ATTEMPT_FILES = {rundir.LAYOUT, rundir.JOB, rundir.SCRIPT}
 
@@ -79,7 +80,7 @@ def look_after(context: Context) -> None:
 def test_rltui_killed_at_any_moment_leaves_nothing_that_the_next_one_cannot_settle(
     slurm_cluster: Lab, tmp_path: Path
 ) -> None:
-    chance, state = random.Random(3), tmp_path / "state"
+    chance, state = random.Random(3 + SEED), tmp_path / "state"
     zygote = Zygote(slurm_cluster, state)
     assert zygote.act("submit", new_run_id("whole")) == 0  # this one uploads the code
     began = time.monotonic()
@@ -101,7 +102,7 @@ def test_rltui_killed_at_any_moment_leaves_nothing_that_the_next_one_cannot_sett
     assert len(entries) == len([line for line in Journal(state).path.read_bytes().split(b"\n") if line])
     told = fold_submissions(entries)
     phases = Counter(one.phase for one in told.values())
-    print(f"{KILLS} kills, exit codes {dict(codes)}, submissions {dict(phases)}, seed 3")
+    print(f"{KILLS} kills, exit codes {dict(codes)}, submissions {dict(phases)}, seed {SEED}")
     assert codes[-signal.SIGKILL] > KILLS / 3, codes
     assert set(phases) <= {"done", "adopted", "failed", "absent", "superseded"}
     found = jobs_by_mark(slurm_cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +47,17 @@ def test_what_the_scheduler_said_last_stays_with_its_age(tmp_path: Path) -> None
     [run] = snapshot.runs
     assert (run.state, run.job_as_of, snapshot.problem) == ("queued", 4500.0, "")
     assert snapshot.scheduler_problem.startswith(f"{AWAY[:-1]} (last heard ")
+
+
+def test_rows_kept_while_the_scheduler_was_silent_are_no_word_of_its(tmp_path: Path) -> None:
+    rows = LastRows(tmp_path, "lab")
+    silent = replace(RUN, state="queued", job=WAITS, job_as_of=time.time() - 610)
+    rows.keep(RunsSnapshot(runs=(silent, TRAINS), taken_at=time.time(), scheduler_problem=AWAY))
+    cluster: Any = SimpleNamespace(
+        profile=SimpleNamespace(scheduler="slurm"), client=SimpleNamespace(), jobs=lambda _: JobsSnapshot(problem=AWAY)
+    )
+    snapshot = JobWords(cluster, rows).told(RunsSnapshot(runs=(RUN,), taken_at=time.time()))
+    assert "(last heard 10 min ago)" in snapshot.scheduler_problem
 
 
 def test_a_new_rltui_knows_what_an_earlier_one_was_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 from hypothesis import given
@@ -158,6 +159,9 @@ def test_a_certain_no_is_told_with_its_reason(rc: int, said: str, words: str) ->
     with pytest.raises(SubmitRefusedError, match=words) as error:
         read_answer(Completed(rc, "", said))
     assert error.value.message.isprintable()
+    assert error.value.exit_code == (3 if re.search("contact|configuration source", said) else 1), (
+        "a controller that is away has refused nothing"
+    )
 
 
 @pytest.mark.parametrize(("rc", "said"), UNKNOWN)

@@ -153,7 +153,8 @@ def slurm_would_refuse(subject: LiveSubject) -> Iterator[Trouble]:
 def python_cannot_train(subject: LiveSubject) -> Iterator[Trouble]:
     """The profile's set-up lines fail on the login node, or its python is not there or lacks packages of the trainers.
 
-    Compute nodes mostly see the same disk and modules. Where they do not, `--unchecked` submits all the same.
+    Compute nodes mostly see the same disk and modules. A set-up line that works only there is left out here if it
+    begins with `[ -z "$SLURM_JOB_ID" ] ||`; `--unchecked` submits without any of these checks.
     """
     if subject.facts and subject.facts.python_problem:
         yield Trouble(subject.facts.python_problem, f"{subject.profile.name}.python")

@@ -11,7 +11,7 @@ from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.nodelist import NodeListError, expand
 from rltui.cluster.slurm.replies import read_submission, read_trouble, telling_line
-from rltui.errors import UsageError
+from rltui.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +103,10 @@ def read_answer(answer: Completed) -> str:
         raise SubmitUnknownError(f"sbatch ended well but named no job: {said or 'it said nothing'}.", LOOK_IT_UP)
     trouble = read_trouble(answer.err or answer.out, answer.rc, "sbatch")
     if trouble.nothing_done:
-        raise SubmitRefusedError(f"Slurm did not take the job: {trouble.sentence}.", trouble.hint)
+        refused = SubmitRefusedError(f"Slurm did not take the job: {trouble.sentence}.", trouble.hint)
+        if trouble.kind == "controller":
+            refused.exit_code = ClusterError.exit_code
+        raise refused
     raise SubmitUnknownError(f"It is unknown whether Slurm took the job: {trouble.sentence}.", LOOK_IT_UP)
 
 
