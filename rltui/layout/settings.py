@@ -91,6 +91,12 @@ class Lengths(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
 
 
+ADDED_REWARDS = ("exact", "math", "code", "http", "judge", "reward_model")
+"""What may be added to another reward, beside functions of the user's own."""
+SERVED_REWARDS = ("http", "judge", "reward_model")
+"""Rewards that others compute: the trainer's own process asks them for many answers at once."""
+
+
 class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A further training set. What it does not say, such as ``chat`` or ``format``, is as ``data`` says."""
 
@@ -99,7 +105,10 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weight: Annotated[PositiveFloat, Meta(description="Prompts of it for one of data.train.")] = 1.0
     reward: Annotated[
         str,
-        one_of(("exact", "math", "code", "http", "judge", "none"), "As data.reward, for the answers to its prompts."),
+        one_of(
+            ("exact", "math", "code", "http", "judge", "reward_model", "none"),
+            "As data.reward, for the answers to its prompts.",
+        ),
     ] = "exact"
     subset: Annotated[Text, Meta(description="As data.subset.")] = ""
     split: Annotated[Text, Meta(description="As data.split.")] = "train"
@@ -156,6 +165,21 @@ class Judging(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     failed: Annotated[float, Meta(description="What an answer earns without a verdict that can be read.")] = 0.0
 
 
+class Scoring(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``roles.reward_model`` reads of a sample, and what its score is worth: (score - center) / spread."""
+
+    chat: Annotated[
+        bool, Meta(description="Write question and answer in its chat template; false: one after the other.")
+    ] = True
+    system: Annotated[str, Meta(description="What the system says first in that chat.", max_length=50_000)] = ""
+    center: Annotated[float, Meta(description="Subtracted from scores, such as the mean score of known answers.")] = 0.0
+    spread: Annotated[PositiveFloat, Meta(description="Scores are divided by it.")] = 1.0
+    bounded: Annotated[
+        bool, Meta(description="Take the sigmoid of that: the chance to be preferred to an answer of score center.")
+    ] = True
+    failed: Annotated[float, Meta(description="What an answer earns that is longer than its context.")] = 0.0
+
+
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is trained on, and what is rewarded."""
 
@@ -169,12 +193,16 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward: Annotated[
         str,
         one_of(
-            ("exact", "coin", "math", "code", "http", "judge", "none"),
+            ("exact", "coin", "math", "code", "http", "judge", "reward_model", "none"),
             "exact compares texts, or has the task grade; math; code runs tests; coin is a control; http asks "
-            "reward_url; judge asks roles.judge; none: the teacher's signal only; or a function of your own, as "
-            "package.module:function.",
+            "reward_url; judge asks roles.judge; reward_model has roles.reward_model score; none: the teacher's signal "
+            "only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
+    added_rewards: Annotated[
+        dict[Annotated[str, one_of((*ADDED_REWARDS,), "")], float],
+        Meta(description="Further rewards of every answer, and the factor with which each is added to reward."),
+    ] = field(default_factory=dict)
     mixture: Annotated[
         list[Source],
         Meta(description="Further training sets, each with a weight (train has 1) and a reward.", max_length=100),
@@ -207,6 +235,9 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     judge: Annotated[Judging, Meta(description="What reward 'judge' asks, and how it reads the verdict.")] = field(
         default_factory=Judging
     )
+    scoring: Annotated[
+        Scoring, Meta(description="What reward 'reward_model' reads, and what its scores are worth.")
+    ] = field(default_factory=Scoring)
     format: Annotated[
         Literal["none", "boxed", "answer_tags", "think_answer", "code_block"],
         Meta(description="Form of an answer that earns format_weight of the reward."),
@@ -258,6 +289,11 @@ def sources(data: Data) -> list[tuple[str, float, Data]]:
     plain = structs.replace(data, mixture=[])
     others = [(one.name, one.weight, _settings_of(one, plain)) for one in data.mixture]
     return [(FIRST_SOURCE, 1.0, plain), *others]
+
+
+def rewards_of(data: Data) -> list[str]:
+    """Every reward that answers to prompts of any training set get, once."""
+    return list(dict.fromkeys((*(one.reward for _, _, one in sources(data)), *data.added_rewards)))
 
 
 def _settings_of(source: Source, data: Data) -> Data:

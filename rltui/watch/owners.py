@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import ActorSnapshot
 
 ROLE_LETTERS: tuple[tuple[str, str], ...] = (
+    ("rewardmodel", "M"),
+    ("reward_model", "M"),
     ("reward", "W"),
     ("learner", "L"),
     ("policytrainer", "L"),
@@ -36,6 +38,7 @@ ROLE_NAMES = {
     "C": "critic",
     "T": "teacher",
     "J": "judge",
+    "M": "reward model",
     "W": "reward",
 }
 """What the letters of roles stand for, in the order in which roles are listed."""

@@ -10,7 +10,7 @@ from rltui.check.rules.memory_fix import sequences_at_once, with_word
 from rltui.check.rules.widths import divides_heads, widest
 from rltui.hardware.models import known_model, nearest_models
 from rltui.layout.roles import SERVED
-from rltui.layout.settings import sources
+from rltui.layout.settings import rewards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,36 +131,34 @@ def longer_than_teacher(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("E315", "error")
-def longer_than_judge(subject: Subject) -> Iterator[Trouble]:
-    """The judge's context is longer than its model can position."""
-    judge = subject.layout.roles.judge
-    model = known_model(judge.model) if judge is not None else None
-    if judge is not None and model is not None and 0 < model.max_position < judge.context:
-        yield Trouble(
-            f"roles.judge.context {judge.context}: {judge.model} has positions for {model.max_position}",
-            "roles.judge.context",
-            (f"roles.judge.context={model.max_position}",),
-        )
+def longer_than_grader(subject: Subject) -> Iterator[Trouble]:
+    """The context of the judge, or of the reward model, is longer than its model can position."""
+    for name in ("judge", "reward_model"):
+        role, key = getattr(subject.layout.roles, name), f"roles.{name}.context"
+        model = known_model(role.model) if role is not None else None
+        if role is not None and model is not None and 0 < model.max_position < role.context:
+            message = f"{key} {role.context}: {role.model} has positions for {model.max_position}"
+            yield Trouble(message, key, (f"{key}={model.max_position}",))
 
 
 @rule("E316", "warning")
-def judge_reads_too_little(subject: Subject) -> Iterator[Trouble]:
-    """The judge's context has no room for the longest sample with a verdict.
+def grader_reads_too_little(subject: Subject) -> Iterator[Trouble]:
+    """The context of the judge, or of the reward model, has no room for the longest sample (and a judge's verdict).
 
-    A question to the judge that is too long is not asked, and its answer earns `data.judge.failed`. Tokens are those of
-    the policy here; the judge's own may be more or fewer.
+    What is too long is not asked, and such an answer earns `data.judge.failed`, or `data.scoring.failed`. Tokens are
+    those of the policy here; the other model's own may be more or fewer.
     """
-    layout, judge = subject.layout, subject.layout.roles.judge
-    asks = any(one.reward == "judge" for _, _, one in sources(layout.data))
-    verdict = 0 if layout.data.judge.verdict == "likelihood" else layout.data.judge.max_tokens
-    wanted = layout.lengths.prompt + layout.lengths.response + verdict
-    if judge is not None and asks and judge.context < wanted:
-        yield Trouble(
-            f"prompt {layout.lengths.prompt} + response {layout.lengths.response} + verdict {verdict} = {wanted}, "
-            f"the judge takes {judge.context} tokens",
-            "roles.judge.context",
-            (f"roles.judge.context={wanted}",),
-        )
+    layout, judging = subject.layout, subject.layout.data.judge
+    verdict = 0 if judging.verdict == "likelihood" else judging.max_tokens
+    sample = layout.lengths.prompt + layout.lengths.response
+    words = f"prompt {layout.lengths.prompt} + response {layout.lengths.response}"
+    judged = f"{words} + verdict {verdict} = {sample + verdict}, the judge takes"
+    scored = f"{words} = {sample}, the reward model takes"
+    asked = rewards_of(layout.data)
+    for name, wanted, said in (("judge", sample + verdict, judged), ("reward_model", sample, scored)):
+        role, key = getattr(layout.roles, name), f"roles.{name}.context"
+        if role is not None and name in asked and role.context < wanted:
+            yield Trouble(f"{said} {role.context} tokens", key, (f"{key}={wanted}",))
 
 
 @rule("D505", "error")
