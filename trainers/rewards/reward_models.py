@@ -57,14 +57,20 @@ class RewardModels:
         """
         rows = [self._tokens_of(answer) for answer in answers]
         fits = [1 <= len(row) <= self._context for row in rows]
-        scores = self._ask([row for row, one in zip(rows, fits, strict=True) if one])
-        if not all(fits):
-            self._failures.tell(TOO_LONG)
+        answered = iter(self._ask([row for row, one in zip(rows, fits, strict=True) if one]))
+        scores = [next(answered) if one else None for one in fits]
+        return [self._settings.failed if one is None else worth(one, self._settings) for one in self._noted(scores)]
+
+    def _noted(self, scores: Sequence[float | None]) -> list[float | None]:
+        """``scores`` without those that are no finite numbers, counted; the first failures of each kind are events."""
+        found = [one if one is not None and math.isfinite(one) else None for one in scores]
+        for one, score in zip(found, scores, strict=True):
+            if one is None:
+                self._failures.tell(TOO_LONG if score is None else f"the score is {score}")
         with self._lock:
-            self._scores += scores
-            self._failed += len(rows) - len(scores)
-        worths = (worth(score, self._settings) for score in scores)
-        return [next(worths) if one else self._settings.failed for one in fits]
+            self._scores += [one for one in found if one is not None]
+            self._failed += found.count(None)
+        return found
 
     def measures(self) -> dict[str, float]:
         """Of the answers since the last call, as metrics; none where there were none."""

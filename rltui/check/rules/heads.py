@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import reduce
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import sequences_at_once, with_word
@@ -159,6 +161,38 @@ def grader_reads_too_little(subject: Subject) -> Iterator[Trouble]:
         role, key = getattr(layout.roles, name), f"roles.{name}.context"
         if role is not None and name in asked and role.context < wanted:
             yield Trouble(f"{said} {role.context} tokens", key, (f"{key}={wanted}",))
+
+
+@rule("E317", "error")
+def no_reward_model(subject: Subject) -> Iterator[Trouble]:
+    """The folder of the reward model holds no classifier with one output, or one with too few positions.
+
+    A language model has no head that scores, and transformers would draw one at random. What is not a folder here is
+    looked at when the role loads it.
+    """
+    role = subject.layout.roles.reward_model
+    config = _config_in(role.model) if role is not None else {}
+    if role is None or not config:
+        return
+    outputs = config.get("num_labels") or len(config.get("id2label") or ("LABEL_0", "LABEL_1"))
+    positions = config.get("text_config", config).get("max_position_embeddings") or 0
+    kind = ", ".join(config.get("architectures") or ())
+    if kind and "SequenceClassification" not in kind:
+        yield Trouble(f"{role.model} is no sequence classifier but {kind}", "roles.reward_model.model")
+    elif outputs != 1:
+        yield Trouble(f"{role.model} has {outputs} outputs, and one is a score", "roles.reward_model.model")
+    if 0 < positions < role.context:
+        key = "roles.reward_model.context"
+        yield Trouble(f"{key} {role.context}: {role.model} has positions for {positions}", key, (f"{key}={positions}",))
+
+
+def _config_in(folder: str) -> dict[str, Any]:
+    """What the model in a folder says of itself; nothing where there is none here."""
+    try:
+        found = json.loads((Path(folder).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @rule("D505", "error")
