@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.load import load_layout
-from rltui.layout.settings import SERVED_REWARDS
 from rltui.onnode import rundir
 from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from rltui.layout.algorithms import Grpo, Opd, Ppo
+from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.roles import (
     SERVED,
     Critic,
@@ -27,7 +28,6 @@ from rltui.layout.roles import (
 from rltui.layout.scalars import CPU, Algorithm, Name, Precision, System, Text
 from rltui.layout.selftest import Selftest
 from rltui.layout.settings import (
-    SERVED_REWARDS,
     Checkpoint,
     Data,
     Deadlines,

@@ -12,8 +12,9 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
 
+from rltui.layout.grading import Scoring
 from rltui.layout.load import load_text
-from rltui.layout.settings import Data, Scoring, Source
+from rltui.layout.settings import Data, Source
 from trainers.data.prompts import Prompt
 from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.rewards.answers import Answer

@@ -9,7 +9,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from rltui.layout.settings import SERVED_REWARDS, rewards_of
+from rltui.layout.grading import SERVED_REWARDS
+from rltui.layout.settings import rewards_of
 from rltui.onnode import rundir
 from trainers.rewards.judge import make_reward
 from trainers.rewards.model_judge import ModelJudge, make_judges

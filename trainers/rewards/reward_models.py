@@ -14,7 +14,7 @@ from trainers.rewards.workers import Failures
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.layout.settings import Scoring
+    from rltui.layout.grading import Scoring
     from trainers.rewards.answers import Answer
     from trainers.roles.fleet import Fleet
     from trainers.session import Session

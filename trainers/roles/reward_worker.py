@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rltui.layout.settings import SERVED_REWARDS
+from rltui.layout.grading import SERVED_REWARDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

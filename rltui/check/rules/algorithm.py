@@ -11,8 +11,8 @@ from rltui.layout.settings import rewards_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.layout.grading import Judging
     from rltui.layout.schema import Layout
-    from rltui.layout.settings import Judging
 
 
 def new_role(layout: Layout, role: str) -> str:

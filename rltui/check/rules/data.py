@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rltui.check.bundled import TASKS
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.roles import SERVED
 from rltui.layout.settings import (
     FIRST_SOURCE,
     MIXTURE_BLOCK,
-    SERVED_REWARDS,
     prompts_per_block,
     rewards_of,
     sources,
