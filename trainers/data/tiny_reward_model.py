@@ -86,14 +86,16 @@ def _example(source: random.Random, digits: int, number: int) -> tuple[list[int]
     """Token ids of ``352>``, an answer to it and the end token, and labels for all behind the question.
 
     Up to each digit the answer is right (1) or not (0), at the end token it is the whole of the right one or not, and
-    padding has -1. Of eight answers two are right, two have one digit changed, one is too short or too long, and three
-    have the question's digits in any order.
+    padding has -1. Of eight answers two are right, two have one digit changed, one is too short or too long, one has
+    digits in order that are not the question's, and two have the question's digits in any order.
     """
     text = random_digits(source, digits)
     right = sorted(text)
     answer = source.sample(text, digits) if number % 2 else list(right)
     if number % 4 == 0:
         answer[source.randrange(digits)] = source.choice("0123456789")
+    if number % 8 == 3:
+        answer = sorted(source.choices(source.choice((text, "0123456789")), k=digits))
     if number % 8 == 1:
         answer = source.choice((right[: source.randrange(digits)], [*right, source.choice("0123456789")]))
     labels = [float(answer[:count] == right[:count]) for count in range(1, len(answer) + 1)]
