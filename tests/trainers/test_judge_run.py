@@ -65,17 +65,17 @@ def test_what_a_judge_says_is_learned_and_what_its_death_costs(launch: Callable[
 
 
 def test_a_reward_model_is_learned_from_and_may_die(launch: Callable[..., Attempt]) -> None:
-    attempt = launch(1, *WORDS, "train.steps=100", base=MODEL_LAYOUT)
+    attempt = launch(1, *WORDS, "train.steps=80", base=MODEL_LAYOUT)
     attempt.await_step(10)
     pid = pid_of(attempt, "reward_model 0")
     os.kill(pid, 9)
     assert attempt.wait() == 0, attempt.log()[-3000:]
     lines = attempt.metrics()
-    check_learned("grpo", lines, 100)
+    check_learned("grpo", lines, 80)
     assert lines[-1]["reward_model_score"] > 0 > lines[0]["reward_model_score"]
     assert max(line["reward_model_failed_fraction"] for line in lines) == 0
-    answers = [one for one in attempt.lines(rundir.SAMPLES) if one["step"] > 50]
-    assert sum(one["answer"] == one["right_answer"] for one in answers) > 0.6 * len(answers) > 0
+    answers = [one for one in attempt.lines(rundir.SAMPLES) if one["step"] > 40]
+    assert sum(one["answer"] == one["right_answer"] for one in answers) > 0.5 * len(answers) > 0
     died, back = attempt.events(rundir.RESTART)
     assert f"reward_model 0 (pid {pid}" in died
     assert back.startswith(f"reward_model 0 (pid {pid_of(attempt, 'reward_model 0')} on ")
