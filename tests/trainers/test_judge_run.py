@@ -87,8 +87,9 @@ def test_a_function_of_ones_own_asks_the_judge_and_a_resume_is_judged_alike(
     """The whole run calls it in the trainer, the resumed one in a reward worker; a reward model adds to it."""
     words = [*WORDS, "data.reward=graders:grade", "grpo.advantage=gdpo", "train.steps=4", "checkpoint.every=2"]
     words += ["train.prompts_per_step=4", "data.judge.temperature=1.0"]
-    words += ["roles.reward_model={model: builtin/tiny-qwen3-reward-model, precision: fp32, context: 64}"]
-    words += ["data.added_rewards={reward_model: 0.5}", "data.scoring.chat=false", "hardware.gpus_per_node=4"]
+    model = "model: builtin/tiny-qwen3-reward-model, precision: fp32, context: 64, pool: graders"
+    words += [f"roles.reward_model={{{model}}}", "roles.judge.pool=graders", "pools={graders: {gpus: [1]}}"]
+    words += ["data.added_rewards={reward_model: 0.5}", "data.scoring.chat=false"]
     own = OWN.format(folder=str(tmp_path))
     whole = launch(1, *words, base=LAYOUT, preamble=own)
     assert whole.wait() == 0, whole.log()[-3000:]
@@ -96,7 +97,7 @@ def test_a_function_of_ones_own_asks_the_judge_and_a_resume_is_judged_alike(
     # about one token in six is the judge's own, and likelihoods lie between; half a score comes on top
     assert 0.02 < whole.mean_reward(1, 4) < 2.0
     shutil.rmtree(whole.run / rundir.CHECKPOINTS / "step-000004")
-    worker = ["roles.reward={workers: 1}", "hardware.cpus_per_node=5"]
+    worker = ["roles.reward={workers: 1}", "hardware.cpus_per_node=4"]
     resumed = launch(2, *words, *worker, base=LAYOUT, preamble=own)
     assert resumed.wait() == 0, resumed.log()[-3000:]
     assert [line["step"] for line in resumed.metrics()] == [3, 4]
