@@ -38,7 +38,7 @@ ROLE_NAMES = {
     "C": "critic",
     "T": "teacher",
     "J": "judge",
-    "M": "reward model",
+    "M": "reward_model",
     "W": "reward",
 }
 """What the letters of roles stand for, in the order in which roles are listed."""

@@ -231,7 +231,7 @@ def test_every_kind_of_role_has_a_letter_that_the_legend_and_the_help_explain() 
         for number, name in enumerate(classes, start=1)
     ]
     told = hosts.legend(Owners(members[::-1]))
-    assert told == " · L learner · E engine · R reference · C critic · T teacher · J judge · M reward model · W reward"
+    assert told == " · L learner · E engine · R reference · C critic · T teacher · J judge · M reward_model · W reward"
     for width in (40, 80):
         text = [row.plain for row in help_lines(RunScreen.KEYS, width, UNICODE)]
         assert all(len(row.rstrip()) <= width for row in text)

@@ -371,13 +371,8 @@ def test_a_reward_model_is_estimated_by_what_passes_at_once_without_logits() -> 
     (estimated,) = (each for each in found.engines if each.role == "reward_model")
     headless = 8.19e9 - 151936 * 4096
     assert estimated.weights_gib == pytest.approx(2 * headless / 2**30, rel=0.01)
-    (fewer,) = (
-        each
-        for each in estimate_layout(
-            load_layout(LAYOUTS / "opd" / "text-8.yaml", [*words, "roles.reward_model.micro_batch=4"]).layout
-        ).engines
-        if each.role == "reward_model"
-    )
+    half = load_layout(LAYOUTS / "opd" / "text-8.yaml", [*words, "roles.reward_model.micro_batch=4"]).layout
+    (fewer,) = (each for each in estimate_layout(half).engines if each.role == "reward_model")
     assert estimated.activation_gib == pytest.approx(2 * fewer.activation_gib)
     assert scores.knob == "roles.reward_model.micro_batch=4"
 
