@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.load import load_layout
 from rltui.onnode import rundir
 from trainers.data.codec import Codec, check_same_tokens
@@ -65,7 +66,7 @@ def _prepare_models(session: Session) -> dict[str, str]:
     paths = {kind: resolve_model(name, session.layout, on_progress) for kind, name in names.items()}
     session.stop.check()
     for kind, path in paths.items():
-        if kind == "judge":
+        if kind in SERVED_REWARDS:
             continue  # it is told texts, and has tokens of its own
         check_same_tokens(paths["learner"], path, kind)
         if session.layout.lengths.images:

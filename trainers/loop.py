@@ -23,9 +23,8 @@ from trainers.prefetch import Prefetch, expect_all
 from trainers.proofs import prove_engines
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
-from trainers.rewards.actors import RewardActors, make_rewards
+from trainers.rewards.actors import RunRewards
 from trainers.rewards.judge import judge
-from trainers.rewards.model_judge import Judges, make_judges
 from trainers.roles.engine import derive_seed
 from trainers.roles.sampling import training_settings
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
@@ -71,13 +70,11 @@ class Loop(abc.ABC):
         has_experts: Whether the policy routes tokens to experts.
         sample_log: Where some answers are written.
         playing: The environments; None where answers have one turn.
-        judges: The engines of a language model that rewards; None where there is none.
     """
 
     has_experts = False
     sample_log: SampleLog | None = None
     playing: Playing | None = None
-    judges: Judges | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
@@ -90,8 +87,7 @@ class Loop(abc.ABC):
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
             log.warning(text)
-        self.judges = make_judges(session, fleet)
-        self.reward = make_rewards(session, fleet, self.judges)
+        self.reward = RunRewards(session, fleet)
         self.prefetched_rewards = Prefetch(self.judged)
         self.prefetches: list[Prefetch[Any]] = [self.prefetched_rewards]
         self.rollouts = Rollouts(
@@ -111,7 +107,7 @@ class Loop(abc.ABC):
         self.reporter = Reporter(session, fleet)
         self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         queues = {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
-        session.board.watch_queues(queues | ({"Judge Queue": self.judges.queue} if self.judges else {}))
+        session.board.watch_queues(queues | ({"Judge Queue": self.reward.judges.queue} if self.reward.judges else {}))
         self.evaluations = Evaluations(self)
         self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
@@ -148,7 +144,7 @@ class Loop(abc.ABC):
         """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
         with contextlib.ExitStack() as stack:
             closes = self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches), self.saver.close
-            for close in (*closes, *([self.judges.close] if self.judges else [])):
+            for close in (*closes, *([self.reward.judges.close] if self.reward.judges else [])):
                 stack.callback(close)
             if self.playing:
                 stack.callback(self.playing.environments.close)
@@ -161,9 +157,7 @@ class Loop(abc.ABC):
                     break  # a long generation was given up: what counts is the state after the last whole step
                 self.state = structs.replace(self.state, ahead=self.lookahead.starts)
                 self.state = structs.replace(self.state, curriculum=self.curriculum.state(self.state.first_needed))
-                metrics |= self.curriculum.measures() | self.evaluations.after_step()
-                for each in (self.reward, self.judges):
-                    metrics |= each.measures() if isinstance(each, RewardActors | Judges) else {}
+                metrics |= self.curriculum.measures() | self.evaluations.after_step() | self.reward.measures()
                 metrics |= self.saver.save_if_due(self.state)
                 self.reporter.report(self.state, metrics, self.memory_gib)
             self.saver.save(self.state)  # first of all: rewards under way may take longer to end than a stop allows

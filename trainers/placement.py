@@ -23,7 +23,7 @@ POLL_S = 1.0
 NODE_ID = "ray.io/node-id"
 """The label that Ray gives each of its nodes."""
 
-KINDS = ("learner", "engine", "reference", "critic", "teacher", "judge", "reward")
+KINDS = ("learner", "engine", "reference", "critic", "teacher", "judge", "reward_model", "reward")
 """The kinds of role processes, in the order in which they are listed."""
 
 
@@ -37,7 +37,7 @@ class Seat:
 
     Attributes:
         name: For people and for Ray: ``learner 3``, ``engine 0``.
-        role: ``learner``, ``engine``, ``reference``, ``critic``, ``teacher``, ``judge`` or ``reward``.
+        role: One of ``KINDS``.
         index: Rank, or number of the engine, teacher, judge or reward worker.
         group: The placement group, in the words of ``rltui.placement.bundles.Group.role``.
         bundle: Number of the group's bundle.

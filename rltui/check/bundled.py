@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.layout.settings import sources
+from rltui.layout.settings import rewards_of, sources
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
 TASKS = ("builtin/sort-digits", "builtin/read-digits", "builtin/read-digits-blank")
-REWARDS = ("exact", "coin", "math", "code", "http", "judge")
+REWARDS = ("exact", "coin", "math", "code", "http", "judge", "reward_model")
 ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator", "builtin/python")
 
 
@@ -33,7 +33,7 @@ def _algorithm(layout: Layout) -> Iterator[str]:
             yield f"the task {name}"
     needs_none = layout.algorithm == "opd" or layout.data.environment
     known = (*REWARDS, "none") if needs_none else REWARDS
-    for reward in dict.fromkeys(one.reward for one in sets):
+    for reward in rewards_of(layout.data):
         if ":" not in reward and reward not in known:
             yield f"the reward {reward}"
 
@@ -48,8 +48,6 @@ def needs_reference(layout: Layout) -> bool:
 def _roles(layout: Layout) -> Iterator[str]:
     if layout.hardware.gpus_outside_ray:
         yield "a server on GPUs outside Ray"
-    if layout.roles.judge is not None and layout.num_reward_workers:
-        yield "reward workers beside a judge"
 
 
 def _learner(layout: Layout) -> Iterator[str]:

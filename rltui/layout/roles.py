@@ -1,6 +1,6 @@
 """The sections of a layout that say where things run: hardware, pools and roles."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -26,7 +26,8 @@ class NodeKind(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A further kind of node, which holds the roles that it names; on Slurm it is a component of a het job."""
 
     roles: Annotated[
-        list[Name], Meta(description="Roles on these nodes: learner, rollout, reference, critic, teacher or judge.")
+        list[Name],
+        Meta(description="Roles on these nodes: learner, rollout, reference, critic, teacher, judge or reward_model."),
     ]
     nodes: Annotated[int, Meta(ge=1, le=10_000, description="Number of nodes of this kind.")]
     gpus_per_node: Annotated[Slots, Meta(description="GPUs of each node, or CPU slots where gpu is 'cpu'.")]
@@ -247,8 +248,8 @@ def accumulates_in_float32(role: Learner | Critic) -> bool:
     return role.precision == "bf16" and shares_out
 
 
-SERVED = ("teacher", "judge")
-"""Roles whose model engines of their own serve as it is."""
+SERVED = ("teacher", "judge", "reward_model")
+"""Roles whose model replicas of their own serve as it is."""
 
 
 class Served(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -276,6 +277,26 @@ class Judge(Served, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_concurrency: Annotated[CountOrZero, Meta(description="Questions in flight per engine; 0: 256.")] = 0
 
 
+class RewardModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sequence classifier with one output that scores answers; what its scores are worth is in ``data.scoring``.
+
+    Transformers run it, each replica on one GPU.
+    """
+
+    engine: ClassVar[Literal["hf"]] = "hf"
+    tensor_parallel: ClassVar[int] = 1
+    memory_utilization: ClassVar[float] = 1.0
+
+    model: ModelName
+    engines: Annotated[int, Meta(ge=1, le=1000, description="Replicas.")] = 1
+    pool: PoolName = ""
+    precision: Precision = "bf16"
+    context: Annotated[
+        int, Meta(ge=2, le=10_000_000, description="Longest conversation that it scores, in its own tokens.")
+    ] = 8192
+    micro_batch: Annotated[Count, Meta(description="Answers that pass through it at once.")] = 16
+
+
 class Reward(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Processes that compute rewards on CPUs."""
 
@@ -293,4 +314,5 @@ class Roles(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     critic: Critic | None = None
     teacher: Teacher | None = None
     judge: Judge | None = None
+    reward_model: RewardModel | None = None
     reward: Reward | None = None

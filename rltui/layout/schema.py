@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from rltui.layout.algorithms import Grpo, Opd, Ppo
+from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.roles import (
     SERVED,
     Critic,
@@ -26,7 +27,16 @@ from rltui.layout.roles import (
 )
 from rltui.layout.scalars import CPU, Algorithm, Name, Precision, System, Text
 from rltui.layout.selftest import Selftest
-from rltui.layout.settings import Checkpoint, Data, Deadlines, Lengths, Slurm, Tracking, Train, sources
+from rltui.layout.settings import (
+    Checkpoint,
+    Data,
+    Deadlines,
+    Lengths,
+    Slurm,
+    Tracking,
+    Train,
+    rewards_of,
+)
 
 __all__ = [
     "CPU",
@@ -148,7 +158,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def num_reward_workers(self) -> int:
         """Processes that compute rewards or run environments; none where there is nothing to compute here."""
         reward, data = self.roles.reward, self.data
-        elsewhere = all(one.reward in ("http", "none", "judge") for _, _, one in sources(data))
+        elsewhere = all(one in (*SERVED_REWARDS, "none") for one in rewards_of(data))
         if reward is None or (elsewhere and not data.environment):
             return 0
         return reward.workers

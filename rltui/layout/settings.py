@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, structs
 
+from rltui.layout.grading import ADDED_REWARDS, Judging, Scoring
 from rltui.layout.scalars import (
     Count,
     CountOrZero,
@@ -99,7 +100,10 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weight: Annotated[PositiveFloat, Meta(description="Prompts of it for one of data.train.")] = 1.0
     reward: Annotated[
         str,
-        one_of(("exact", "math", "code", "http", "judge", "none"), "As data.reward, for the answers to its prompts."),
+        one_of(
+            ("exact", "math", "code", "http", "judge", "reward_model", "none"),
+            "As data.reward, for the answers to its prompts.",
+        ),
     ] = "exact"
     subset: Annotated[Text, Meta(description="As data.subset.")] = ""
     split: Annotated[Text, Meta(description="As data.split.")] = "train"
@@ -108,52 +112,6 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     image_key: Annotated[Text, Meta(description="As data.image_key.")] = ""
     tests_key: Annotated[Text, Meta(description="As data.tests_key.")] = ""
     options: Annotated[list[Text], Meta(description="As data.options.")] = field(default_factory=list)
-
-
-class Judging(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the language model of ``roles.judge`` is asked about an answer, and what its verdict is worth."""
-
-    prompt: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=50_000,
-            description="What it is asked; {question}, {answer} and {reference} stand for the sample's.",
-        ),
-    ] = (
-        "Question:\n{question}\n\nRight answer:\n{reference}\n\nAnswer to grade:\n{answer}\n\n"
-        "How good is that answer, from 0 to 10? Think it over briefly, and end with a line 'Score: N'."
-    )
-    system: Annotated[str, Meta(description="What the system says first.", max_length=50_000)] = ""
-    chat: Annotated[bool, Meta(description="Ask in the judge's chat template; false: the prompt as it stands.")] = True
-    template_options: Annotated[
-        dict[Name, bool | int | float | str],
-        Meta(description="Variables of that chat template, such as enable_thinking: false."),
-    ] = field(default_factory=dict)
-    verdict: Annotated[
-        Literal["number", "choice", "likelihood"],
-        Meta(
-            description="number: what pattern finds; choice: the last of choices; likelihood: how likely the judge "
-            "finds continuation after the prompt."
-        ),
-    ] = "number"
-    pattern: Annotated[
-        str, Meta(max_length=1000, description="Regular expression whose first group is the number; the last counts.")
-    ] = r"[Ss]core\W*(-?\d+(?:\.\d+)?)"
-    lowest: Annotated[float, Meta(description="The number that is worth 0.")] = 0.0
-    highest: Annotated[float, Meta(description="The number that is worth 1.")] = 10.0
-    choices: Annotated[
-        dict[Annotated[str, Meta(min_length=1, max_length=200)], float],
-        Meta(description="Words of which the verdict has one, and what each is worth."),
-    ] = field(default_factory=dict)
-    continuation: Annotated[
-        str, Meta(min_length=1, max_length=50_000, description="For likelihood, with the same places as prompt.")
-    ] = "{reference}"
-    max_tokens: Annotated[Count, Meta(description="Longest verdict, in tokens; one that is cut counts as failed.")] = (
-        512
-    )
-    temperature: Annotated[NonNegativeFloat, Meta(description="Temperature of the judge; 0: greedy.")] = 0.0
-    failed: Annotated[float, Meta(description="What an answer earns without a verdict that can be read.")] = 0.0
 
 
 class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,12 +127,16 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward: Annotated[
         str,
         one_of(
-            ("exact", "coin", "math", "code", "http", "judge", "none"),
+            ("exact", "coin", "math", "code", "http", "judge", "reward_model", "none"),
             "exact compares texts, or has the task grade; math; code runs tests; coin is a control; http asks "
-            "reward_url; judge asks roles.judge; none: the teacher's signal only; or a function of your own, as "
-            "package.module:function.",
+            "reward_url; judge asks roles.judge; reward_model has roles.reward_model score; none: the teacher's signal "
+            "only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
+    added_rewards: Annotated[
+        dict[Annotated[str, one_of((*ADDED_REWARDS,), "")], float],
+        Meta(description="Further rewards of every answer, and the factor with which each is added to reward."),
+    ] = field(default_factory=dict)
     mixture: Annotated[
         list[Source],
         Meta(description="Further training sets, each with a weight (train has 1) and a reward.", max_length=100),
@@ -207,6 +169,9 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     judge: Annotated[Judging, Meta(description="What reward 'judge' asks, and how it reads the verdict.")] = field(
         default_factory=Judging
     )
+    scoring: Annotated[
+        Scoring, Meta(description="What reward 'reward_model' reads, and what its scores are worth.")
+    ] = field(default_factory=Scoring)
     format: Annotated[
         Literal["none", "boxed", "answer_tags", "think_answer", "code_block"],
         Meta(description="Form of an answer that earns format_weight of the reward."),
@@ -258,6 +223,11 @@ def sources(data: Data) -> list[tuple[str, float, Data]]:
     plain = structs.replace(data, mixture=[])
     others = [(one.name, one.weight, _settings_of(one, plain)) for one in data.mixture]
     return [(FIRST_SOURCE, 1.0, plain), *others]
+
+
+def rewards_of(data: Data) -> list[str]:
+    """Every reward that answers to prompts of any training set get, once."""
+    return list(dict.fromkeys((*(one.reward for _, _, one in sources(data)), *data.added_rewards)))
 
 
 def _settings_of(source: Source, data: Data) -> Data:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import MXFP4_BYTES
@@ -210,6 +210,20 @@ def estimate_transformers_engine(
         kv_tokens=sequences * max_model_len,
         max_concurrency=float(sequences),
         budget_gib=None,
+    )
+
+
+def estimate_transformers_classifier(
+    model: Architecture, *, rows: int, max_model_len: int, item_bytes: float, role: str
+) -> EngineEstimate:
+    """As ``estimate_transformers_scorer``, of a model with one output: no logits of a vocabulary."""
+    found = estimate_transformers_scorer(
+        model, rows=rows, max_model_len=max_model_len, item_bytes=item_bytes, role=role
+    )
+    return structs.replace(
+        found,
+        weights_gib=found.weights_gib - count_parameters(model).head * item_bytes / GIB,
+        activation_gib=found.activation_gib - CHUNKED_HEAD_GIB,
     )
 
 

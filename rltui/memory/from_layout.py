@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from rltui.hardware.models import stored_bytes
-from rltui.layout.roles import SERVED, Served, accumulates_in_float32, effective_stage, has_8_bit_moments
+from rltui.layout.roles import SERVED, RewardModel, Served, accumulates_in_float32, effective_stage, has_8_bit_moments
 from rltui.memory import settings as s
 from rltui.memory.engine import (
     TEACHER_BATCHED_TOKENS,
     estimate_engine,
+    estimate_transformers_classifier,
     estimate_transformers_engine,
     estimate_transformers_scorer,
     prompt_logits_gib,
@@ -172,9 +173,8 @@ def rollout_engine(layout: Layout, model: Architecture, gpu: Gpu | None) -> Engi
 
 def longest_of(layout: Layout, name: str) -> int:
     """Tokens of the longest sequence that an engine of a role takes."""
-    if name == "judge" and layout.roles.judge is not None:
-        return layout.roles.judge.context
-    return layout.lengths.prompt + layout.lengths.response
+    own: int = getattr(getattr(layout.roles, name), "context", 0)
+    return own or layout.lengths.prompt + layout.lengths.response
 
 
 def judge_sequences(layout: Layout) -> int:
@@ -185,12 +185,15 @@ def judge_sequences(layout: Layout) -> int:
 
 
 def served_engine(layout: Layout, name: str, model: Architecture, gpu: Gpu | None) -> EngineEstimate:
-    """One GPU of a teacher's or judge's engine.
+    """One GPU of a teacher's, judge's or reward model's engine.
 
     With transformers, as many samples pass through a teacher at once as through the learner, and a judge samples.
     """
-    role: Served = getattr(layout.roles, name)
+    role: Served | RewardModel = getattr(layout.roles, name)
     length, item = longest_of(layout, name), ITEM_BYTES[role.precision]
+    if isinstance(role, RewardModel):
+        rows = min(role.micro_batch, -(-layout.train.samples_per_step // role.engines))
+        return estimate_transformers_classifier(model, rows=rows, max_model_len=length, item_bytes=item, role=name)
     if role.engine == "hf" and name == "judge":
         return estimate_transformers_engine(
             model, sequences=judge_sequences(layout), max_model_len=length, item_bytes=item, role=name

@@ -11,7 +11,7 @@ from msgspec import structs
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.hardware.parameters import count_parameters
-from rltui.layout.roles import SERVED, Served
+from rltui.layout.roles import SERVED, RewardModel, Served
 from rltui.memory.estimate import (
     CUDA_CONTEXT_GIB,
     GIB,
@@ -176,7 +176,7 @@ def _tenants(layout: Layout, models: dict[str, Architecture]) -> Iterator[Tenant
         alone = _train(models["critic"], told, "critic", capacities["critic"])
         yield Tenant(site=_site(layout, "critic"), estimate=alone)
     for name in SERVED:
-        served: Served | None = getattr(roles, name)
+        served: Served | RewardModel | None = getattr(roles, name)
         if served is not None and name in models:
             engine = served_engine(layout, name, models[name], cards[name])
             yield _engine(layout, models[name], served, engine, capacities[name])
@@ -227,7 +227,11 @@ def _frozen(layout: Layout, model: Architecture, precision: str, capacity_gib: f
 
 
 def _engine(
-    layout: Layout, model: Architecture, role: Rollout | Served, engine: EngineEstimate, capacity_gib: float | None
+    layout: Layout,
+    model: Architecture,
+    role: Rollout | Served | RewardModel,
+    engine: EngineEstimate,
+    capacity_gib: float | None,
 ) -> Tenant:
     """An engine's moments on one GPU, and whether one sequence of full length fits at all."""
     context = {"context": engine.non_torch_gib or CUDA_CONTEXT_GIB, "weights": engine.weights_gib}
@@ -267,7 +271,11 @@ def _largest(engine: EngineEstimate) -> str:
     return f"{engine.kv_gib or 0.0:.1f} GiB are KV cache"
 
 
-def _engine_knob(layout: Layout, model: Architecture, role: Rollout | Served, name: str, *, blocked: bool) -> str:
+def _engine_knob(
+    layout: Layout, model: Architecture, role: Rollout | Served | RewardModel, name: str, *, blocked: bool
+) -> str:
+    if isinstance(role, RewardModel):
+        return f"roles.reward_model.micro_batch={role.micro_batch // 2}" if role.micro_batch > 1 else ""
     if role.engine == "hf" and name == "judge":
         return f"roles.judge.max_concurrency={max(1, judge_sequences(layout) // 2)}"
     if role.engine == "hf" and name == "teacher":
@@ -282,7 +290,7 @@ def _engine_knob(layout: Layout, model: Architecture, role: Rollout | Served, na
     return knob.replace("roles.rollout.", f"roles.{name}.")
 
 
-def _blocked(role: Rollout | Served, engine: EngineEstimate, length: int) -> str:
+def _blocked(role: Rollout | Served | RewardModel, engine: EngineEstimate, length: int) -> str:
     if engine.kv_gib is None or engine.max_concurrency is None or engine.budget_gib is None:
         return ""
     if engine.kv_gib <= 0:

@@ -24,6 +24,7 @@ ROLES = {
     "critic": "critic",
     "teacher": "teacher",
     "judge": "judge",
+    "reward_model": "reward_model",
 }
 """The word for one instance of each role that sits on GPUs, by its key under ``roles``."""
 
@@ -41,7 +42,7 @@ class Group(Struct, frozen=True):
     """One placement group: bundles of a role or a pool, each an indivisible number of slots on one node.
 
     Attributes:
-        role: Word for people, unique in a layout: ``learner``, ``engine``, ``teacher``, ``judge`` or ``pool NAME``.
+        role: Word for people, unique in a layout: ``learner``, ``engine``, one of ``SERVED`` or ``pool NAME``.
         slots: GPUs (or CPU slots) of each bundle.
         strategy: What Ray is told: STRICT_SPREAD puts every bundle on a node of its own, STRICT_PACK all on one node;
             PACK fills nodes in turn and SPREAD takes a new node for each bundle as long as there is one.
@@ -60,7 +61,7 @@ def groups(layout: Layout) -> tuple[Group, ...]:
     """Placement groups of ``layout`` in the order in which they are created.
 
     What must have nodes of its own comes first (pools, then learners), then the larger of what only needs room
-    (teachers and judges before engines), so that small bundles fill the gaps.
+    (teachers, judges and reward models before engines), so that small bundles fill the gaps.
     """
     return tuple(group for group in _candidates(layout) if group.slots)
 

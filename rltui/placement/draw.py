@@ -10,9 +10,20 @@ from rltui.layout.roles import SERVED, Served, effective_stage
 from rltui.placement.result import STRANDED_WORDS, Placement, Seat
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rltui.layout.roles import RewardModel, Served
     from rltui.layout.schema import Critic, Layout, Learner, Rollout
 
-LETTERS = {"learner": "L", "reference": "R", "critic": "C", "teacher": "T", "judge": "J", "engine": "E"}
+LETTERS = {
+    "learner": "L",
+    "reference": "R",
+    "critic": "C",
+    "teacher": "T",
+    "judge": "J",
+    "reward_model": "M",
+    "engine": "E",
+}
 MAX_NODES = 32
 MAX_SLOTS = 16
 FREE = "··"
@@ -95,7 +106,7 @@ def _role_lines(layout: Layout) -> Iterator[str]:
         model, pool = roles.critic.model or learner.model, _in(roles.critic.pool)
         yield f"C critic   {model}, {_training(layout, 'critic')}, {ranks}{pool}"
     for name in SERVED:
-        served: Served | None = getattr(roles, name)
+        served: Served | RewardModel | None = getattr(roles, name)
         if served is not None:
             yield f"{LETTERS[name]} {name:<8} {served.model}, {_serving(served)}{_in(served.pool)}"
     yield f"E engine   {_serving(rollout)}{_in(rollout.pool)}"
@@ -110,7 +121,7 @@ def _ranks(count: int) -> str:
     return f"{count} rank{'s' * (count != 1)}"
 
 
-def _serving(role: Rollout | Served) -> str:
+def _serving(role: Rollout | Served | RewardModel) -> str:
     """``hf`` is the layout's word; people know it as transformers, which splits no layer over GPUs."""
     if role.engine == "hf":
         return f"transformers, {role.precision}"

@@ -184,6 +184,8 @@ def _setup(layout: Layout) -> Setup:
     teacher = roles.teacher
     if roles.judge is not None:
         raise RltuiError("plan does not predict runs of this kind: how long a judge thinks is not known.")
+    if roles.reward_model is not None:
+        raise RltuiError("plan does not predict runs of this kind: it knows no times of a reward model.")
     if roles.rollout.engine != "vllm" or (teacher is not None and teacher.engine != "vllm"):
         raise RltuiError("plan does not predict runs of this kind: engines that are not vLLM's.")
     return Setup(

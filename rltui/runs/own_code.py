@@ -7,7 +7,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
-from rltui.layout.settings import sources
+from rltui.layout.settings import rewards_of
 from rltui.layout.variants import VARIANTS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def own_code(layout: Layout, folder: Path) -> bytes | None:
     Raises:
         RltuiError: They are too large to be carried.
     """
-    words = [*(one.reward for _, _, one in sources(layout.data)), layout.data.environment]
+    words = [*rewards_of(layout.data), layout.data.environment]
     words += [getattr(layout.grpo, kind) for kind in VARIANTS] if layout.algorithm == "grpo" else []
     named = (name for name in words if ":" in name)
     packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in named)

@@ -27,7 +27,12 @@ from rltui.service.launch import launchable
 from rltui.watch.pending import waiting_job
 
 if TYPE_CHECKING:
-    from rltui.layout.roles import Served
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rltui.diagnose.recent import Recent
+    from rltui.diagnose.verdicts import Diagnosis
+    from rltui.layout.load import LoadedLayout
+    from rltui.layout.roles import RewardModel, Served
     from rltui.layout.schema import Layout
     from rltui.watch.snapshots import RunSummary
 
@@ -274,7 +279,8 @@ def _larger_batches(layout: Layout, role: str, micro_batch: int) -> Iterator[Lev
 
 def _rewards(layout: Layout, recent: Recent) -> Iterator[Lever]:
     yield from _ahead(layout, recent)
-    yield from _more_served(layout, recent, "judge", "time/reward")
+    for name in ("judge", "reward_model"):
+        yield from _more_served(layout, recent, name, "time/reward")
     phases, workers = phases_of(layout, recent), layout.num_reward_workers
     if phases is None or not workers:
         return
@@ -296,7 +302,7 @@ def _teacher(layout: Layout, recent: Recent) -> Iterator[Lever]:
 def _more_served(layout: Layout, recent: Recent, name: str, wait: str) -> Iterator[Lever]:
     """More engines of a teacher or judge that the step waits for, on free cards or on those of rollout engines."""
     phases, rollout = phases_of(layout, recent), layout.roles.rollout
-    served: Served | None = getattr(layout.roles, name)
+    served: Served | RewardModel | None = getattr(layout.roles, name)
     if phases is None or served is None or served.pool:
         return
     for more in range(1, 1 + max(1, rollout.engines)):

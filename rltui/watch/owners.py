@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import ActorSnapshot
 
 ROLE_LETTERS: tuple[tuple[str, str], ...] = (
+    ("rewardmodel", "M"),
+    ("reward_model", "M"),
     ("reward", "W"),
     ("learner", "L"),
     ("policytrainer", "L"),
@@ -35,6 +37,7 @@ ROLE_NAMES = {
     "C": "critic",
     "T": "teacher",
     "J": "judge",
+    "M": "reward_model",
     "W": "reward",
 }
 """What the letters of roles stand for, in the order in which roles are listed."""

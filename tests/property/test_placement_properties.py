@@ -48,7 +48,7 @@ def test_strategies_keep_their_word(asked: list[Group], nodes: int, slots: int) 
 
 @st.composite
 def layouts(draw: st.DrawFn) -> list[str]:
-    """Overrides of the tiny preset: learners or pools, engines of some width, a teacher or judge, guests and kinds."""
+    """Overrides of the tiny preset: learners or pools, engines of some width, what is served, guests and kinds."""
     number = st.integers(1, 4)
     words = [f"hardware.nodes={draw(number)}", f"hardware.gpus_per_node={draw(st.integers(1, 8))}", "hardware.gpu=H100"]
     words += [f"roles.rollout.tensor_parallel={draw(number)}", f"roles.rollout.engines={draw(st.integers(0, 6))}"]
@@ -58,13 +58,15 @@ def layouts(draw: st.DrawFn) -> list[str]:
         words += ["roles.rollout.pool=all"] * draw(st.booleans())
     else:
         words.append(f"roles.learner.gpus={draw(sizes)}")
-    elsewhere = draw(st.sampled_from(["", "rollout", "learner", "teacher", "judge"]))
+    elsewhere = draw(st.sampled_from(["", "rollout", "learner", "teacher", "judge", "reward_model"]))
     if elsewhere:
         sizes_there = f"nodes: {draw(number)}, gpus_per_node: {draw(st.integers(1, 8))}"
         words.append(f"hardware.more={{there: {{roles: [{elsewhere}], {sizes_there}}}}}")
     for role in ("teacher", "judge"):
         if draw(st.booleans()):
             words.append(f"roles.{role}={{model: m, engines: {draw(number)}, tensor_parallel: {draw(number)}}}")
+    if draw(st.booleans()):
+        words.append(f"roles.reward_model={{model: m, engines: {draw(number)}}}")
     return words + ["roles.reference={}"] * draw(st.booleans()) + ["roles.critic={}"] * draw(st.booleans())
 
 
@@ -77,6 +79,6 @@ def test_layouts_never_over_commit_and_account_for_every_gpu(words: list[str]) -
     used = {(seat.node, slot) for seat in placement.seats for slot in seat.slots}
     assert all(slot < room[node] for node, slot in used)
     assert len(used) + placement.free_slots == sum(room)
-    for role in ("learner", "engine", "teacher", "judge", "reference", "critic"):
+    for role in ("learner", "engine", "teacher", "judge", "reward_model", "reference", "critic"):
         mine = Counter((s.node, slot) for s in placement.seats if s.role == role for slot in s.slots)
         assert all(count == 1 for count in mine.values()), role

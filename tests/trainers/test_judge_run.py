@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 LAYOUT = ROOT / "layouts" / "local" / "grpo-with-judge-tiny.yaml"
+MODEL_LAYOUT = ROOT / "layouts" / "local" / "grpo-with-reward-model-tiny.yaml"
 WORDS = ("tracking.wandb=disabled",)
 
 OWN = """
@@ -63,21 +64,45 @@ def test_what_a_judge_says_is_learned_and_what_its_death_costs(launch: Callable[
     assert f"judge 0 (pid {again} on " in attempt.events("error")[-1]
 
 
+def test_a_reward_model_is_learned_from_and_may_die(launch: Callable[..., Attempt]) -> None:
+    attempt = launch(1, *WORDS, "train.steps=80", base=MODEL_LAYOUT)
+    attempt.await_step(10)
+    pid = pid_of(attempt, "reward_model 0")
+    os.kill(pid, 9)
+    assert attempt.wait() == 0, attempt.log()[-3000:]
+    lines = attempt.metrics()
+    check_learned("grpo", lines, 80)
+    assert lines[-1]["reward_model_score"] > 0 > lines[0]["reward_model_score"]
+    assert max(line["reward_model_failed_fraction"] for line in lines) == 0
+    answers = [one for one in attempt.lines(rundir.SAMPLES) if one["step"] > 40]
+    assert sum(one["answer"] == one["right_answer"] for one in answers) > 0.5 * len(answers) > 0
+    died, back = attempt.events(rundir.RESTART)
+    assert f"reward_model 0 (pid {pid}" in died
+    assert back.startswith(f"reward_model 0 (pid {pid_of(attempt, 'reward_model 0')} on ")
+
+
 def test_a_function_of_ones_own_asks_the_judge_and_a_resume_is_judged_alike(
     launch: Callable[..., Attempt], tmp_path: Path
 ) -> None:
+    """The whole run calls it in the trainer, the resumed one in a reward worker; a reward model adds to it."""
     words = [*WORDS, "data.reward=graders:grade", "grpo.advantage=gdpo", "train.steps=4", "checkpoint.every=2"]
     words += ["train.prompts_per_step=4", "data.judge.temperature=1.0"]
+    model = "model: builtin/tiny-qwen3-reward-model, precision: fp32, context: 64, pool: graders"
+    words += [f"roles.reward_model={{{model}}}", "roles.judge.pool=graders", "pools={graders: {gpus: [1]}}"]
+    words += ["data.added_rewards={reward_model: 0.5}", "data.scoring.chat=false"]
     own = OWN.format(folder=str(tmp_path))
     whole = launch(1, *words, base=LAYOUT, preamble=own)
     assert whole.wait() == 0, whole.log()[-3000:]
     assert not whole.events("reward")
-    # about one token in six is the judge's own, and likelihoods lie between
-    assert 0.02 < whole.mean_reward(1, 4) < 1.5
+    # about one token in six is the judge's own, and likelihoods lie between; half a score comes on top
+    assert 0.02 < whole.mean_reward(1, 4) < 2.0
     shutil.rmtree(whole.run / rundir.CHECKPOINTS / "step-000004")
-    resumed = launch(2, *words, base=LAYOUT, preamble=own)
+    worker = ["roles.reward={workers: 1}", "hardware.cpus_per_node=4"]
+    resumed = launch(2, *words, *worker, base=LAYOUT, preamble=own)
     assert resumed.wait() == 0, resumed.log()[-3000:]
     assert [line["step"] for line in resumed.metrics()] == [3, 4]
+    assert not resumed.events("reward")
+    assert "reward_latency_p99_s" in resumed.metrics()[-1]
     # questions come one by one, and a batch's other rows change the last digits of a likelihood
     assert resumed.rewards(3, 4) == pytest.approx(whole.rewards(3, 4), abs=1e-6)
     assert resumed.metrics()[-1]["loss"] == pytest.approx(whole.metrics()[-1]["loss"], abs=1e-5)

@@ -93,7 +93,11 @@ def test_a_set_has_an_end_only_where_all_have_and_none_is_never_drawn(codec: Cod
     [
         ("weight: 0", "weight", "must be a number > 0.0, not 0"),
         ("weight: -1", "weight", "must be a number > 0.0, not -1"),
-        ("reward: nobody", "reward", "must be one of exact, math, code, http, judge, none, or a function of your own"),
+        (
+            "reward: nobody",
+            "reward",
+            "must be one of exact, math, code, http, judge, reward_model, none, or",
+        ),
         ("rewards: math", "rewards", "is not a key of this section"),
     ],
 )

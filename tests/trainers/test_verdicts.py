@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rltui.layout.settings import Judging
+from rltui.layout.grading import Judging
 from trainers.data.chat import Renderer
 from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt

@@ -221,9 +221,9 @@ def test_actors_stand_in_the_order_of_their_roles() -> None:
 
 def test_every_kind_of_role_has_a_letter_that_the_legend_and_the_help_explain() -> None:
     """The class names are those of the bundled trainers' actors; helpers have none."""
-    classes = ["Learner", "EngineActor", "Reference", "Critic", "Teacher", "RewardWorker"]
+    classes = ["Learner", "EngineActor", "Reference", "Critic", "Teacher", "Judge", "RewardModel", "RewardWorker"]
     letters = [role_letter(name) for name in classes]
-    assert letters == ["L", "E", "R", "C", "T", "W"]
+    assert letters == ["L", "E", "R", "C", "T", "J", "M", "W"]
     assert title_letter("ray::RewardWorker.score") == "W"
     assert role_letter("StatusBoard") == ""
     members = [
@@ -231,7 +231,7 @@ def test_every_kind_of_role_has_a_letter_that_the_legend_and_the_help_explain() 
         for number, name in enumerate(classes, start=1)
     ]
     told = hosts.legend(Owners(members[::-1]))
-    assert told == " · L learner · E engine · R reference · C critic · T teacher · W reward"
+    assert told == " · L learner · E engine · R reference · C critic · T teacher · J judge · M reward_model · W reward"
     for width in (40, 80):
         text = [row.plain for row in help_lines(RunScreen.KEYS, width, UNICODE)]
         assert all(len(row.rstrip()) <= width for row in text)

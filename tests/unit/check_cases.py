@@ -5,6 +5,8 @@ A case is (code, base layout, overrides with which it fires, overrides with whic
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rltui.layout.presets import resolve
 
 TINY = resolve("local/grpo-tiny").read_text()
@@ -60,6 +62,8 @@ VLLM = "roles.rollout.engine=vllm"
 REWARD = "roles.reward={workers: 4}"
 EVALUATED = ["data.eval=org/test", "data.eval_every=10"]
 GSPO = ["grpo.ratio=sequence", "grpo.clip_low=3e-4", "grpo.clip_high=4e-4", "grpo.aggregation=sequence"]
+SCORED = ["roles.reward_model={model: Skywork/Qwen3-8B}", "roles.rollout.engines=3", "data.reward=reward_model"]
+LANGUAGE_MODEL = Path(__file__).parents[1] / "fixtures" / "language-model"
 JUDGE = ["roles.judge={model: Qwen/Qwen3-8B}", "roles.rollout.engines=3", "data.reward=judge"]
 CORES = "hardware.cpus_per_node=32"
 SHARED = ["roles.learner.gpus=[]", "roles.learner.pool=all", "roles.rollout.pool=all", "roles.rollout.engines=0",
@@ -95,6 +99,7 @@ PLACEMENT: list[Case] = [
     ("P121", "gpu", ["roles.learner.gpus=[1, 1]", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"],
      ["roles.learner.gpus=[2, 2]", "roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"]),
     ("P122", "opd", ["roles.teacher.tensor_parallel=16"], []),
+    ("P101", "gpu", [*SCORED, "roles.reward_model.engines=2"], SCORED),
     ("P122", "gpu", [*JUDGE, "roles.judge.tensor_parallel=8"], JUDGE),
     ("P123", "gpu", ["hardware.gpus_outside_ray=4"], ["hardware.gpus_outside_ray=1"]),
     ("P124", "opd", ["hardware.gpus_outside_ray=1"], []),
@@ -146,7 +151,10 @@ BATCH: list[Case] = [
     ("B223", "opd", ["roles.teacher=null"], ["roles.teacher=null", "hardware.gpus_outside_ray=4"]),
     ("B224", "gpu", ["roles.critic={}"], []),
     ("B224", "gpu", [*JUDGE, "data.reward=math"], [*JUDGE, "data.reward=my_rewards:grade"]),
+    ("B224", "gpu", [*SCORED, "data.reward=math"],
+     [*SCORED, "data.reward=math", "data.added_rewards={reward_model: 1}"]),
     ("B255", "gpu", ["data.reward=judge"], JUDGE),
+    ("B255", "gpu", ["data.added_rewards={reward_model: 0.5}"], SCORED),
     ("B256", "gpu", [*JUDGE, "data.judge.verdict=choice"],
      [*JUDGE, "data.judge.verdict=choice", "data.judge.choices={GOOD: 1, BAD: 0}"]),
     ("B256", "gpu", [*JUDGE, "data.judge.pattern='(['"], [*JUDGE, "data.judge.pattern='([0-9])'"]),
@@ -222,9 +230,11 @@ ENGINE: list[Case] = [
     ("E314", "opd", ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38912"],
      ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38911"]),
     ("E315", "gpu", [*JUDGE, "roles.judge.context=40961"], [*JUDGE, "roles.judge.context=40960"]),
+    ("E315", "gpu", [*SCORED, "roles.reward_model.context=40961"], [*SCORED, "roles.reward_model.context=40960"]),
+    ("E316", "gpu", [*SCORED, "roles.reward_model.context=5119"], [*SCORED, "roles.reward_model.context=5120"]),
     ("E316", "gpu", [*JUDGE, "roles.judge.context=5631"], [*JUDGE, "roles.judge.context=5632"]),
+    ("E317", "gpu", [*SCORED, f"roles.reward_model.model={LANGUAGE_MODEL}"], SCORED),
     ("E390", "gpu", ["roles.learner.tensor_parallel=2"], []),
-    ("E390", "gpu", [*JUDGE, "data.mixture=[{name: b, train: org/b, reward: math}]", REWARD, CORES], [*JUDGE, REWARD]),
 ]  # fmt: skip
 
 HOST: list[Case] = [

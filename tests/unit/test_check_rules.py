@@ -1,10 +1,11 @@
 """Each rule fires where it must, stays silent on the nearest sound layout, and its fix settles it."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from check_cases import BASES, CASES, SHARED, TINY
+from check_cases import BASES, CASES, SCORED, SHARED, TINY
 
 from rltui.check.run import REGISTRY, Report, check_layout, check_text
 from rltui.layout.load import load_layout, load_text
@@ -136,6 +137,22 @@ def test_an_engine_is_not_made_wider_than_any_node_has_room_for() -> None:
 @pytest.mark.parametrize("base", BASES)
 def test_sound_layouts_have_no_errors_and_no_warnings(base: str) -> None:
     assert [finding for finding in report(base, []).findings if finding.severity != "note"] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"architectures": ["LlamaForSequenceClassification"]}, "has 2 outputs, and one is a score"),
+        ({"id2label": {"0": "A", "1": "B", "2": "C"}}, "has 3 outputs"),
+        ({"id2label": {"0": "score"}, "max_position_embeddings": 4096}, "has positions for 4096"),
+        ({"num_labels": 1, "text_config": {"max_position_embeddings": 8192}}, ""),
+    ],
+)
+def test_a_reward_models_folder_is_read(tmp_path: Path, said: dict[str, object], words: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    found = [each.message for each in report("gpu", [*SCORED, f"roles.reward_model.model={tmp_path}"]).findings]
+    named = [message for message in found if f"{tmp_path} has" in message]
+    assert ([words in message for message in named] == [True]) if words else not named
 
 
 def test_every_rule_has_a_case_and_a_story() -> None:

@@ -360,6 +360,23 @@ def test_a_judge_is_estimated_by_the_length_of_what_it_is_asked(engine: str) -> 
         assert judge.knob == "roles.judge.max_concurrency=32"
 
 
+def test_a_reward_model_is_estimated_by_what_passes_at_once_without_logits() -> None:
+    words = ["algorithm=grpo", "roles.teacher=null", "roles.rollout.engines=1", "data.reward=reward_model"]
+    words.append("roles.reward_model={model: Qwen/Qwen3-8B, context: 4096, micro_batch: 8}")
+    layout = load_layout(LAYOUTS / "opd" / "text-8.yaml", words).layout
+    found = estimate_layout(layout)
+    scores = found.role("reward_model")
+    assert scores is not None
+    assert [moment.moment for moment in scores.moments] == ["load", "generate"]
+    (estimated,) = (each for each in found.engines if each.role == "reward_model")
+    headless = 8.19e9 - 151936 * 4096
+    assert estimated.weights_gib == pytest.approx(2 * headless / 2**30, rel=0.01)
+    half = load_layout(LAYOUTS / "opd" / "text-8.yaml", [*words, "roles.reward_model.micro_batch=4"]).layout
+    (fewer,) = (each for each in estimate_layout(half).engines if each.role == "reward_model")
+    assert estimated.activation_gib == pytest.approx(2 * fewer.activation_gib)
+    assert scores.knob == "roles.reward_model.micro_batch=4"
+
+
 def test_a_teacher_is_served_as_its_checkpoint_is_stored() -> None:
     text = (LAYOUTS / "opd" / "text-8.yaml").read_text()
     stored, plain = (

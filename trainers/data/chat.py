@@ -88,12 +88,22 @@ class Renderer:
         stops = self._codec.stop_token_ids
         return token_ids[1:] if last_token in stops and token_ids and token_ids[0] in stops else token_ids
 
-    def _applied(self, messages: Sequence[dict[str, Any]]) -> str:
+    def conversation(self, messages: Sequence[dict[str, Any]]) -> str:
+        """What was said, answers included, as the model reads it; nothing is to follow.
+
+        Raises:
+            ValueError: The model has no chat template, or it does not take these messages.
+        """
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        is_said = bool(messages) and messages[0].get("role") == "system"
+        return self._applied([*([] if is_said else system), *messages], answers=False)
+
+    def _applied(self, messages: Sequence[dict[str, Any]], *, answers: bool = True) -> str:
         from jinja2 import TemplateError
 
         try:
             found: str = self._tokenizer().apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True, **self._variables
+                list(messages), tokenize=False, add_generation_prompt=answers, **self._variables
             )
         except TemplateError as error:
             raise ValueError(f"the model's chat template does not take these messages: {error}") from error

@@ -47,9 +47,9 @@ class Codec:
         """The token that an answer is ended with where we write one: the tokenizer's own."""
         return self.stop_token_ids[0]
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``, without special tokens."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Token ids of ``text``; with ``special``, between the tokens that the tokenizer puts around a text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=special).ids
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:

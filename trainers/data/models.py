@@ -20,7 +20,9 @@ BUILTIN_SORTER = "builtin/tiny-qwen3-sorter"
 BUILTIN_TINY_VISION = "builtin/tiny-qwen3-vl"
 BUILTIN_READER = "builtin/tiny-qwen3-vl-reader"
 """The tiny model with eyes after it was taught to read digits: a teacher for distillation."""
-BUILTIN = (BUILTIN_TINY, BUILTIN_SORTER, BUILTIN_TINY_VISION, BUILTIN_READER)
+BUILTIN_REWARD_MODEL = "builtin/tiny-qwen3-reward-model"
+"""A classifier of the tiny model's size that was taught to tell right answers from wrong ones."""
+BUILTIN = (BUILTIN_TINY, BUILTIN_SORTER, BUILTIN_REWARD_MODEL, BUILTIN_TINY_VISION, BUILTIN_READER)
 CACHE_VARIABLE = "RLTUI_CACHE_DIR"
 
 
@@ -54,6 +56,11 @@ def resolve_model(name: str, layout: Layout, progress: Callable[[str, float], No
         settings = TinySettings(digits=layout.data.digits, seed=layout.train.seed)
         settings = sorter_settings(settings) if name == BUILTIN_SORTER else settings
         return str(ensure_tiny_model(settings, cache_folder() / "models", progress))
+    if name == BUILTIN_REWARD_MODEL:
+        from trainers.data.tiny_reward_model import TinyRewardSettings, ensure_tiny_reward_model
+
+        scoring = TinyRewardSettings(digits=layout.data.digits, seed=layout.train.seed)
+        return str(ensure_tiny_reward_model(scoring, cache_folder() / "models", progress))
     if name in (BUILTIN_TINY_VISION, BUILTIN_READER):
         from trainers.data.tiny_qwen3_vl import TinyVisionSettings, ensure_tiny_vision_model, reader_settings
 

@@ -164,9 +164,16 @@ def _make(settings: TinySettings, folder: Path, progress: Callable[[str, float],
 
 
 def _new_model(settings: TinySettings) -> Any:
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
 
-    config = Qwen3Config(
+    return Qwen3ForCausalLM(tiny_config(settings))
+
+
+def tiny_config(settings: TinySettings) -> Any:
+    """The configuration of a Qwen3 of that shape."""
+    from transformers import Qwen3Config
+
+    return Qwen3Config(
         vocab_size=len(VOCABULARY),
         hidden_size=settings.hidden_size,
         intermediate_size=3 * settings.hidden_size,
@@ -180,7 +187,6 @@ def _new_model(settings: TinySettings) -> Any:
         bos_token_id=VOCABULARY.index("<bos>"),
         eos_token_id=VOCABULARY.index("<eos>"),
     )
-    return Qwen3ForCausalLM(config)
 
 
 def new_tokenizer(vocabulary: Sequence[str], max_positions: int, special: Sequence[str] = ()) -> Any:

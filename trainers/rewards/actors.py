@@ -9,16 +9,21 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from rltui.layout.grading import SERVED_REWARDS
+from rltui.layout.settings import rewards_of
 from rltui.onnode import rundir
 from trainers.rewards.judge import make_reward
+from trainers.rewards.model_judge import ModelJudge, make_judges
+from trainers.rewards.reward_models import RewardModels
 from trainers.roles.calls import RoleError, call_all
-from trainers.roles.reward_worker import NotLoadedError
+from trainers.roles.reward_worker import NotLoadedError, Question, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainers.rewards.answers import Answer, Reward
     from trainers.rewards.model_judge import Judges
+    from trainers.rewards.own import Consultant
     from trainers.roles.calls import Role
     from trainers.roles.fleet import Fleet
     from trainers.roles.reward_worker import Verdict
@@ -43,12 +48,18 @@ class RewardActors:
         timeout_s: Longest time for one answer.
         event: Called with a kind and a text.
         grace_s: See ``GRACE_S``.
+        judges: Who answers what functions in workers ask, which takes none of their time.
     """
 
     def __init__(
-        self, workers: Sequence[Role], timeout_s: float, event: Callable[[str, str], None], grace_s: float = GRACE_S
+        self,
+        workers: Sequence[Role],
+        timeout_s: float,
+        event: Callable[[str, str], None],
+        grace_s: float = GRACE_S,
+        judges: Consultant | None = None,
     ) -> None:
-        self._timeout_s, self._grace_s, self._event = timeout_s, grace_s, event
+        self._timeout_s, self._grace_s, self._event, self._judges = timeout_s, grace_s, event, judges
         self._free: queue.Queue[Role] = queue.Queue()
         for worker in workers:
             self._free.put(worker)
@@ -56,13 +67,13 @@ class RewardActors:
         self._lock = threading.Lock()
         self._seconds: list[float] = []
 
-    def score(self, answers: Sequence[Answer]) -> list[float]:
-        """The reward of each answer.
+    def score(self, answers: Sequence[Answer], name: str) -> list[float]:
+        """The reward ``name`` of each answer.
 
         Raises:
             RoleError: A worker cannot judge at all, or did not come back.
         """
-        return list(self._threads.map(self._score, answers))
+        return list(self._threads.map(lambda answer: self._score(answer, name), answers))
 
     def measures(self) -> dict[str, float]:
         """Latencies since the last call, as metrics; none where nothing was judged."""
@@ -80,13 +91,13 @@ class RewardActors:
         """Judge no more; the fleet ends the processes."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _score(self, answer: Answer) -> float:
+    def _score(self, answer: Answer, name: str) -> float:
         began = time.monotonic()
         reward = 0.0
         for number in range(1, TRIES + 1):
             worker = self._free.get()
             try:
-                found = self._ask(worker, answer, is_last=number == TRIES)
+                found = self._ask(worker, answer, name, is_last=number == TRIES)
             finally:
                 self._free.put(worker)
             if found is not None:
@@ -96,14 +107,16 @@ class RewardActors:
             self._seconds.append(time.monotonic() - began)
         return reward
 
-    def _ask(self, worker: Role, answer: Answer, is_last: bool) -> float | None:
+    def _ask(self, worker: Role, answer: Answer, name: str, *, is_last: bool) -> float | None:
         """What ``worker`` says; None where it died, which may have had other reasons than the answer."""
         import ray
         from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-        asked = worker.actor.score.remote(answer)
+        asked = worker.actor.score.remote(answer, name)
         try:
-            verdict: Verdict = ray.get(asked, timeout=self._timeout_s + self._grace_s)
+            while isinstance(said := ray.get(asked, timeout=self._timeout_s + self._grace_s), Question):
+                asked = worker.actor.go_on.remote(self._reply(said))
+            verdict: Verdict = said
             return verdict.reward
         except GetTimeoutError:
             ray.kill(worker.actor, no_restart=False)
@@ -118,6 +131,33 @@ class RewardActors:
         why = "died" + (" once more with an answer, which therefore earns 0" if is_last else "")
         come_back(worker, why, self._event)
         return None
+
+    def _reply(self, question: Question) -> Reply:
+        """The judge's; what it does not take is an error of the function that asked."""
+        try:
+            return Reply(getattr(self._judges, question.method)(*question.arguments))
+        except (TypeError, ValueError) as error:
+            return Reply(error=str(error))
+
+
+class ByWorkers:
+    """One reward, which workers compute.
+
+    Args:
+        actors: The workers.
+        name: The reward.
+    """
+
+    def __init__(self, actors: RewardActors, name: str) -> None:
+        self._actors, self._name = actors, name
+
+    def score(self, answers: Sequence[Answer]) -> list[float]:
+        """The reward of each answer; see ``RewardActors``."""
+        return self._actors.score(answers, self._name)
+
+    def close(self) -> None:
+        """Judge no more."""
+        self._actors.close()
 
 
 def come_back(worker: Role, why: str, event: Callable[[str, str], None]) -> None:
@@ -148,9 +188,45 @@ def come_back(worker: Role, why: str, event: Callable[[str, str], None]) -> None
     event(rundir.RESTART, f"{before} {why}; {worker.title} goes on in its place")
 
 
-def make_rewards(session: Session, fleet: Fleet, judges: Judges | None) -> Reward:
-    """The layout's reward: computed by its workers, or, where it has none, here, where ``judges`` can be asked."""
-    workers, role = fleet.of("reward"), session.layout.roles.reward
-    if role is None or not workers:
-        return make_reward(session.layout, session.event, judges=judges)
-    return RewardActors(workers, role.timeout_s, session.event)
+class RunRewards:
+    """The rewards of a run: those that its workers compute, those that its roles give, and those of this process.
+
+    Args:
+        session: The attempt.
+        fleet: Its roles, loaded.
+
+    Attributes:
+        judges: The engines of a language model that grades; None where there is none.
+    """
+
+    def __init__(self, session: Session, fleet: Fleet) -> None:
+        layout, workers = session.layout, fleet.of("reward")
+        self.judges = make_judges(session, fleet)
+        self._measured: list[RewardModels | Judges | RewardActors] = [self.judges] if self.judges else []
+        served: dict[str, Reward] = {"judge": ModelJudge(self.judges)} if self.judges else {}
+        if fleet.of("reward_model"):
+            models = RewardModels(session, fleet)
+            self._measured.append(models)
+            served["reward_model"] = models
+        if workers and layout.roles.reward is not None:
+            actors = RewardActors(workers, layout.roles.reward.timeout_s, session.event, judges=self.judges)
+            self._measured.append(actors)
+            elsewhere = [name for name in rewards_of(layout.data) if name not in (*SERVED_REWARDS, "none")]
+            served |= {name: ByWorkers(actors, name) for name in elsewhere}
+        self._reward = make_reward(layout, session.event, served=served, judges=self.judges)
+
+    def score(self, answers: Sequence[Answer]) -> list[float]:
+        """The reward of each answer; from any thread.
+
+        Raises:
+            RoleError: Somebody cannot judge at all, or did not come back.
+        """
+        return self._reward.score(answers)
+
+    def measures(self) -> dict[str, float]:
+        """What was noted since the last call, as metrics."""
+        return {name: value for each in self._measured for name, value in each.measures().items()}
+
+    def close(self) -> None:
+        """Judge no more; the fleet ends the processes of roles."""
+        self._reward.close()

@@ -6,21 +6,23 @@ import math
 import os
 from typing import TYPE_CHECKING
 
-from rltui.layout.settings import FIRST_SOURCE, sources
+from msgspec import structs
+
+from rltui.layout.settings import FIRST_SOURCE, rewards_of, sources
 from trainers.rewards.answers import Answer
 from trainers.rewards.exact import Exact, Nothing
 from trainers.rewards.formats import WithFormat
 from trainers.rewards.parts import SumOfParts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from rltui.layout.schema import Layout
     from rltui.layout.settings import Data
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
     from trainers.rewards.answers import Reward
-    from trainers.rewards.model_judge import Judges
+    from trainers.rewards.own import Consultant
     from trainers.roles.engine import Completion
 
 
@@ -43,7 +45,8 @@ def make_reward(
     workers: int = 0,
     prove: bool = True,
     limit_s: float = math.inf,
-    judges: Judges | None = None,
+    served: Mapping[str, Reward] | None = None,
+    judges: Consultant | None = None,
 ) -> Reward:
     """The reward function of the layout, ready: its workers run, its sandbox is proven.
 
@@ -53,18 +56,69 @@ def make_reward(
         workers: Answers to judge at once; 0: as many as this process may use cores.
         prove: Whether to try out the sandbox first.
         limit_s: Longest time for one answer, whatever the layout's ``data`` allows.
-        judges: The engines of the layout's judge, where they can be asked from here.
+        served: Rewards that are there already, by name.
+        judges: Whom a function of the user's own may ask; None where the layout has no judge.
 
     Raises:
         ValueError: A package or a setting that it needs is missing.
         RuntimeError: The sandbox is open, and the layout does not allow that.
     """
-    data = layout.data
-    made = {name: _make(one, event, workers or _cores(), prove, limit_s, judges) for name, _, one in sources(data)}
+    own = make_rewards_of(layout, event, workers, prove, limit_s, judges, without=served or ())
+    return composed(layout.data, {**own, **(served or {})})
+
+
+def make_rewards_of(
+    layout: Layout,
+    event: Callable[[str, str], None],
+    workers: int,
+    prove: bool,
+    limit_s: float,
+    judges: Consultant | None,
+    without: Collection[str] = (),
+) -> dict[str, Reward]:
+    """The rewards of the layout by name, each by itself, but for those in ``without``; see ``make_reward``."""
+    names = [name for name in rewards_of(layout.data) if name not in without]
+    return {
+        name: _make(structs.replace(layout.data, reward=name), event, workers, prove, limit_s, judges) for name in names
+    }
+
+
+def composed(data: Data, rewards: Mapping[str, Reward]) -> Reward:
+    """The reward of ``data`` out of all that it names, ready and by name."""
+    added = {name: (rewards[name], weight) for name, weight in data.added_rewards.items()}
+    made = {
+        name: Sum({one.reward: (rewards[one.reward], 1.0), **added}) if added else rewards[one.reward]
+        for name, _, one in sources(data)
+    }
     reward = BySource(made, made[FIRST_SOURCE]) if data.mixture else made[FIRST_SOURCE]
     if data.format == "none":
         return reward
     return WithFormat(reward, data.format, data.format_weight)
+
+
+class Sum:
+    """Several rewards of every answer, each times its weight.
+
+    Args:
+        rewards: By name, a reward and its weight.
+    """
+
+    def __init__(self, rewards: Mapping[str, tuple[Reward, float]]) -> None:
+        self._rewards = rewards
+
+    def score(self, answers: Sequence[Answer]) -> list[float]:
+        """The weighted sum for each of ``answers``, which remembers its parts."""
+        parts: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
+        for name, (reward, weight) in self._rewards.items():
+            for own, found in zip(parts, reward.score(answers), strict=True):
+                several = found.parts if isinstance(found, SumOfParts) else {name: (found, 1.0)}
+                own |= {part: (value, share * weight) for part, (value, share) in several.items()}
+        return [SumOfParts(own) for own in parts]
+
+    def close(self) -> None:
+        """End what the rewards started."""
+        for reward, _ in self._rewards.values():
+            reward.close()
 
 
 class BySource:
@@ -101,23 +155,22 @@ def _make(
     workers: int,
     prove: bool,
     limit_s: float,
-    judges: Judges | None,
+    judges: Consultant | None,
 ) -> Reward:
-    timeout_s = min(data.reward_timeout_s, limit_s)
+    """The reward of ``data.reward`` alone; with no number of ``workers``, as many as suit it."""
+    cores, timeout_s = workers or _cores(), min(data.reward_timeout_s, limit_s)
     if data.reward == "math":
         from trainers.rewards.math import Math
 
-        return Math(workers, timeout_s)
+        return Math(cores, timeout_s)
     if ":" in data.reward:
-        from trainers.rewards.own import Own
+        from trainers.rewards.own import ASKING, Own
 
-        return Own(data.reward, workers, timeout_s, event, judges)
-    if data.reward == "judge":
-        from trainers.rewards.model_judge import ModelJudge
-
-        if judges is None:
-            raise ValueError("data.reward=judge asks engines of a run, and there are none here")
-        return ModelJudge(judges)
+        # who waits for the judge needs no core
+        asking = workers or max(cores, ASKING if judges else 0)
+        return Own(data.reward, asking, timeout_s, event, judges)
+    if data.reward in ("judge", "reward_model"):
+        raise ValueError(f"data.reward={data.reward} asks a role of a run, and there is none here")
     if data.reward == "code":
         from trainers.rewards.code import Code
         from trainers.rewards.escape_attempts import ensure_contained
@@ -126,7 +179,7 @@ def _make(
         sandbox = best_sandbox(Limits(wall_s=timeout_s, all_s=limit_s))
         if prove:
             ensure_contained(sandbox, data.allow_open_sandbox, event)
-        return Code(sandbox, workers, data.all_tests)
+        return Code(sandbox, cores, data.all_tests)
     if data.reward == "http":
         from trainers.rewards.remote import Remote
 

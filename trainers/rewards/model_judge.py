@@ -18,7 +18,7 @@ from trainers.rollouts import SEQUENCES_PER_ENGINE, Rollouts, spare_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rltui.layout.settings import Judging
+    from rltui.layout.grading import Judging
     from trainers.rewards.answers import Answer
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet

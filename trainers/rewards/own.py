@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainers.rewards.own_worker import JUDGE
 from trainers.rewards.parts import SumOfParts
@@ -13,12 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trainers.rewards.answers import Answer
-    from trainers.rewards.model_judge import Judges
 
 WORKER = "trainers.rewards.own_worker"
 
 ASKING = 16
 """Functions that are called at once where they may ask a judge, which works on many questions together."""
+
+
+class Consultant(Protocol):
+    """Whom functions may ask: the run's judge, or who passes questions on to it; see ``model_judge.Judges``."""
+
+    def verdicts(self, prompts: Sequence[Any], max_tokens: int = 0) -> list[str | None]:
+        """What the judge says to each prompt."""
+
+    def likelihoods(self, pairs: Sequence[Any]) -> list[float | None]:
+        """How likely the judge finds each continuation after its prompt."""
 
 
 class Own:
@@ -29,7 +38,7 @@ class Own:
         workers: Processes that call it.
         timeout_s: Longest time for one answer.
         event: Called with kind and text of the first few different failures.
-        judges: The engines of the layout's judge, for a function with an argument ``judge``; None where there are none.
+        judges: The layout's judge, for a function with an argument ``judge``; None where there are none.
 
     Raises:
         ValueError: The function cannot be imported, or wants a judge where there is none.
@@ -41,15 +50,12 @@ class Own:
         workers: int,
         timeout_s: float,
         event: Callable[[str, str], None],
-        judges: Judges | None = None,
+        judges: Consultant | None = None,
     ) -> None:
         self._name, self._timeout_s, self._judges = name, timeout_s, judges
         self._failures = Failures("reward", f"the reward {name} failed, and such answers earn 0", event)
         try:
-            if judges is None:
-                self._workers = Workers(WORKER, workers, name)
-            else:  # who waits for the judge needs no core
-                self._workers = Workers(WORKER, max(workers, ASKING), name, JUDGE)
+            self._workers = Workers(WORKER, workers, name, *([JUDGE] if judges else []))
         except WorkerError as error:
             raise ValueError(f"the reward {name} cannot start: {error}") from error
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltui.layout.settings import Judging
+    from rltui.layout.grading import Judging
     from trainers.data.prompts import Prompt
     from trainers.rewards.answers import Answer
 

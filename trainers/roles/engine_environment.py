@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rltui.layout.roles import Served
+    from rltui.layout.roles import RewardModel, Served
     from rltui.layout.schema import Rollout
 
 
-def engine_environment(role: Rollout | Served, on_cpu: bool | None = None) -> dict[str, str]:
+def engine_environment(role: Rollout | Served | RewardModel, on_cpu: bool | None = None) -> dict[str, str]:
     """Return the environment variables that an engine's process needs from its start.
 
     Args:

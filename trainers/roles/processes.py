@@ -26,6 +26,7 @@ from trainers.roles.engine_environment import engine_environment
 from trainers.roles.judge import Judge
 from trainers.roles.learner import Learner
 from trainers.roles.reference import Reference
+from trainers.roles.reward_model import RewardModel
 from trainers.roles.reward_worker import RewardWorker
 from trainers.roles.teacher import Teacher
 
@@ -167,6 +168,7 @@ class RoleProcesses:
             "critic": Critic,
             "teacher": Teacher,
             "judge": Judge,
+            "reward_model": RewardModel,
             "reward": RewardWorker,
         }
         return classes[seat.role]

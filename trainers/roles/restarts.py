@@ -6,12 +6,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from rltui.layout.roles import SERVED
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from trainers.roles.calls import RoleDiedError
 
-FROZEN = ("teacher", "judge", "reference")
+FROZEN = (*SERVED, "reference")
 """Kinds of roles that keep nothing but a model, which never changes."""
 
 LIMIT = 3

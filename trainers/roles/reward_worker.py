@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rltui.layout.grading import SERVED_REWARDS
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rltui.layout.schema import Layout
     from trainers.rewards.answers import Answer, Reward
     from trainers.rewards.workers import Worker
@@ -18,6 +24,71 @@ class Verdict:
 
     reward: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a worker asks the run's judge before it goes on: a method of ``Judges``, and with what."""
+
+    method: str
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The judge's answers to a question, or why it takes none."""
+
+    found: Any = None
+    error: str = ""
+
+
+class FarJudge:
+    """The run's judge, which the trainer's own process asks: a question is what the worker's call returns meanwhile.
+
+    Work that may ask runs in a thread of its own, and one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._said: queue.Queue[Verdict | Question | BaseException] = queue.Queue()
+        self._heard: queue.Queue[Reply] = queue.Queue()
+
+    def verdicts(self, prompts: Sequence[Any], max_tokens: int = 0) -> list[str | None]:
+        """See ``Judges``."""
+        return self._ask(Question("verdicts", (list(prompts), max_tokens)))
+
+    def likelihoods(self, pairs: Sequence[Any]) -> list[float | None]:
+        """See ``Judges``."""
+        return self._ask(Question("likelihoods", (list(pairs),)))
+
+    def begin(self, work: Callable[[], Verdict]) -> Verdict | Question:
+        """Do ``work`` until it is done, or asks; what it raises is raised."""
+
+        def run() -> None:
+            try:
+                self._said.put(work())
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                self._said.put(error)
+
+        threading.Thread(target=run, daemon=True, name="reward").start()
+        return self._next()
+
+    def go_on(self, reply: Reply) -> Verdict | Question:
+        """Go on with the work whose question ``reply`` answers."""
+        self._heard.put(reply)
+        return self._next()
+
+    def _next(self) -> Verdict | Question:
+        said = self._said.get()
+        if isinstance(said, BaseException):
+            raise said
+        return said
+
+    def _ask(self, question: Question) -> Any:
+        self._said.put(question)
+        reply = self._heard.get()
+        if reply.error:
+            raise ValueError(reply.error)
+        return reply.found
 
 
 class NotLoadedError(RuntimeError):
@@ -33,7 +104,9 @@ class RewardWorker:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._reward: Reward | None = None
+        self._rewards: dict[str, Reward] = {}
+        self._judge = FarJudge() if layout.roles.judge is not None else None
+        self._is_asking = False
         self._player: Worker | None = None
 
     def load(self, prove: bool = True) -> list[tuple[str, str]]:
@@ -46,15 +119,21 @@ class RewardWorker:
             ValueError: A package or a setting that it needs is missing.
             RuntimeError: The sandbox is open, and the layout does not allow that.
         """
-        from trainers.rewards.judge import make_reward
+        from trainers.rewards.judge import make_rewards_of
 
         if self._layout.data.environment:
             return self._load_player(prove=prove)
         role = self._layout.roles.reward
         assert role is not None
         events: list[tuple[str, str]] = []
-        self._reward = make_reward(
-            self._layout, lambda kind, text: events.append((kind, text)), workers=1, prove=prove, limit_s=role.timeout_s
+        self._rewards = make_rewards_of(
+            self._layout,
+            lambda kind, text: events.append((kind, text)),
+            workers=1,
+            prove=prove,
+            limit_s=role.timeout_s,
+            judges=self._judge,
+            without=SERVED_REWARDS,
         )
         return events
 
@@ -68,17 +147,35 @@ class RewardWorker:
             self._player = start_worker(self._layout.data.environment)
         return events
 
-    def score(self, answer: Answer) -> Verdict:
-        """Judge one answer.
+    def score(self, answer: Answer, name: str) -> Verdict | Question:
+        """Judge one answer by the reward ``name``; a question to the run's judge waits for ``go_on``.
 
         Raises:
             NotLoadedError: ``load`` was not called, as Ray does not where it starts an actor again.
         """
-        if self._reward is None:
+        if name not in self._rewards:
             raise NotLoadedError("call load() first")
         began = time.monotonic()
-        [reward] = self._reward.score([answer])
-        return Verdict(reward, time.monotonic() - began)
+
+        def work() -> Verdict:
+            [reward] = self._rewards[name].score([answer])
+            return Verdict(reward, time.monotonic() - began)
+
+        return work() if self._judge is None else self._note(self._judge.begin(work))
+
+    def go_on(self, reply: Reply) -> Verdict | Question:
+        """Go on with what asked the judge.
+
+        Raises:
+            NotLoadedError: Nothing did: Ray has started the actor again meanwhile.
+        """
+        if self._judge is None or not self._is_asking:
+            raise NotLoadedError("call load() and score() first")
+        return self._note(self._judge.go_on(reply))
+
+    def _note(self, said: Verdict | Question) -> Verdict | Question:
+        self._is_asking = isinstance(said, Question)
+        return said
 
     def play(self, question: Any, timeout_s: float) -> Any:
         """What the environment's process answers; None where it does not in time, or dies of the question.

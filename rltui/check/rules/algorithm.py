@@ -6,13 +6,13 @@ import re
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
-from rltui.layout.settings import sources
+from rltui.layout.settings import rewards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rltui.layout.grading import Judging
     from rltui.layout.schema import Layout
-    from rltui.layout.settings import Judging
 
 
 def new_role(layout: Layout, role: str) -> str:
@@ -81,25 +81,29 @@ def opd_without_teacher(subject: Subject) -> Iterator[Trouble]:
 def role_without_use(subject: Subject) -> Iterator[Trouble]:
     """The layout has a role that its algorithm, or its reward, does not use."""
     layout = subject.layout
-    if layout.roles.judge is not None and not any(one == "judge" or ":" in one for one in rewards_of(layout)):
+    asked = rewards_asked(layout)
+    if layout.roles.judge is not None and not any(one == "judge" or ":" in one for one in asked):
         yield Trouble("no reward asks the judge", "roles.judge", ("roles.judge=null",))
+    if layout.roles.reward_model is not None and "reward_model" not in asked:
+        yield Trouble("no reward is the reward model's", "roles.reward_model", ("roles.reward_model=null",))
     for role, algorithm in (("critic", "ppo"), ("teacher", "opd")):
         if getattr(layout.roles, role) is not None and layout.algorithm != algorithm:
             message = f"algorithm {layout.algorithm} does not use a {role}"
             yield Trouble(message, f"roles.{role}", (f"roles.{role}=null",))
 
 
-def rewards_of(layout: Layout) -> list[str]:
-    """What rewards the answers to the prompts of each training set; nothing where an environment does."""
-    return [] if layout.data.environment else [one.reward for _, _, one in sources(layout.data)]
+def rewards_asked(layout: Layout) -> list[str]:
+    """What rewards the answers; nothing where an environment does."""
+    return [] if layout.data.environment else rewards_of(layout.data)
 
 
 @rule("B255", "error")
-def reward_without_judge(subject: Subject) -> Iterator[Trouble]:
-    """The reward asks a judge, and the layout has no such role."""
+def reward_without_role(subject: Subject) -> Iterator[Trouble]:
+    """The reward asks a judge or a reward model, and the layout has no such role."""
     layout = subject.layout
-    if "judge" in rewards_of(layout) and layout.roles.judge is None:
-        yield Trouble("reward judge has no role to ask: add roles.judge with a model", "roles")
+    for role in ("judge", "reward_model"):
+        if role in rewards_asked(layout) and getattr(layout.roles, role) is None:
+            yield Trouble(f"reward {role} has no role to ask: add roles.{role} with a model", "roles")
 
 
 @rule("B256", "error")
@@ -109,7 +113,7 @@ def unreadable_verdict(subject: Subject) -> Iterator[Trouble]:
     A pattern needs a group that is the number, `choice` needs `choices`, and the judge must be shown the answer.
     """
     judge = subject.layout.data.judge
-    if "judge" not in rewards_of(subject.layout):
+    if "judge" not in rewards_asked(subject.layout):
         return
     if judge.verdict == "number":
         yield from _number_troubles(judge)

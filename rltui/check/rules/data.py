@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 from rltui.check.bundled import TASKS
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.roles import SERVED
-from rltui.layout.settings import FIRST_SOURCE, MIXTURE_BLOCK, prompts_per_block, sources
+from rltui.layout.settings import (
+    FIRST_SOURCE,
+    MIXTURE_BLOCK,
+    prompts_per_block,
+    rewards_of,
+    sources,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +24,7 @@ if TYPE_CHECKING:
     from rltui.layout.settings import Data
 
 _MIXTURE = "data.mixture"
+_ADDED = "data.added_rewards"
 MODELS = ("builtin/tiny-qwen3", "builtin/tiny-qwen3-vl")
 LOWEST_TEMPERATURE = 0.01
 _WHOLE_NAMES = {
@@ -119,9 +127,9 @@ def code_in_trainer(subject: Subject) -> Iterator[Trouble]:
     layout = subject.layout
     reward = layout.roles.reward
     runs_code = [name for name, _, one in sources(layout.data) if one.reward == "code"]
-    if not runs_code or (reward is not None and reward.workers):
+    if "code" not in rewards_of(layout.data) or (reward is not None and reward.workers):
         return
-    key = "data.reward" if FIRST_SOURCE in runs_code else _MIXTURE
+    key = "data.reward" if FIRST_SOURCE in runs_code else _MIXTURE if runs_code else _ADDED
     workers = max(1, -(-layout.train.samples_per_step * 10 // 600))  # all of them may run into a timeout of 10 s
     fix = f"roles.reward.workers={workers}" if reward is not None else f"roles.reward={{workers: {workers}}}"
     hardware = layout.hardware
@@ -182,13 +190,15 @@ def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     """Task and reward do not belong together.
 
     `exact` and `coin` compare with the answer that the task computes, or that stands in a file of your own; `math` and
-    `code` parse what a dataset says; `http`, `judge` and your own function may judge anything, so may an environment.
+    `code` parse what a dataset says; `http`, `judge`, `reward_model` and your own function may judge anything, so may
+    an environment.
     """
     data = subject.layout.data
     asked = [("data.reward", data.reward, data.train), ("data.eval", data.reward, data.eval)]
     asked += [(_MIXTURE, one.reward, one.train) for one in data.mixture]
+    asked += [(_ADDED, reward, one.train) for reward in data.added_rewards for _, _, one in sources(data)]
     for key, reward, name in asked:
-        if reward in ("none", "http", "judge") or ":" in reward or data.environment:
+        if reward in (*SERVED_REWARDS, "none") or ":" in reward or data.environment:
             continue
         compares = reward in ("exact", "coin")
         made = name.startswith(("builtin/", "reasoning-gym/"))
@@ -287,7 +297,7 @@ def curriculum_of_nothing(subject: Subject) -> Iterator[Trouble]:
     """
     data = subject.layout.data
     repeats = any(not one.train.startswith(("builtin/", "reasoning-gym/")) for _, _, one in sources(data))
-    judged = data.environment or any(one.reward != "none" for _, _, one in sources(data))
+    judged = data.environment or rewards_of(data) != ["none"]
     if data.curriculum_skip and not (repeats and judged):
         message = "no prompt comes twice" if judged else "no answer is judged"
         key = "data.curriculum_skip"

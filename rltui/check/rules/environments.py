@@ -52,6 +52,9 @@ def reward_beside_environment(subject: Subject) -> Iterator[Trouble]:
         yield Trouble(
             f"reward {data.reward} beside the environment {data.environment}", "data.reward", ("data.reward=none",)
         )
+    if data.added_rewards:
+        message = f"added rewards beside the environment {data.environment}"
+        yield Trouble(message, "data.added_rewards", ("data.added_rewards={}",))
     if data.format != "none":
         yield Trouble(
             f"format {data.format} beside the environment {data.environment}", "data.format", ("data.format=none",)

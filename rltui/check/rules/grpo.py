@@ -181,13 +181,13 @@ def groups_left_out_of_the_batch(subject: Subject) -> Iterator[Trouble]:
 def one_part_of_a_reward(subject: Subject) -> Iterator[Trouble]:
     """GDPO compares the parts of a reward one by one, and this one has a single part, or one that GDPO does not see.
 
-    Parts come from `data.format`, from a function of your own that returns numbers by name, and from
+    Parts come from `data.format`, `data.added_rewards`, a function of your own that returns numbers by name, and from
     `grpo.overlong_penalty_tokens` beside these. A KL penalty in the reward is no part: put it into the loss.
     """
     grpo, data = _settings(subject), subject.layout.data
     if grpo is None or grpo.advantage != "gdpo":
         return
-    if data.environment or (data.format == "none" and ":" not in data.reward):
+    if data.environment or (data.format == "none" and ":" not in data.reward and not data.added_rewards):
         message = f"advantage gdpo with {'an environment' if data.environment else f'reward {data.reward}'} alone"
         yield Trouble(message, "grpo.advantage", ("grpo.advantage=standard",))
     elif grpo.penalises_kl and grpo.kl == "reward":

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from functools import reduce
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import sequences_at_once, with_word
 from rltui.check.rules.widths import divides_heads, widest
 from rltui.hardware.models import known_model, nearest_models
 from rltui.layout.roles import SERVED
-from rltui.layout.settings import sources
+from rltui.layout.settings import rewards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,36 +133,66 @@ def longer_than_teacher(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("E315", "error")
-def longer_than_judge(subject: Subject) -> Iterator[Trouble]:
-    """The judge's context is longer than its model can position."""
-    judge = subject.layout.roles.judge
-    model = known_model(judge.model) if judge is not None else None
-    if judge is not None and model is not None and 0 < model.max_position < judge.context:
-        yield Trouble(
-            f"roles.judge.context {judge.context}: {judge.model} has positions for {model.max_position}",
-            "roles.judge.context",
-            (f"roles.judge.context={model.max_position}",),
-        )
+def longer_than_grader(subject: Subject) -> Iterator[Trouble]:
+    """The context of the judge, or of the reward model, is longer than its model can position."""
+    for name in ("judge", "reward_model"):
+        role, key = getattr(subject.layout.roles, name), f"roles.{name}.context"
+        model = known_model(role.model) if role is not None else None
+        if role is not None and model is not None and 0 < model.max_position < role.context:
+            message = f"{key} {role.context}: {role.model} has positions for {model.max_position}"
+            yield Trouble(message, key, (f"{key}={model.max_position}",))
 
 
 @rule("E316", "warning")
-def judge_reads_too_little(subject: Subject) -> Iterator[Trouble]:
-    """The judge's context has no room for the longest sample with a verdict.
+def grader_reads_too_little(subject: Subject) -> Iterator[Trouble]:
+    """The context of the judge, or of the reward model, has no room for the longest sample (and a judge's verdict).
 
-    A question to the judge that is too long is not asked, and its answer earns `data.judge.failed`. Tokens are those of
-    the policy here; the judge's own may be more or fewer.
+    What is too long is not asked, and such an answer earns `data.judge.failed`, or `data.scoring.failed`. Tokens are
+    those of the policy here; the other model's own may be more or fewer.
     """
-    layout, judge = subject.layout, subject.layout.roles.judge
-    asks = any(one.reward == "judge" for _, _, one in sources(layout.data))
-    verdict = 0 if layout.data.judge.verdict == "likelihood" else layout.data.judge.max_tokens
-    wanted = layout.lengths.prompt + layout.lengths.response + verdict
-    if judge is not None and asks and judge.context < wanted:
-        yield Trouble(
-            f"prompt {layout.lengths.prompt} + response {layout.lengths.response} + verdict {verdict} = {wanted}, "
-            f"the judge takes {judge.context} tokens",
-            "roles.judge.context",
-            (f"roles.judge.context={wanted}",),
-        )
+    layout, judging = subject.layout, subject.layout.data.judge
+    verdict = 0 if judging.verdict == "likelihood" else judging.max_tokens
+    sample = layout.lengths.prompt + layout.lengths.response
+    words = f"prompt {layout.lengths.prompt} + response {layout.lengths.response}"
+    judged = f"{words} + verdict {verdict} = {sample + verdict}, the judge takes"
+    scored = f"{words} = {sample}, the reward model takes"
+    asked = rewards_of(layout.data)
+    for name, wanted, said in (("judge", sample + verdict, judged), ("reward_model", sample, scored)):
+        role, key = getattr(layout.roles, name), f"roles.{name}.context"
+        if role is not None and name in asked and role.context < wanted:
+            yield Trouble(f"{said} {role.context} tokens", key, (f"{key}={wanted}",))
+
+
+@rule("E317", "error")
+def no_reward_model(subject: Subject) -> Iterator[Trouble]:
+    """The folder of the reward model holds no classifier with one output, or one with too few positions.
+
+    A language model has no head that scores, and transformers would draw one at random. What is not a folder here is
+    looked at when the role loads it.
+    """
+    role = subject.layout.roles.reward_model
+    config = _config_in(role.model) if role is not None else {}
+    if role is None or not config:
+        return
+    outputs = config.get("num_labels") or len(config.get("id2label") or ("LABEL_0", "LABEL_1"))
+    positions = config.get("text_config", config).get("max_position_embeddings") or 0
+    kind = ", ".join(config.get("architectures") or ())
+    if kind and "SequenceClassification" not in kind:
+        yield Trouble(f"{role.model} is no sequence classifier but {kind}", "roles.reward_model.model")
+    elif outputs != 1:
+        yield Trouble(f"{role.model} has {outputs} outputs, and one is a score", "roles.reward_model.model")
+    if 0 < positions < role.context:
+        key = "roles.reward_model.context"
+        yield Trouble(f"{key} {role.context}: {role.model} has positions for {positions}", key, (f"{key}={positions}",))
+
+
+def _config_in(folder: str) -> dict[str, Any]:
+    """What the model in a folder says of itself; nothing where there is none here."""
+    try:
+        found = json.loads((Path(folder).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @rule("D505", "error")

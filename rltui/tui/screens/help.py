@@ -37,9 +37,9 @@ def help_lines(table: keys.KeyTable, width: int, glyphs: Glyphs) -> list[Line]:
         (f" {look.ascii_glyph if glyphs.ascii_only else look.glyph} {pad(look.word, 11)}", look.role)
         for look in RUN_STATES.values()
     ]
-    per_line = max(1, width // 14)
+    per_line = max(1, width // 15)
     lines += [Line(tuple(signs[first : first + per_line])) for first in range(0, len(signs), per_line)]
-    roles: list[Span] = [(f" {letter} {pad(name, 11)}", "dim") for letter, name in ROLE_NAMES.items()]
+    roles: list[Span] = [(f" {letter} {pad(name, 12)}", "dim") for letter, name in ROLE_NAMES.items()]
     roles.append((f" {glyphs.free} free", "dim"))
     return [*lines, *(Line(tuple(roles[first : first + per_line])) for first in range(0, len(roles), per_line))]
 

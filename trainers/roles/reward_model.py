@@ -1,0 +1,126 @@
+"""A reward model: a sequence classifier with one output that scores answers and never changes, as a Ray actor class."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainers.roles.meter import measured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from rltui.layout.schema import Layout
+
+
+class RewardModel:
+    """One replica of the reward model.
+
+    Args:
+        layout: The layout.
+        index: Number of this replica.
+        model_path: Folder of the model.
+    """
+
+    def __init__(self, layout: Layout, index: int, model_path: str) -> None:  # noqa: ARG002 - as all roles are made
+        role = layout.roles.reward_model
+        assert role is not None
+        self._role, self._model_path = role, model_path
+        self._model: Any = None
+
+    @measured("load")
+    def load(self) -> float:
+        """Load the model; returns the seconds taken.
+
+        Raises:
+            ValueError: It is no classifier with one output, or cannot position the layout's context.
+        """
+        began = time.monotonic()
+        self._model = load_classifier(self._model_path, self._role.precision, self._role.context)
+        return time.monotonic() - began
+
+    @measured("generate")
+    def score(self, rows: Sequence[Sequence[int]]) -> list[float]:
+        """The model's output for each conversation, given as token ids, one at least.
+
+        Those of a length pass together, so that little is padded.
+        """
+        import torch
+
+        order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        found = [0.0] * len(rows)
+        with torch.no_grad():
+            for start in range(0, len(order), self._role.micro_batch):
+                places = order[start : start + self._role.micro_batch]
+                scores = classified(self._model, [rows[place] for place in places])
+                for place, score in zip(places, scores.tolist(), strict=True):
+                    found[place] = score
+        return found
+
+    def release_card(self) -> None:
+        """Leave to an engine on the same card what this process does not use."""
+        from trainers.roles.card import release_card
+
+        release_card()
+
+
+def load_classifier(model_path: str, precision: str, context: int) -> Any:
+    """The sequence classifier in a folder, on the card where there is one.
+
+    Args:
+        model_path: Folder of the model.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+        context: Tokens of the longest conversation that it will be given.
+
+    Raises:
+        ValueError: It is no classifier with one output, or cannot position ``context`` tokens.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    from trainers.roles.card import own_threads
+    from trainers.roles.zero import TORCH_DTYPES
+
+    config = AutoConfig.from_pretrained(model_path)
+    if config.num_labels != 1:
+        raise ValueError(f"{model_path} is no reward model: it has {config.num_labels} outputs, and one is a score")
+    positions = getattr(config.get_text_config(), "max_position_embeddings", 0)
+    if 0 < positions < context:
+        raise ValueError(
+            f"{model_path} has positions for {positions} tokens: set roles.reward_model.context={positions}"
+        )
+    if not torch.cuda.is_available():
+        torch.set_num_threads(own_threads())
+    model, notes = AutoModelForSequenceClassification.from_pretrained(
+        model_path, dtype=getattr(torch, TORCH_DTYPES[precision]), output_loading_info=True
+    )
+    if notes["missing_keys"]:  # transformers would draw them at random, and warn
+        lacking = ", ".join(sorted(notes["missing_keys"])[:3])
+        raise ValueError(f"{model_path} is no reward model: its weights lack {lacking}")
+    model.requires_grad_(False)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def classified(model: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """The output of a classifier for each row of token ids: float32 [B].
+
+    Transformers read the score at the last token that is not the model's padding token. Models that name none are
+    padded with a token that no row has: one that rows end with would move that place.
+    """
+    import torch
+
+    text = model.config.get_text_config()
+    named = text.pad_token_id
+    used = {token for row in rows for token in row}
+    padding = named if named is not None else next(token for token in range(text.vocab_size) if token not in used)
+    longest = max(map(len, rows))
+    ids = torch.tensor([[*row, *[padding] * (longest - len(row))] for row in rows], device=model.device)
+    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=model.device)
+    text.pad_token_id = padding
+    try:
+        found: torch.Tensor = model(input_ids=ids, attention_mask=mask).logits
+    finally:
+        text.pad_token_id = named
+    return found[:, 0].float()
