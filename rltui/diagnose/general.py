@@ -46,7 +46,8 @@ _BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
 _AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
 _REFUSED = (
     r"must|should|ha(?:s|ve) to|needs? to|(?<!not )require[sd]?|can ?not|can't|not allowed|not supported|"
-    r"only support\w*|unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|validation"
+    r"only support\w*|unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|may be set|"
+    r"validation"
 )
 
 
@@ -158,7 +159,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "data_unfit",
         _REFUSES,
-        r"\b(?:data ?sets?|train_dataset|examples?|samples)\b.{0,80}(?:empty|no |not|must|should|missing|loaded)|"
+        r"\b(?:data ?sets?|train_dataset|examples?|samples|num_samples)\b.{0,80}(?:empty|no |not|must|should|missing|loaded)|"
         r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
     Kind("data_unfit", "IndexError", parts=("data",)),
@@ -180,6 +181,9 @@ KINDS: tuple[Kind, ...] = (
         r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
     ),
     Kind("tensors_unfit", _REFUSES, r"\bcpu tensors?\b"),
+    # what is only not supported leaves the checkpoint as good as it was
+    Kind(PROGRAM, _REFUSES, r"\bonly supported\b|\bnot (?:yet )?(?:supported|implemented)\b", parts=("checkpoint",)),
+    Kind("ckpt_broken", _REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
     # what names weights, or is refused below the program, is no setting of it
     Kind(PROGRAM, _REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
     Kind(PROGRAM, _REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
@@ -219,7 +223,11 @@ def general_cause(matches: Matches) -> Match | None:
     wordings know already, as what passes on another one's end.
     """
     known = {match.order for cause, found in matches.by_cause.items() if cause != STATE for match in found}
-    fatal = [one for one in matches.of(STATE) if "survived" not in one.fields and exception_order(one) not in known]
+    fatal = [
+        one
+        for one in matches.of(STATE)
+        if "survived" not in one.fields and (exception_order(one) not in known or "quoted" in one.fields)
+    ]
     first = next((one for one in fatal if one.fields["path"]), next(iter(fatal), None))
     if first is None:
         return None

@@ -67,6 +67,11 @@ _PREFIXES = tuple(
         r"\[?(?P<time>\d{4}-\d\d-\d\d[T ,_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]? ?",
         r"[-|] (?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",  # loguru, logging with bars
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]?:? +(?=\[?\d{4}-)",
+        # logging as Python sets it up by itself, and with the place alone
+        r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL):[A-Za-z_][\w.]*:(?=\S)",
+        r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]? \[[\w./]+\.py:\d+(?::\w+)?\](?: |$)",
+        # pods, and stages of a service
+        r"\[[A-Za-z][\w.]{0,60}(?:-[\w.]{1,60}){0,6}-\d{1,6}\] (?=\S|\s+File \")",
     )
 )
 _BOX = re.compile(r"[│|┃] ?(.*?)\s*[│|┃]?$")

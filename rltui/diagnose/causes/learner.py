@@ -182,6 +182,12 @@ CAUSES = (
                 ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                ("assertion `", r"sampleMultinomialOnce.{0,80}Assertion `[^`]{1,60}` failed", "samplemultinomialonce"),
+                (
+                    "nan",
+                    r"(?i)\b(?:logits?|prob\w*) (?:(?:contains?|has|have|are|is|became|min|max|mean):? )+nan\b|"
+                    r"\bnans? (?:\w+ )?in (?:the )?(?:logits?|prob\w*)\b",
+                ),
                 "expects all elements of std",
                 ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
                 (
@@ -199,6 +205,7 @@ CAUSES = (
             ),
         ),
         weigh=nan_or_loss_scale,
+        explains=frozenset({"xid_app_fault"}),
         remedies=(
             Remedy(
                 id="from-last-finite",
