@@ -70,6 +70,7 @@ _PREFIXES = tuple(
         # logging as Python sets it up by itself, and with the place alone
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL):[A-Za-z_][\w.]*:(?=\S)",
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]? \[[\w./]+\.py:\d+(?::\w+)?\](?: |$)",
+        r"\[(?:PID:(?P<pid>\d+)|RANK:(?P<rank>\d+))\] ?",
         # pods, and stages of a service
         r"\[[A-Za-z][\w.]{0,60}(?:-[\w.]{1,60}){0,6}-\d{1,6}\] (?=\S|\s+File \")",
     )
@@ -150,7 +151,7 @@ def _without_prefixes(text: str, fields: dict[str, str]) -> str:
 def _one_prefix_less(text: str, fields: dict[str, str]) -> str | None:
     start = text.lstrip()
     first = start[:1]
-    if first in "│┃":
+    if first in "│┃|":
         match = _BOX.match(start)
         return match[1] if match else None
     if first == "(":

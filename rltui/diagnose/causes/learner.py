@@ -174,12 +174,7 @@ CAUSES = (
                 ("found", r"(?i)found (?:NaN|inf) in (?:local )?(?:grad|forward|loss)|found NaN in local", "nan inf"),
                 ("norm is", r"(?i)grad(?:ient)?[_ ]?norm is (?:not finite|nan|inf)\b", "nan inf finite"),
                 ("loss", r"(?i)loss (?:is|became|has become|diverged to) (?:nan|inf|not finite)\b", "nan inf finite"),
-                (
-                    "finite",
-                    r"(?i)(?:loss|grad(?:ient)?[_ ]?norm) is not finite|non-?finite (?:loss|"
-                    r"grad)",
-                    "finite nonfinite",
-                ),
+                ("finite", r"(?i)\bnorm is not finite|non-?finite (?:loss|grad)", "finite nonfinite"),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
                 ("assertion `", r"sampleMultinomialOnce.{0,80}Assertion `[^`]{1,60}` failed", "samplemultinomialonce"),
