@@ -151,7 +151,8 @@ def _without_prefixes(text: str, fields: dict[str, str]) -> str:
 def _one_prefix_less(text: str, fields: dict[str, str]) -> str | None:
     start = text.lstrip()
     first = start[:1]
-    if first in "│┃|":
+    # a bar alone is the box of a group of exceptions, several are a table
+    if first in "│┃" or (first == "|" and "|" not in start[1:]):
         match = _BOX.match(start)
         return match[1] if match else None
     if first == "(":
