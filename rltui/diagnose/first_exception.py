@@ -10,6 +10,8 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.diagnose.raised_in import PARTS, part_of
 from rltui.diagnose.wording import Hit, Reading, Wording
 
@@ -35,9 +37,13 @@ _EXCEPTION = re.compile(
 )
 _WRAPPERS = re.compile(
     r"(?:\w+\.)*(?:RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|ChildFailedError|CalledProcessError|"
-    r"\w*EngineDeadError|ProcessRaisedException|ProcessExitedException|SystemExit|KeyboardInterrupt|\w*Warning)\b"
+    r"\w*EngineDeadError|ProcessRaisedException|ProcessExitedException|(?:Base)?ExceptionGroup|RetryError|SystemExit|"
+    r"KeyboardInterrupt|\w*Warning)\b"
 )
-_PASSED_ON = re.compile(r"(?i)engine core initialization failed|worker failed with error|died unexpectedly")
+_PASSED_ON = re.compile(r"(?i)engine core initialization failed|died unexpectedly")
+_QUOTED = re.compile(r"(?<=: )Worker failed with error ['\"](.{1,300}?)['\"], please check.*")
+"""The engine passes on what a worker of it raised, in the worker's words but as an exception of its own."""
+
 _GOES_ON = re.compile(
     r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|grad_?norm)|\{'loss': |\btraining (?:is |has )?(?:completed?|finished)\b|"
     r"\bprogress: .{0,80}\d+/\d+|application startup complete|\bretrying\b|"
@@ -63,7 +69,8 @@ _AT_THE_END = re.compile(
 
 _ORDINARY_LEVELS = ("INFO", "DEBUG", "WARNING")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line (?P<line>\d+), in (?P<function>\S.{0,100})')
-_CODE = re.compile(r"\s+(?!File \"|[\^~\s]*$|\.\.\.|raise\b)\S")
+_RICH_FRAME = re.compile(r"(?P<path>\S{0,500}\.py):(?P<line>\d+) in (?P<function>\S{1,100})")
+_CODE = re.compile(r"(?:\s+|❱ *\d+ [│|\s]+)(?!File \"|[\^~\s]*$|\.\.\.|raise\b|\d+ +[│|]|❱)(?P<code>\S.*)")
 _OF_OTHERS = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |ray/_private/")
 
 
@@ -101,9 +108,29 @@ def read_bare_exception(hit: Hit) -> Reading | None:
     return _reading(context.line, above[::-1], context.after(MOST_LINES_BELOW))
 
 
-def _frame(line: Line) -> str:
-    frame = _FRAME.match(line.text)
-    return f"{frame['path']}:{frame['line']} in {frame['function']}" if frame is not None else ""
+def read_carried_exception(hit: Hit) -> Reading | None:
+    """Ray names the class of what it carries: all there is where the log ends before the exception's own line."""
+    context = hit.context
+    if context.budget.lines < RESERVED_LINES:
+        return None
+    below = list(context.after(MOST_TRACEBACK_LINES))
+    if any(_EXCEPTION.match(line.text) for line in below):
+        return None
+    return _reading(structs.replace(context.line, text=hit.groups["kind"]), below, ())
+
+
+def _frames(lines: Sequence[Line]) -> list[str]:
+    """Frames as Python prints them, and as rich does in its boxes, where a long path begins on the line before."""
+    found: list[str] = []
+    before = ""
+    for line in lines:
+        text = line.text.strip()
+        frame = _FRAME.match(line.text) or _RICH_FRAME.match(text)
+        if frame is not None:
+            start = before if frame.re is _RICH_FRAME and before.startswith("/") and " " not in before else ""
+            found.append(f"{start}{frame['path']}:{frame['line']} in {frame['function']}")
+        before = text
+    return found
 
 
 def _is_own_exception(text: str) -> bool:
@@ -120,9 +147,9 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: in
         after: The lines below.
         lower: How many lines it stands below the one that was found.
     """
-    frames = [frame for one in above if (frame := _frame(one))]
+    frames = _frames(above)
     below = [later for later, _ in zip(after, range(MOST_LINES_BELOW), strict=False)]
-    text = line.text.strip()
+    text, quoted = _QUOTED.subn(r"\1", line.text.strip())
     if text.endswith(":"):  # what it says begins in the next line
         text = f"{text} {next((later.text.strip() for later in below if later.text.strip()), '')}".strip()
     fields = {
@@ -131,8 +158,9 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: in
         "lower": str(lower),
         "frames": "\n".join(_own(frames)),
         "path": "\n".join(frames[-MOST_FRAMES_TOLD:]),
-        "code": next((one.text.strip() for one in reversed(above) if _CODE.match(one.text)), ""),
+        "code": next((code["code"] for one in reversed(above) if (code := _CODE.match(one.text))), "").strip(),
         "part": part_of(frames, text),
+        **({"quoted": "yes"} if quoted else {}),
         **_survival(line, frames, below),
     }
     return Reading(0.3, fields=fields)
@@ -193,6 +221,7 @@ WORDINGS = (
         pattern=rf"^(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
+    Wording(anchor="raytaskerror(", pattern=r"RayTaskError\((?P<kind>\w+)\)", check=read_carried_exception),
     # libraries keep their own exceptions in a module of that name
     Wording(
         anchor="",

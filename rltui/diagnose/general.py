@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from rltui.diagnose.matches import Match, Matches
 
 PROGRAM = "program_failed"
-SURE = 0.65
-"""Confidence of a cause from the table: sure enough to explain what only passes the exception on."""
+SURE = 0.62
+"""Confidence of a cause from the table, or of none in it.
+
+Of 91 failures that it had not seen, 31 came here: 5 of 10 got the right cause from the table, 13 of 21 rightly none.
+"""
 
 MOST_LINES_APART = 60
 """An exception so soon after the first one tells the same failure again, in other words."""
@@ -42,11 +45,15 @@ _NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?
 _COMPARED = r"(?:is|are) (?:smaller|less|lower|larger|greater|bigger|higher|more) than|exceeds?"
 _OF_OPTIMIZER = r"\boptim\w*[ _.]?states?\b|OptimStateKey\b|\bparam(?:eter)?[ _]groups?\b"
 _OF_WEIGHTS = r"state_?dict|\.(?:weight|bias)\b|\bpointer\b|\bparameter names?\b|\btensors?\b(?! (?:model )?parallel)"
+_LOOKS_OVER = (
+    r" in (?:\w+\.)*_*(?:(?:valid|verif|check|pars)\w*_(?:\w+_)?(?:arg|conf|setting|option|param)\w*|__post_init__)\Z"
+)
 _BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
 _AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
 _REFUSED = (
     r"must|should|ha(?:s|ve) to|needs? to|(?<!not )require[sd]?|can ?not|can't|not allowed|not supported|"
-    r"only support\w*|unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|validation"
+    r"only support\w*|unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|may be set|"
+    r"validation"
 )
 
 
@@ -152,13 +159,16 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("data_unfit", message=r"chat[ _]?template"),
     Kind("data_unfit", r"Template\w*Error|UndefinedError"),
-    Kind("data_unfit", "TypeError", r"^\w*reward\w*\(\) missing \d+ required"),  # a column that the rows have not
+    Kind(
+        "data_unfit", "TypeError", r"^\w*reward\w*\(\) (?:missing \d+ required|takes \d+ positional)"
+    ),  # a column that the rows have not
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
     Kind("data_unfit", message=r"\bcolumns?\b.{0,80}(?:not|missing)|excessive nesting|too many dimensions 'str'"),
     Kind(
         "data_unfit",
         _REFUSES,
-        r"\b(?:data ?sets?|train_dataset|examples?|samples)\b.{0,80}(?:empty|no |not|must|should|missing|loaded)|"
+        r"\b(?:data ?sets?|train_dataset|examples?|(?:num_)?samples)\b.{0,80}"
+        r"(?:empty|no |not|must|should|missing|loaded)|"
         r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
     Kind("data_unfit", "IndexError", parts=("data",)),
@@ -168,7 +178,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "tensors_unfit",
         _REFUSES,
-        rf"(?:{_UNLIKE}|only supports?)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
+        rf"(?:{_UNLIKE}|only supports?|can ?not)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
     ),
     # two sizes, no word on them: the engine built other layers than the weights have, unless a shard came empty
     Kind("engine_unfit_model", _REFUSES, rf"^(?!.*\bSize\(\[0\]\)).*{_TWO_SIZES}", parts=("engine",)),
@@ -180,6 +190,11 @@ KINDS: tuple[Kind, ...] = (
         r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
     ),
     Kind("tensors_unfit", _REFUSES, r"\bcpu tensors?\b"),
+    # what is only not supported leaves the checkpoint as good as it was
+    Kind(PROGRAM, _REFUSES, r"\bonly supported\b|\bnot (?:yet )?(?:supported|implemented)\b", parts=("checkpoint",)),
+    Kind("ckpt_broken", _REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
+    # whatever the words: a function that looks settings over refused them
+    Kind("settings_rejected", _REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
     # what names weights, or is refused below the program, is no setting of it
     Kind(PROGRAM, _REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
     Kind(PROGRAM, _REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
@@ -219,7 +234,11 @@ def general_cause(matches: Matches) -> Match | None:
     wordings know already, as what passes on another one's end.
     """
     known = {match.order for cause, found in matches.by_cause.items() if cause != STATE for match in found}
-    fatal = [one for one in matches.of(STATE) if "survived" not in one.fields and exception_order(one) not in known]
+    fatal = [
+        one
+        for one in matches.of(STATE)
+        if "survived" not in one.fields and (exception_order(one) not in known or "quoted" in one.fields)
+    ]
     first = next((one for one in fatal if one.fields["path"]), next(iter(fatal), None))
     if first is None:
         return None

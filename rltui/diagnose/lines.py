@@ -67,6 +67,12 @@ _PREFIXES = tuple(
         r"\[?(?P<time>\d{4}-\d\d-\d\d[T ,_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]? ?",
         r"[-|] (?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",  # loguru, logging with bars
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]?:? +(?=\[?\d{4}-)",
+        # logging as Python sets it up by itself, and with the place alone
+        r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL):[A-Za-z_][\w.]*:(?=\S)",
+        r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]? \[[\w./]+\.py:\d+(?::\w+)?\](?: |$)",
+        r"\[(?:PID:(?P<pid>\d+)|RANK:(?P<rank>\d+))\] ?",
+        # pods, and stages of a service
+        r"\[[A-Za-z][\w.]{0,60}(?:-[\w.]{1,60}){0,6}-\d{1,6}\] (?=\S|\s+File \")",
     )
 )
 _BOX = re.compile(r"[│|┃] ?(.*?)\s*[│|┃]?$")
@@ -145,7 +151,8 @@ def _without_prefixes(text: str, fields: dict[str, str]) -> str:
 def _one_prefix_less(text: str, fields: dict[str, str]) -> str | None:
     start = text.lstrip()
     first = start[:1]
-    if first in "│┃":
+    # a bar alone is the box of a group of exceptions, several are a table
+    if first in "│┃" or (first == "|" and "|" not in start[1:]):
         match = _BOX.match(start)
         return match[1] if match else None
     if first == "(":

@@ -22,8 +22,11 @@ LATE_LINES = 300
 """Processes write at the same time: a consequence may be printed this many lines before its cause."""
 
 LEAST_CONFIDENCE = 0.4
-EXPLAINING = 0.65
+EXPLAINING = 0.62
 """A cause that is less sure than this stands beside others, and explains none of them away."""
+
+NAMING = 0.5
+"""A cause as sure as this says more than a wrapper, which never says why."""
 
 _TIERS = ("site", "root", "effect", "aside", "wrapper")
 
@@ -63,7 +66,11 @@ def _candidate(cause: Cause, matches: Matches) -> Candidate | None:
 
 def explains(one: Candidate, other: Candidate) -> bool:
     """Whether ``other`` is a consequence of ``one``, as far as kind and order tell."""
-    if one is other or one.verdict.confidence < EXPLAINING:
+    if one is other:
+        return False
+    if other.cause.tier == "wrapper" and one.cause.tier in ("site", "root"):
+        return one.verdict.confidence >= NAMING
+    if one.verdict.confidence < EXPLAINING:
         return False
     if other.cause.id in one.cause.explains:
         return True

@@ -285,3 +285,63 @@ def test_an_exception_that_is_logged_as_a_warning_was_caught() -> None:
 
     assert logged("WARNING") == Findings(())
     assert logged("ERROR").first_exception is not None
+
+
+@pytest.mark.parametrize(
+    ("log", "cause", "text"),
+    [
+        (
+            "RuntimeError: Worker failed with error 'index 7 of rope is strange', please check the stack trace above "
+            "for the root cause",
+            "program_failed",
+            "RuntimeError: index 7 of rope is strange",
+        ),
+        ("ray.exceptions.RayTaskError(LookupError): ray::TaskRunner.run() (pid=7)", "program_failed", "LookupError"),
+        (
+            "  + Exception Group Traceback (most recent call last):\n"
+            "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n"
+            "  +-+---------------- 1 ----------------\n"
+            "    | Traceback (most recent call last):\n"
+            '    |   File "/w/scheduler.py", line 88, in generate\n'
+            "    | RuntimeError: strange",
+            "program_failed",
+            "RuntimeError: strange",
+        ),
+    ],
+    ids=["an engine quotes it", "Ray names its class", "a group of tasks holds it"],
+)
+def test_what_passes_it_on_gives_way_to_what_it_holds(log: str, cause: str, text: str) -> None:
+    findings = examine([text_source("log", log)])
+    assert [one.id for one in findings.diagnoses if not one.secondary] == [cause]
+    assert findings.first_exception is not None
+    assert findings.first_exception.fields["exception"] == text
+
+
+def test_ray_names_the_class_only_where_the_exception_itself_is_not_there() -> None:
+    log = f"ray.exceptions.RayTaskError(AssertionError): ray::main() (pid=7)\n{INSIDE}"
+    assert found(log)["text"] == "AssertionError: 8 labels for 6 rows"
+
+
+def test_frames_in_the_boxes_of_rich_say_where_it_was() -> None:
+    log = """\
+╭──────────────────── Traceback (most recent call last) ────────────────────╮
+│ /venv/lib/python3.10/site-packages                                         │
+│ /wandb/sdk/strange.py:1195 in init                                         │
+│                                                                            │
+│   1194 │   check(settings)                                                 │
+│ ❱ 1195 │   settings.open()                                                 │
+╰────────────────────────────────────────────────────────────────────────────╯
+LookupError: strange
+"""
+    first = examine([text_source("log", log)]).first_exception
+    assert first is not None
+    frames = "/venv/lib/python3.10/site-packages/wandb/sdk/strange.py:1195 in init"
+    assert (first.fields["frames"], first.fields["code"]) == (frames, "settings.open()")
+
+
+def test_a_guess_says_more_than_who_passes_it_on() -> None:
+    log = "Scheduler hit an exception: \nAttributeError: 'NgramWorker' object has no attribute 'update_weights'"
+    assert [(one.id, one.secondary) for one in diagnose([text_source("log", log)])] == [
+        ("env_import_broken", False),
+        ("engine_core_died", True),
+    ]

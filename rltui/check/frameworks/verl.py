@@ -61,6 +61,7 @@ _CUT = (
 _ROWS = off(f"{_ACTOR}.use_dynamic_bsz")
 _MEGATRON = either(one_of(f"{_ACTOR}.strategy", "megatron", default="fsdp"), under(f"{_ACTOR}.megatron."))
 _FSDP = either(one_of(f"{_ACTOR}.strategy", "fsdp", "fsdp2"), neither(given(f"{_ACTOR}.strategy"), _MEGATRON))
+_COUNTED = given("trainer.n_gpus_per_node")  # programs with a configuration of their own count cards by other keys
 _BATCHED = above(_BATCH, 0)  # asynchronous programs set it to 0, where it means something else
 
 TABLE = (
@@ -87,7 +88,7 @@ TABLE = (
         _WORKERS,
         (_MINI * _SAMPLES // (_GPUS // _ULYSSES), Constant(1)),
         _MINI,
-        (_ROWS, _FSDP),
+        (_ROWS, _FSDP, _COUNTED),
     ),
     multiple(
         "F104",
@@ -95,7 +96,7 @@ TABLE = (
         _WORKERS,
         (_MINI * _SAMPLES // (_GPUS // _ULYSSES), _MICRO),
         _MICRO,
-        (_ROWS, _FSDP),
+        (_ROWS, _FSDP, _COUNTED),
     ),
     multiple(
         "F105",

@@ -126,7 +126,7 @@ CAUSES = (
             "no available memory for the cache blocks",
             ("gpu blocks: 0", r"(?i)gpu blocks: 0\b"),
             ("available kv cache memory", r"(?i)available kv cache memory: -\d"),
-            ("mem-fraction-static", r"(?i)not enough memory.*mem-fraction-static"),
+            ("mem-fraction-static", r"(?i)(?:memory|increase).*mem-fraction-static(?! to avoid)"),
             ("memory for the kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for the kv cache"),
             ("memory for kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for kv cache"),
             "not enough gpu memory available to serve even a single token",

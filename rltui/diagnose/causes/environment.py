@@ -243,7 +243,7 @@ CAUSES = (
                 ("is not defined", r"^NameError: name '\w+' is not defined"),
                 confidence=GUESS,
                 # Ray cannot rebuild every exception that it carries; the one that it names is the real one
-                unless=_OPTIONAL + r"|(?:Error|Exception)\.__init__\(\) missing|reward\w*\(\) missing|"
+                unless=_OPTIONAL + r"|(?:Error|Exception)\.__init__\(\) missing|reward\w*\(\) (?:missing|takes)|"
                 r"'(?:NoneType|str|list|dict|int|float|bool|tuple|bytes|set)' object has",
             ),
             *worded(("install the trainers extra", r"cannot import .{1,200}; install the trainers extra")),

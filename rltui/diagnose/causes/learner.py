@@ -174,14 +174,15 @@ CAUSES = (
                 ("found", r"(?i)found (?:NaN|inf) in (?:local )?(?:grad|forward|loss)|found NaN in local", "nan inf"),
                 ("norm is", r"(?i)grad(?:ient)?[_ ]?norm is (?:not finite|nan|inf)\b", "nan inf finite"),
                 ("loss", r"(?i)loss (?:is|became|has become|diverged to) (?:nan|inf|not finite)\b", "nan inf finite"),
-                (
-                    "finite",
-                    r"(?i)(?:loss|grad(?:ient)?[_ ]?norm) is not finite|non-?finite (?:loss|"
-                    r"grad)",
-                    "finite nonfinite",
-                ),
+                ("finite", r"(?i)\bnorm is not finite|non-?finite (?:loss|grad)", "finite nonfinite"),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                ("assertion `", r"sampleMultinomialOnce.{0,80}Assertion `[^`]{1,60}` failed", "samplemultinomialonce"),
+                (
+                    "nan",
+                    r"(?i)\b(?:logits?|prob\w*) (?:(?:contains?|has|have|are|is|became|min|max|mean):? )+nan\b|"
+                    r"\bnans? (?:\w+ )?in (?:the )?(?:logits?|prob\w*)\b",
+                ),
                 "expects all elements of std",
                 ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
                 (
@@ -199,6 +200,7 @@ CAUSES = (
             ),
         ),
         weigh=nan_or_loss_scale,
+        explains=frozenset({"xid_app_fault"}),
         remedies=(
             Remedy(
                 id="from-last-finite",

@@ -185,6 +185,11 @@ CAUSES = (
                 ("429", r"(?i)(?:HfHubHTTPError|huggingface_hub).{0,200}\b429\b", "hfhubhttperror huggingface"),
                 ("server error", r"HfHubHTTPError: 50[0234] Server Error", "hfhubhttperror"),
                 (
+                    "server error",
+                    r"Error: 50[0234] Server Error: .{0,60} for url: https://(?:\S+\.)?(?:huggingface\.co|hf\.co)/",
+                    "server",
+                ),
+                (
                     "429",
                     r"429 (?:Client Error: )?Too Many Requests\)? for url:? \(?https://(?:\S+\.)?(?:huggingface|"
                     r"hf)\.co",

@@ -122,6 +122,13 @@ CAUSES = (
             ("task launch for", r"(?i)task launch for .{0,120}failed on node (?P<node>[\w.-]+)(?!.{0,40}credential)"),
             ("launch failed:", r"srun: error: tasks? [\d,-]+ launch failed: (?!.{0,40}credential)"),
             ("application launch failed", r"(?i)application launch failed(?!.{0,40}credential)"),
+            # functions of Slurm's plugins, by which slurmstepd builds a step: auth_g_…, mpi_p_…, container_g_join
+            (
+                "slurmstepd: error: ",
+                r"slurmstepd: error: (?:[a-z]+(?:_[a-z]+)?_[gp]_\w+(?:\(\))?:? .{0,80}\bfailed\b|"
+                r"[a-z]+/[a-z]\w+: .{0,120}\b(?:can ?not load|failed|unable to)\b)",
+                "slurmstepd",
+            ),
             ("wtermsig", r"WTERMSIG (?:9|6|11|7)\b"),
             ("batch script", r"(?i)(?:unable|failed) to (?:create|read|write).{0,40}batch script"),
             ("batch job load failure", ""),
