@@ -17,6 +17,7 @@ neither torch, ray nor Textual to import. Names of this module and fields that i
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,6 @@ from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSnapshot, RunSummary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.cluster.profile import Profile
     from rltui.cluster.relay_client import RelayClient
     from rltui.service.context import Context

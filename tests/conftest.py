@@ -9,14 +9,12 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hypothesis
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes

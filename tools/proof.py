@@ -17,11 +17,9 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 SHORT_LINES, SMALL_LINES = 20, 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ CASES = ROOT / "tests" / "truth"
 sys.path[:0] = [str(CASES)]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import ModuleType
 
     from score import Score

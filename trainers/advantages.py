@@ -5,13 +5,10 @@ Shapes: P prompts, G samples of each prompt (the group); B samples, R response p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 STD_EPSILON = 1e-6
 """Keeps a group of equal rewards from dividing by zero."""

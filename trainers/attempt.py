@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ from trainers.session import Session
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.layout.schema import Layout
     from trainers.loop import Loop
     from trainers.roles.calls import Role

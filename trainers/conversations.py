@@ -7,6 +7,7 @@ engines go on with whatever else there is; its seed comes from step, prompt, sam
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +19,6 @@ from trainers.roles.calls import POLL_S
 from trainers.roles.engine import Completion, derive_seed, grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     from rltui.layout.schema import Layout

@@ -6,13 +6,12 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from trainers.roles.calls import POLL_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
     from trainers.roles.calls import RoleDiedError
 
 

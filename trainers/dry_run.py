@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.bundled import unsupported
@@ -14,8 +15,6 @@ from rltui.placement.simulate import place
 from trainers.rollouts import prompts_per_chunk, sequences_per_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.schema import Critic, Layout, Learner
 
 

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ from trainers.roles.engine import EngineActor, grouped
 from trainers.roles.engine_environment import engine_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt, Prompt
     from trainers.roles.engine import Completion

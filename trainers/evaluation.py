@@ -12,6 +12,7 @@ import math
 import os
 import statistics
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rltui.onnode import rundir
@@ -22,7 +23,6 @@ from trainers.roles.sampling import evaluation_settings
 from trainers.rollouts import prompts_per_chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from rltui.layout.schema import Layout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
@@ -11,8 +12,6 @@ from trainers.rollouts import sequences_per_engine
 from trainers.stopping import StopRequestedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from trainers.data.prompts import EnginePrompt
     from trainers.loop import Loop
     from trainers.roles.engine import Completion

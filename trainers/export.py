@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,6 @@ from trainers.merging import has_adapters, merge, write_adapters
 from trainers.roles.zero import TORCH_DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.layout.schema import Layout
 
 TAG = "deepspeed"

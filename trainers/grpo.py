@@ -8,6 +8,7 @@ a run learns of it from the files that ``rltui.onnode.rundir`` names.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,6 @@ from trainers.rewards.parts import parts_of
 from trainers.stopping import leave
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
     from trainers.advantages import Groups

@@ -6,6 +6,7 @@ import abc
 import contextlib
 import logging
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -35,8 +36,6 @@ from trainers.stopping import StopRequestedError
 from trainers.utilization import Lengths, mfu_meter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

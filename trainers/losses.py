@@ -6,6 +6,7 @@ true on the response tokens that the policy chose; what stands elsewhere has no 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -14,8 +15,6 @@ import torch
 from trainers.ratios import LOG_RATIO_BOUND, Tokens, importance_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from trainers.ratios import Surrogate, Truncation
 
 Shares: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.memory import estimate_layout
@@ -11,8 +12,6 @@ from rltui.onnode import rundir
 from trainers.roles.meter import memory_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rltui.layout.schema import Layout
     from trainers.roles.calls import Role
     from trainers.roles.fleet import Fleet

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainers.roles.lora import ADAPTER, DOWN, ROOT, UP, adapter_config, base_name, scale_of, updated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rltui.layout.schema import Learner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -20,8 +21,6 @@ from trainers.ratios import Truncation, token
 from trainers.variants import variant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
     from rltui.layout.schema import Layout

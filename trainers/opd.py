@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,6 @@ from trainers.rewards import training_rewards
 from trainers.stopping import leave
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from trainers.data.batch import Rows
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt

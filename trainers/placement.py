@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from rltui.placement.seating import shares
 from rltui.placement.simulate import place_bundles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rltui.layout.schema import Layout
     from rltui.placement.seating import Share
 

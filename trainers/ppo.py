@@ -9,6 +9,7 @@ where they share them (standard placement); the engines get the new weights.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -41,8 +42,6 @@ from trainers.rewards import training_rewards
 from trainers.stopping import leave
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
     from trainers.data.batch import Sample

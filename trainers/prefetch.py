@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -9,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from trainers.roles.engine import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from trainers.data.prompts import Prompt
     from trainers.roles.engine import Completion
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from trainers.metrics import check_parity, log_prob_gap
 from trainers.roles.fleet import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from trainers.loop import Loop
     from trainers.metrics import LogProbGap
     from trainers.roles.calls import Role

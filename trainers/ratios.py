@@ -10,14 +10,13 @@ tokens that the policy chose.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.layout.algorithms import Importance
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainers.memory_log import MemoryLog
 from trainers.metrics import MetricsLog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from trainers.checkpoint import TrainingState
     from trainers.roles.fleet import Fleet
     from trainers.session import Session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -11,7 +12,6 @@ from trainers.checkpoint import Checkpoints, TrainingState, ensure_space
 from trainers.roles.lora import alpha_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from rltui.layout.schema import Layout

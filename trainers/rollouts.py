@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from trainers.roles.calls import POLL_S, Role, RoleDiedError, RoleError, call_al
 from trainers.roles.engine import Request, derive_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt
     from trainers.prefetch import OnAnswer

@@ -15,14 +15,12 @@ import os
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import torch
 
 from trainers.weight_channel import WeightTransferError, nothing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 SEGMENT_BYTES = 2**28
 """Largest segment: it is there besides the bucket, and copies within a card are quick."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainers.metrics import TrainingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from trainers.roles.engine import Completion
 
 

@@ -14,13 +14,11 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.onnode import processes, rundir
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 LOOK_EVERY_S = 2.0
 MOST_STARTS = 3

@@ -8,6 +8,7 @@ import queue
 import secrets
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ import msgspec
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rltui.layout.schema import Layout
 
 FOLDER = "wandb"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import model_if_understood
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
     from rltui.layout.schema import Layout

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,6 @@ from rltui.layout.variants import VARIANTS as SETTINGS
 from trainers import advantages, losses, ratios
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rltui.layout.algorithms import Grpo
 
 VARIANTS: dict[str, dict[str, Callable[..., Any]]] = {

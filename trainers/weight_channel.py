@@ -11,17 +11,15 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 
 from trainers.roles.witness import RECORD
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 BUCKET_BYTES = 2**29
 """Largest bucket, in bytes, unless a group says otherwise; the learner has two, one filling while one travels."""

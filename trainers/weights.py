@@ -18,16 +18,13 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from trainers.shared_channel import SharedChannel
 from trainers.weight_channel import BUCKET_BYTES, WeightChannel, WeightGroup, WeightTransferError, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = [
     "Bucket",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from msgspec import Struct
 
 from rltui.diagnose.lines import Line, clean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOST_LINES_AROUND = 400
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,8 +15,6 @@ from rltui.diagnose.scan import Scanner
 from rltui.diagnose.verdicts import SURE_ENOUGH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rltui.diagnose.matches import Match
     from rltui.diagnose.sources import Source
     from rltui.diagnose.verdicts import Diagnosis

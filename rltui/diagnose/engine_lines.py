@@ -7,12 +7,9 @@ write every few seconds whatever trainer they serve; engines are told apart by t
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from rltui.diagnose.recent import EngineCounters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _VLLM = re.compile(
     r"(?:Engine (?P<number>\d+): )?Avg prompt throughput: [\d.]+ tokens/s, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -16,8 +17,6 @@ from rltui.diagnose.raised_in import PARTS, part_of
 from rltui.diagnose.wording import Hit, Reading, Wording
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rltui.diagnose.lines import Line
     from rltui.diagnose.matches import Match, Matches
 

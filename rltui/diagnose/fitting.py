@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -9,8 +10,6 @@ from msgspec import structs
 from rltui.diagnose.verdicts import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rltui.diagnose.verdicts import Diagnosis, Remedy
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.diagnose.stuck import LEAST_WAIT_S
 from rltui.onnode import flight_recorder, rundir
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 SAME_SIZES = frozenset({"all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base"})
 """Collectives in which every rank gives as much; of others uneven sizes are no mistake."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,8 +31,6 @@ from rltui.diagnose.causes import (
 from rltui.diagnose.wording import anchor_words, key_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.diagnose.cause import Cause
     from rltui.diagnose.wording import Wording
 

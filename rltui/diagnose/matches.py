@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -9,8 +10,6 @@ from msgspec import Struct
 from rltui.diagnose.wording import STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.diagnose.verdicts import Evidence
 
 MOST_MATCHES = 200

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.index import CAUSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.diagnose.cause import Cause
 
 TIERS = {

@@ -5,12 +5,10 @@ For exceptions that no cause knows: who raised it says where to look, whatever t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from rltui.diagnose.wording import compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Part(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,8 +12,6 @@ from rltui.diagnose.matches import surest
 from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rltui.diagnose.cause import Cause
     from rltui.diagnose.matches import Matches, Verdict
     from rltui.diagnose.verdicts import Evidence

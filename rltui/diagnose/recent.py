@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LEAST_STEPS = 3
 """Steps, besides the first one that is in view, before anything is said."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.verdicts import SURE_ENOUGH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.diagnose.cause import Cause
     from rltui.diagnose.verdicts import Diagnosis, Evidence, Remedy
 

@@ -11,6 +11,7 @@ import math
 import signal
 import statistics
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -24,8 +25,6 @@ from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s, scale
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.cluster.jobs import JobSnapshot
     from rltui.watch.node_samples import HostSnapshot
 

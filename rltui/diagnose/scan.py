@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,8 +25,6 @@ from rltui.diagnose.verdicts import Evidence
 from rltui.diagnose.wording import is_possible, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rltui.diagnose.index import Rule
     from rltui.diagnose.lines import Line
     from rltui.diagnose.sources import Source

@@ -7,7 +7,7 @@ balanced run, in which engines and learners take turns for about half of a step 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -15,8 +15,6 @@ from msgspec import Struct
 from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent, Symptom
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned
 
 MOSTLY = 0.7

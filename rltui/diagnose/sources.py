@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import codecs
 import zlib
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import IO
 
 from msgspec import Struct
 
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 BLOCK_BYTES = 1 << 20
 _GZIP_MAGIC = b"\x1f\x8b"

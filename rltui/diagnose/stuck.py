@@ -7,6 +7,7 @@ others wait for; a process that is stopped or gone is waited for wherever it is.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
 from rltui.watch.silence import QUIET_S, QUIET_STEPS, STOPPED_S, halts_told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from rltui.diagnose.run_words import RunPicture
 
 STATES = {

@@ -10,9 +10,7 @@ from rltui.layout.roles import SERVED, Served, effective_stage
 from rltui.placement.result import STRANDED_WORDS, Placement, Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rltui.layout.roles import RewardModel, Served
+    from rltui.layout.roles import RewardModel
     from rltui.layout.schema import Critic, Layout, Learner, Rollout
 
 LETTERS = {

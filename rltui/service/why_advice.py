@@ -27,11 +27,6 @@ from rltui.service.launch import launchable
 from rltui.watch.pending import waiting_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rltui.diagnose.recent import Recent
-    from rltui.diagnose.verdicts import Diagnosis
-    from rltui.layout.load import LoadedLayout
     from rltui.layout.roles import RewardModel, Served
     from rltui.layout.schema import Layout
     from rltui.watch.snapshots import RunSummary

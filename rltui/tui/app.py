@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
@@ -28,8 +29,6 @@ from rltui.tui.screens.runs import RunsScreen
 from rltui.tui.spans import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from textual.driver import Driver
     from textual.filter import LineFilter
     from textual.screen import Screen

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rltui.service import verb_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 OWN: dict[str, str] = {
     "launch": "preset",

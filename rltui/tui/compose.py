@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui.spans import BLANK, Line, fit, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
 

@@ -10,6 +10,7 @@ replaces one that waits; actions are all done, in order.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
@@ -21,8 +22,6 @@ from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
 from rltui.tui.searches import Searches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from textual.message import Message
 
     from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit

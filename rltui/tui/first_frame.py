@@ -11,6 +11,7 @@ import signal
 import sys
 import termios
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import structs
@@ -25,8 +26,6 @@ from rltui.tui.spans import BLANK, Line, clean, fit, line
 from rltui.tui.views import bars, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.watch.snapshots import RunsSnapshot, RunSummary
 

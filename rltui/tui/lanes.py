@@ -10,10 +10,7 @@ import contextvars
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 
 def _start(target: Callable[[], None], name: str, daemon: bool) -> threading.Thread:

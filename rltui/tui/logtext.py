@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.spans import clean, clip
 from rltui.watch.attempt_logs import FIRST_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.spans import Role, Span
     from rltui.watch.log_search import LogQuery
 

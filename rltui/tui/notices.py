@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rltui.tui.own_keys import all_problems, keys_file
@@ -9,8 +10,6 @@ from rltui.tui.places import key_tables
 from rltui.tui.spans import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.app import App
 
     from rltui.tui.host import Severity

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from rltui.paths import config_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rltui.tui.keys import Key, KeyTable

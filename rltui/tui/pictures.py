@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rltui.tui.refresh import freshness
@@ -10,8 +11,6 @@ from rltui.tui.views.bars import Health
 from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rltui.service.cockpit import ClusterSummary, WhyReport
     from rltui.tui.refresh import Source
     from rltui.watch.snapshots import RunSnapshot, RunSummary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.onnode.rundir import STAGES
@@ -10,8 +11,6 @@ from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.silence import no_step_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.watch.snapshots import MetricsSnapshot, RunSummary
 
 STAGE_RAIL = tuple(stage for stage in STAGES if stage != "saving")

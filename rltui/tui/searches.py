@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.tui import messages
@@ -9,8 +10,6 @@ from rltui.tui.lanes import Lane
 from rltui.watch.samples import SamplesFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.message import Message
 
     from rltui.service.cockpit import Cockpit

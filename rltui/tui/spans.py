@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from rich.cells import cell_len
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rltui.tui.glyphs import Glyphs
 
 Role = Literal[

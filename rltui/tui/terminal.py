@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rltui.tui.spans import clean
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 BELL = "\a"
 MAX_CHARS = 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.service.saved_filters import ORDERS, saved_filters
@@ -12,8 +13,6 @@ from rltui.tui.screens.run_actions import ACT
 from rltui.tui.screens.runs_keys import SavedFilters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.tui.host import Host
     from rltui.tui.messages import Action
     from rltui.watch.snapshots import RunSummary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -10,8 +11,6 @@ from msgspec import Struct, structs
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from rltui.watch.node_samples import HostSnapshot
     from rltui.watch.runs import LastMetrics
     from rltui.watch.snapshots import RunSnapshot, RunSummary

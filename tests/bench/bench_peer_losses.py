@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,9 +22,6 @@ from trainers.divergences import divergence
 from trainers.losses import aggregate, kl_estimate, policy_loss
 from trainers.ratios import Truncation, importance_weight
 from trainers.variants import VARIANTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 LIMIT = 1e-12
 SAPO = {"sapo_temperature_positive": 1.0, "sapo_temperature_negative": 1.05}

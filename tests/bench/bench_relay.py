@@ -10,17 +10,14 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.runs import RunsReader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RUNS = 100
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 import resource
 import statistics
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from rltui.cluster.slurm.folding import by_id
 from rltui.cluster.slurm.nodelist import expand, fold
 from rltui.cluster.slurm.queries import ACCOUNTING_FIELDS, QUEUE_FIELDS, read_accounting, read_pending, read_queue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 ROWS = 10_000
 MARK = "^c0ffeec0ffee^"

@@ -20,17 +20,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "trainers")]
 
 from trainer_support import Attempt, ray_cluster, wait_for  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 STEPS, SKIPPED, SAMPLES, CORES = 100, 20, 32 * 8, 2
 LEARNED = 0.6

@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,8 +29,6 @@ from rltui.onnode import rundir
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]

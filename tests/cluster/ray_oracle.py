@@ -13,11 +13,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 NODES, GPUS, CPUS = 4, 4, 5  # GPUs and cores where the test asks for no others
 DEADLINE_S = 20.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -19,8 +20,6 @@ from rltui.runs.directory import Attempt, job
 from rltui.runs.script import render_script
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from lab import Lab
 
     from rltui.layout.schema import Layout

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.local_transport import LocalStream
@@ -21,7 +22,6 @@ from rltui.runs.journal import Journal
 from rltui.service.context import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from lab import Lab

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +21,6 @@ from rltui.service.all_clusters import ClusterReader
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lab import Lab
 
     from rltui.cluster.slurm_cluster import SlurmCluster

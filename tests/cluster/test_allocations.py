@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,6 @@ from rltui.service.submit import submit_new
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lab import Lab
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from slurm_attempts import SlurmAttempt, tiny
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lab import Lab
 
 FOLDER = "/sys/fs/cgroup/devices"

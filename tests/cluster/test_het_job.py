@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -25,8 +26,6 @@ from rltui.runs.script import preview_script
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ import pytest
 from lab.spec import BY_KEY_AND_PASSWORD, BY_PASSWORD, PASSWORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lab import Lab
 
 GPU_QUESTION = """

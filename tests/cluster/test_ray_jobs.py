@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -24,7 +25,6 @@ from rltui.service.cluster_queue import queue_of
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from rltui.cluster.jobs import JobSnapshot

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from ray_oracle import CPUS, GPUS, NODES, Answer, neighbours, shape
@@ -20,9 +21,6 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.placement.bundles import Group, groups, ray_resources
 from rltui.placement.simulate import place_bundles, simulate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ORACLE = Path(__file__).with_name("ray_oracle.py")
 

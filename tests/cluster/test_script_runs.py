@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -26,7 +27,6 @@ from rltui.errors import ClusterError
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from rltui.cluster.jobs import JobSnapshot

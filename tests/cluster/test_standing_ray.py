@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -29,7 +30,6 @@ from rltui.watch.run_watcher import RunWatcher
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from rltui.watch.snapshots import RunSummary

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import tarfile
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,6 @@ from rltui.onnode import processes, progress
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(900)]

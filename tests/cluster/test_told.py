@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from rltui.service.run_events import Event
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.watch.snapshots import RunSummary
 
 ROOT = Path(__file__).parents[2]

@@ -16,11 +16,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rltui.cli", "rltui.service", "rltui.cluster", "rltui.check.rules", "rltui.diagnose", "rltui.dialects")

@@ -6,8 +6,8 @@ import gzip
 import json
 import random
 import re
+from collections.abc import Callable
 from io import BytesIO
-from typing import TYPE_CHECKING
 
 import pytest
 from excerpts import excerpts
@@ -16,9 +16,6 @@ from test_diagnose_rules import HAS
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.report import as_json, as_text
 from rltui.diagnose.sources import stream_source, text_source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FAILING = excerpts("failing_logs.txt")
 HEALTHY = [text for _, text in excerpts("healthy_logs.txt")]

@@ -6,7 +6,7 @@ import os
 import random
 import re
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,9 +19,6 @@ from rltui.diagnose.lines import clean
 from rltui.diagnose.scan import PIECE_BYTES, STEP_BYTES
 from rltui.diagnose.sources import Source, decoded
 from rltui.diagnose.wording import anchor_words, compiled, key_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LINES = int(os.environ.get("FUZZ_LINES", "50000"))
 """The full size is a million; CI takes fewer."""

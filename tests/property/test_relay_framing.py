@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +15,6 @@ from hypothesis import strategies as st
 from rltui.cluster.relay_program import relay_argv, relay_program
 from rltui.onnode.relay import MAX_LINE
 from rltui.onnode.relay_request import pack, unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OPERATIONS = ["hello", "read", "tail", "collect", "list", "alive", "run", "http", "put", "signal", "", "no-such"]
 

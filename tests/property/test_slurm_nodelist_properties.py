@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from rltui.cluster.slurm.nodelist import NodeListError, expand, fold, is_host_name, merged, natural_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 TRIALS = 10_000

@@ -3,8 +3,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from ssh_lab import PASSWORD, Client, Link, Scripted, Sshd, make_key, wait_until
@@ -17,9 +17,6 @@ from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import NobodyThere, Prompter
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="PAM's configuration can be another one for root only")
 

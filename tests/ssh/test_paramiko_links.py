@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,6 @@ from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 

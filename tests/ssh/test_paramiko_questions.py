@@ -6,6 +6,7 @@ import select
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,6 @@ from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
 from rltui.cluster.prompts import NobodyThere, SwitchedPrompter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from rltui.cluster.relay_client import RelayClient

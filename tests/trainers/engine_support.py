@@ -7,10 +7,11 @@ import pkgutil
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 import torch
@@ -23,9 +24,6 @@ from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.sampling import SamplingSettings
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

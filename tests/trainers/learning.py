@@ -8,10 +8,8 @@ faults stay below what is asked here.
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 STEPS = 120
 """Training steps that the thresholds are about."""

@@ -11,15 +11,13 @@ import json
 import sys
 import warnings
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import MagicMock, patch
 
 from learning import FEWER_STEPS, STEPS
 from trainer_support import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 STEPS_OF = {"grpo": FEWER_STEPS, "ppo": FEWER_STEPS, "opd": STEPS}
 STALE_STEPS = 50

@@ -6,13 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer_support import LAYOUT, ROOT, WAIT_S, free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 VOCABULARY = 97
 

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import statistics
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,8 +17,6 @@ from rltui.onnode import rundir
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainer_support import Attempt
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]

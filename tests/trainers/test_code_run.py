@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from trainers.data.tiny_qwen3 import VOCABULARY, TinySettings, _new_model, new_t
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainer_support import Attempt
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]

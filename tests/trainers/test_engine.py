@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from trainers.roles.hf_engine import drawn, left_pad, uniform
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, WeightTransferError, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 pytestmark = pytest.mark.trainers

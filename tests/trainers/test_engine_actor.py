@@ -10,6 +10,7 @@ import importlib.util
 import math
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ from rltui.layout.schema import Rollout
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trainers.roles.engine import Completion
 
 needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")

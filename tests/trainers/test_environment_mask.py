@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -20,9 +20,6 @@ from trainers.objectives import objective
 from trainers.roles.engine import Completion
 from trainers.roles.forward import Scores
 from trainers.roles.step_report import StepSums
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.trainers
 

@@ -6,13 +6,13 @@ import importlib.util
 import json
 import re
 import statistics
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from trainer_support import ROOT, Attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]

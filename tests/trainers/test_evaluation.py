@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from trainers.evaluation import KEPT_ANSWERS, KEPT_FILES, Evaluation, budgets, m
 from trainers.roles.engine import Completion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
     from trainers.roles.sampling import SamplingSettings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,6 @@ import pytest
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainer_support import Attempt
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +26,6 @@ from trainers.roles.engine import Completion, derive_seed
 from trainers.staleness import StalenessCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainers.roles.sampling import SamplingSettings
 
 pytestmark = pytest.mark.trainers

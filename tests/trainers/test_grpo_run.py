@@ -9,9 +9,10 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from learning import FEWER_STEPS, STEPS, check_learned, check_not_learned
@@ -19,9 +20,6 @@ from trainer_support import ROOT, Attempt, ask_status, pid_of, ray_node, roles_o
 
 from rltui.onnode import rundir
 from waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 

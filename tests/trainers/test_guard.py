@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from types import SimpleNamespace
@@ -26,7 +27,6 @@ from trainers.roles.step_report import StepReport
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 pytestmark = pytest.mark.trainers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,6 @@ from trainers.losses import token_log_probs
 from trainers.roles import forward
 from trainers.roles.forward import measure_log_probs, response_scores, response_top_tokens, scorer
 from trainers.roles.head import head_log_probs, head_top_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.trainers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,6 @@ from trainer_support import ROOT, ask_status, pid_of
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from trainer_support import Attempt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,6 @@ from trainers.rewards.judge import BySource, make_reward
 from trainers.rewards.parts import SumOfParts, parts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.schema import Layout
     from trainers.data.codec import Codec
 

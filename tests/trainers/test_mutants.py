@@ -6,18 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from learning import check_learned, shortcomings
 from trainer_support import ROOT
 
 from mutants import STEPS_OF
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 

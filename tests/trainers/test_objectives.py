@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +16,6 @@ from trainers.data.batch import Sample, pad
 from trainers.losses import token_log_probs
 from trainers.objectives import objective
 from trainers.roles.forward import Scores
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.trainers
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import statistics
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,6 @@ from trainer_support import ROOT, pid_of
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainer_support import Attempt
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,6 @@ from learning import FEWER_STEPS, check_learned
 from trainer_support import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainer_support import Attempt
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]

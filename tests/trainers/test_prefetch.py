@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from hypothesis import strategies as st
 from trainers.data.prompts import Prompt
 from trainers.prefetch import Prefetch
 from trainers.roles.engine import Completion, grouped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.trainers
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +24,6 @@ from trainers.rewards.parts import SumOfParts
 from trainers.rewards.reward_models import TOO_LONG, RewardModels, worth
 from trainers.roles.reward_model import RewardModel, classified, load_classifier
 from trainers.roles.reward_worker import NotLoadedError, Question, Reply, RewardWorker
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.trainers
 

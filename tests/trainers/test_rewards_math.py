@@ -6,8 +6,9 @@ import importlib.util
 import json
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -17,9 +18,6 @@ from trainers.rewards.exact import Exact, Nothing
 from trainers.rewards.formats import WithFormat, has_format
 from trainers.rewards.math import Math, gold_of, quick
 from trainers.rewards.remote import TRIES, Remote, RemoteRewardError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HAS_ALGEBRA = importlib.util.find_spec("math_verify") is not None
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 from trainer_support import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainer_support import Attempt
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]

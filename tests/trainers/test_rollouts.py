@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,9 +26,6 @@ from trainers.roles.sampling import SamplingSettings
 from trainers.rollouts import Rollouts, prompts_per_chunk
 from trainers.staleness import StalenessCounter, staleness_metrics
 from waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = pytest.mark.trainers
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,6 @@ from trainers.data.batch import RowTensors, Sample, pad, split
 from trainers.data.shared_prompts import shared_prompts
 from trainers.roles.forward import response_scores, response_top_tokens
 from trainers.roles.shared_prompts import read_shared
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.trainers
 

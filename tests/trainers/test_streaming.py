@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,6 @@ from trainers.roles.vllm_samples import VllmSamples
 from trainers.rollouts import SPARE_FRACTION, Rollouts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainers.roles.engine import Request, Streamed
 
 pytestmark = pytest.mark.trainers

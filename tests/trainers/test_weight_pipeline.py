@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -10,9 +10,6 @@ import torch
 from trainers import weights
 from trainers.weight_channel import route_words
 from trainers.weights import WeightGroup, WeightSender, WeightTransferError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = pytest.mark.trainers
 

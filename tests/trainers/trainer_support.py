@@ -13,6 +13,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,6 @@ from rltui.onnode.ray_process import ON_DEMAND, START, TRIES
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from trainers.checkpoint import Checkpoints, TrainingState
 
 ROOT = Path(__file__).resolve().parents[2]

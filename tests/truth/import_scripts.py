@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from rltui.check.script import check_script_text
 from rltui.importers.read import Imported, import_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from score import Score
 
 GATE = Path(__file__).parents[1] / "fixtures" / "import" / "gate"

@@ -17,6 +17,7 @@ import csv
 import math
 import statistics
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,8 +37,6 @@ from rltui.plan.throughput import broadcast_s, load_s, model_step_s
 from rltui.plan.training import training_compute_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from rltui.plan.setup import EngineChoice
 
 POINTS = Path(__file__).with_name("throughput_points.csv")

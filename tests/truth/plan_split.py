@@ -10,6 +10,7 @@ two does as well: what the ranking itself is worth is seen in the uneven divisio
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import import_scripts
@@ -25,8 +26,6 @@ from rltui.plan.rank import ALIKE, elsewhere, propose
 from rltui.plan.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.schema import Layout
 
 FIRST = 3

@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
@@ -25,9 +26,6 @@ from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Recent
 from rltui.diagnose.run_words import RunPicture, symptoms_of
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.snapshots import StageSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RECORDED = Path(__file__).with_name("slow_runs")
 HEALTHY = "–"

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rltui.diagnose.recent import Step
 from rltui.onnode.metric_names import canonical_values
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Values = dict[str, float]
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-from pathlib import Path
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 os.environ["TZ"] = "UTC"  # pictures have times of day

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,8 +46,6 @@ JOBS = tuple(
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rltui.cluster.prompts import Prompter, Question
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.config import RunConfig

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
     from textual.pilot import Pilot
 
     from rltui.service.recording import Recording

@@ -12,9 +12,9 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
 from fcntl import ioctl
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from canned_runs import HOSTILE_RUNS, NOW, RUNS
@@ -25,9 +25,6 @@ from rltui.tui.first_frame import frame, painted
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.spans import width_of
 from rltui.watch.snapshots import RunsSnapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 60.0

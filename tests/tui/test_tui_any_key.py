@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +20,6 @@ from rltui.tui.screens.pick import NodesScreen, PaletteScreen, PickScreen
 from rltui.tui.screens.runs import RunsScreen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.tui.app import CockpitApp
 
 PRINTABLE = [char for char in string.printable if char.isprintable()] + list("äß€あ")

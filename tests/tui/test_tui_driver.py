@@ -6,7 +6,7 @@ import os
 import selectors
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from fake_cockpit import FakeCockpit
@@ -15,9 +15,6 @@ from textual.drivers import linux_driver
 from rltui.tui import driver
 from rltui.tui.app import CockpitApp
 from rltui.tui.driver import PatientDriver, PatientSelector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEADLINE_S = 30.0
 

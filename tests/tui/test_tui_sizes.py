@@ -8,6 +8,7 @@ are also kept in colour, by ``test_tui_snapshots.py``.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from textual.widgets import Input
 from rltui.tui.theme import DARK, LIGHT, MONO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.pilot import Pilot
 
 SIZES = ((40, 10), (80, 24), (120, 40), (200, 60))

@@ -3,7 +3,7 @@ writes them anew."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from canned_actions import AWAY
@@ -11,9 +11,6 @@ from canned_runs import RUNS
 from canned_sweep import sweep
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, normalised, settled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SMALL, MEDIUM, LARGE = (80, 24), (120, 40), (200, 60)
 GPU_RUN = "j\n"

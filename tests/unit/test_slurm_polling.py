@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,7 @@ from rltui.runs.journal import Journal
 from rltui.service import job_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    from rltui.cluster.relay_types import Completed
 
 
 @pytest.fixture

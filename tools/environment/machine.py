@@ -8,13 +8,10 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from environment.failures import SetupError, explain
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 GIB = 2**30
 LOCK_DEADLINE_S = 1800.0

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from environment.failures import RETRY, SetupError, explain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 DEADLINE_S = float(os.environ.get("RLTUI_SETUP_DEADLINE_S", "3600"))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainers.data.stops import end_tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Codec:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.schema import Layout
     from trainers.data.prompts import Prompt, Task
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ import msgspec
 from trainers.data.prompts import Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from trainers.data.chat import Renderer
 
 PREFIX = "reasoning-gym/"

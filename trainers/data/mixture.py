@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rltui.layout.settings import MIXTURE_BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from trainers.data.prompts import Prompt, Task
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.layout.roles import SERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.layout.schema import Layout
 
 BUILTIN_TINY = "builtin/tiny-qwen3"

@@ -8,10 +8,8 @@ answer.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 FILLER = -1
 """In the place of a sample's number: a row that only fills up a rank's share."""

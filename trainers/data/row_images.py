@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import Any
 
 IMAGE_KEYS = ("images", "image")
 PATH_MAX = 4096

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from trainers.data.prompts import Prompt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAME = "builtin/sort-digits"
 

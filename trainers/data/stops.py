@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+from typing import Any
 
 
 class Stops:

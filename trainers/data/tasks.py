@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from trainers.data.prompts import Prompt
 from trainers.data.row_images import IMAGE_KEYS, row_images
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.layout.schema import Layout
     from trainers.data.codec import Codec
     from trainers.data.images import ImageReader

@@ -12,15 +12,13 @@ import random
 import shutil
 import string
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from trainers.data.sort_digits import random_digits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")
 VOCABULARY = (*SPECIAL_TOKENS, *string.digits, *string.ascii_letters, *string.punctuation, " ", "\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,6 @@ from trainers.data.tiny_qwen3 import VOCABULARY as LETTERS
 from trainers.data.tiny_qwen3 import digest_of, ensure_model, new_tokenizer, seeded_on_one_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,8 +12,6 @@ from trainers.environments import Environment, Step, Task, parse_tool_call
 from trainers.rewards.answers import last_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainers.environments import Messages
 
 MOST_CHARACTERS = 200

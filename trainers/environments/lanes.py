@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainers.environments.pool import Environments, Lane, ensure_walls, start_worker
@@ -12,8 +13,6 @@ from trainers.roles.calls import RoleError
 from trainers.roles.reward_worker import NotLoadedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainers.roles.calls import Role
     from trainers.roles.fleet import Fleet
     from trainers.session import Session

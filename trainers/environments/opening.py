@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from trainers.rewards.own import plain
 from trainers.roles.engine import derive_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainers.data.chat import Renderer
     from trainers.data.prompts import Prompt
     from trainers.environments.pool import Environments

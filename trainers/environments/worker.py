@@ -11,14 +11,13 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainers.environments import Step, Task
 from trainers.rewards.own_worker import find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainers.environments import Environment, Messages
 
 

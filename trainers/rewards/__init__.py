@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 
 def training_rewards(kind: str, true_rewards: Sequence[Sequence[float]], seed: int, step: int) -> list[list[float]]:

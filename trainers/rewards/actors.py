@@ -6,6 +6,7 @@ import math
 import queue
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from trainers.roles.calls import RoleError, call_all
 from trainers.roles.reward_worker import NotLoadedError, Question, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from trainers.rewards.answers import Answer, Reward
     from trainers.rewards.model_judge import Judges
     from trainers.rewards.own import Consultant

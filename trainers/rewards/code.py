@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,6 @@ from trainers.rewards.answers import code_of
 from trainers.rewards.sandbox import Running, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainers.rewards.answers import Answer
     from trainers.rewards.sandbox import Outcome, Sandbox
 

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from typing import TYPE_CHECKING
 from trainers.rewards.sandbox import Sandbox, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from trainers.rewards.sandbox import Outcome
 
 BOMB = 300

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainers.rewards.answers import boxed
 from trainers.rewards.parts import SumOfParts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainers.rewards.answers import Answer, Reward
 
 _ANSWER_TAGS = re.compile(r"<answer>(?:(?!</?answer>).)*</answer>\s*", re.DOTALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -15,8 +16,6 @@ from trainers.rewards.formats import WithFormat
 from trainers.rewards.parts import SumOfParts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from rltui.layout.schema import Layout
     from rltui.layout.settings import Data
     from trainers.data.codec import Codec

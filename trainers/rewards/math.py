@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainers.rewards.answers import boxed, last_number, same_number
 from trainers.rewards.workers import WorkerError, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trainers.rewards.answers import Answer
 
 WORKER = "trainers.rewards.math_worker"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainers.data.chat import Renderer
@@ -16,8 +17,6 @@ from trainers.roles.sampling import SamplingSettings
 from trainers.rollouts import SEQUENCES_PER_ENGINE, Rollouts, spare_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.grading import Judging
     from trainers.rewards.answers import Answer
     from trainers.roles.engine import Completion

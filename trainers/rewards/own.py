@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainers.rewards.own_worker import JUDGE
@@ -10,8 +11,6 @@ from trainers.rewards.parts import SumOfParts
 from trainers.rewards.workers import Failures, WorkerError, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from trainers.rewards.answers import Answer
 
 WORKER = "trainers.rewards.own_worker"

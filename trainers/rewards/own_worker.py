@@ -12,10 +12,8 @@ import inspect
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 
 def find(name: str) -> Callable[..., Any]:

@@ -9,11 +9,10 @@ import os
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from trainers.rewards.answers import Answer
 
 TRIES = 4

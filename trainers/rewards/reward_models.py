@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainers.data.chat import Renderer
@@ -12,8 +13,6 @@ from trainers.rewards.verdicts import question_of
 from trainers.rewards.workers import Failures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.grading import Scoring
     from trainers.rewards.answers import Answer
     from trainers.roles.fleet import Fleet

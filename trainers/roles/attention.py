@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from trainers.data.batch import RowTensors
 from trainers.roles.sample_attention import attend_by_sample, set_attention
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ISOLATION_BOUND = 1e-3
 """Most that a sample's outputs may move, against their size, by what is packed before it; healthy ones do not move."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from rltui.onnode.sample_host import GIB, HostReader
 from trainers.durable import flush_to_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
     from pathlib import Path
 

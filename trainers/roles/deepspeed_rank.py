@@ -9,6 +9,7 @@ import abc
 import math
 import os
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +27,6 @@ from trainers.roles.witness import record_torch
 from trainers.roles.zero import TORCH_DTYPES, deepspeed_config, forbid_compiling, full_shape, loaded_in_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from rltui.layout.schema import Critic, Layout, Learner

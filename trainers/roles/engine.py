@@ -16,6 +16,7 @@ import importlib.util
 import os
 import socket
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -25,8 +26,6 @@ from trainers.roles.meter import measured
 from trainers.roles.model_lock import ModelLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
     from trainers.environments.outcome import Outcome

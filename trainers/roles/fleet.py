@@ -6,6 +6,7 @@ import functools
 import logging
 import threading
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ from trainers.roles.sleep import EngineSleep, plan_engine_sleep
 from trainers.roles.transfers import Transfers, meeting_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from rltui.layout.schema import Layout
 
 TRAINED = ("learner", "critic")

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from trainers.losses import softmax_gradient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 log = logging.getLogger("trainers")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from trainers.roles.step_report import StepReport, StepSums
 from trainers.roles.zero import TORCH_DTYPES, exported_shapes, full_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     import torch
     from numpy.typing import NDArray

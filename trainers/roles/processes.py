@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.layout.roles import SERVED
@@ -31,8 +32,6 @@ from trainers.roles.reward_worker import RewardWorker
 from trainers.roles.teacher import Teacher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rltui.layout.schema import Layout
     from trainers.placement import ProcessLocation, Seat
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from rltui.layout.roles import SERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from trainers.roles.calls import RoleDiedError
 
 FROZEN = (*SERVED, "reference")

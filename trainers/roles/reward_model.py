@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers.roles.meter import measured
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
     from rltui.layout.schema import Layout

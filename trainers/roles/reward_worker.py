@@ -5,14 +5,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltui.layout.grading import SERVED_REWARDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.layout.schema import Layout
     from trainers.rewards.answers import Answer, Reward
     from trainers.rewards.workers import Worker

@@ -7,6 +7,7 @@ heads, with all tokens, for attention: two exchanges between all ranks of the gr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from trainers.roles.attention import ISOLATION_BOUND
 from trainers.roles.sample_attention import attention_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import timedelta
 
 

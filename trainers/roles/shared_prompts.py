@@ -6,6 +6,7 @@ flow back through the cache, so that those of a prompt's rows add up, as they do
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +14,6 @@ import torch
 from trainers.roles.head import call_with_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainers.data.batch import RowTensors
     from trainers.data.shared_prompts import SharedPrompts
 

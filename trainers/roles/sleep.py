@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainers.roles.calls import RoleDiedError, call_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.schema import Layout
     from trainers.placement import Seat
     from trainers.roles.calls import Role

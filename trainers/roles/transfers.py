@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from trainers.roles.calls import RoleError, call_all, deaths
 from trainers.roles.engine import WEIGHTS_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from trainers.roles.calls import Role, RoleDiedError
 
 LOOPBACK = "127.0.0.1"

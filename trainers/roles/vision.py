@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from trainers.roles.card import importing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
 
 VISION_TOWERS = ("visual", "vision_tower", "vision_model")

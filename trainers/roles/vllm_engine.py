@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from trainers.roles.vllm_weights import BACKEND, WORKER_EXTENSION
 from trainers.weights import WeightTransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from rltui.layout.schema import Lengths, Rollout
     from trainers.roles.engine import Part, Request, Streamed
     from trainers.weights import ParameterMeta, WeightGroup

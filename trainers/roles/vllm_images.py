@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers.data.images import ImageReader, collapse, open_image
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.schema import Lengths
 
 IMAGES_PER_PROMPT = 32

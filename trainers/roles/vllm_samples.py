@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from trainers.data.prompts import tokens_of
 from trainers.roles.engine import Completion, Streamed, derive_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from trainers.data.stops import Stops
     from trainers.roles.engine import Request
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
@@ -21,9 +22,6 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from trainers.weights import ParameterMeta, WeightGroup, WeightReceiver, WeightTransferError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BACKEND = "rltui"
 WORKER_EXTENSION = f"{__name__}.WorkerExtension"

@@ -15,14 +15,12 @@ import os
 import pickle
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.onnode import rundir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SLOTS, SLOT_BYTES = 128, 320
 

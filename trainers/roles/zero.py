@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,6 @@ from rltui.memory.states import zero_traffic
 from trainers.roles.lora import adapted_layers, base_name, is_adapter, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rltui.layout.schema import Critic, Learner, Train
 
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

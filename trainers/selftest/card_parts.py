@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rltui.hardware.gpus import find_gpu
@@ -11,8 +12,6 @@ from trainers.selftest.found import middle, rate
 from trainers.selftest.nodes import answers, dismiss, join, slots_of, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.layout.schema import Layout
     from trainers.selftest.found import Found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainers.roles.transfers import LOOPBACK
@@ -11,8 +12,6 @@ from trainers.selftest.found import last_words, middle, rate
 from trainers.selftest.nodes import answers, dismiss, guest, join, slots_of, worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import torch
 
     from trainers.selftest.found import Found

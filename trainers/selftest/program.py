@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +23,6 @@ from trainers.stages import Stages
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.layout.schema import Layout
     from rltui.layout.selftest import Part
 

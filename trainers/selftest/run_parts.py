@@ -8,6 +8,7 @@ import math
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from rltui.onnode import rundir
 from trainers.selftest.found import FOLDER, SkippedError, middle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from trainers.selftest.found import Found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,8 +11,6 @@ from rltui.check.frameworks.terms import Setting, met
 from rltui.check.rule import Rule, Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from rltui.check.findings import Severity
     from rltui.check.frameworks.terms import Asked, Condition, Number, Term
 

@@ -6,6 +6,7 @@ None; what is made of it is None too, and an assertion that is not known to fail
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,8 +16,6 @@ from rltui.importers.arguments import Settings
 from rltui.importers.facts import Facts  # noqa: TC001 (msgspec resolves it)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Condition = Callable[["Asked"], "bool | None"]
     Number = int | float
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.live_subject import LiveSubject, duration, live_rule, some
@@ -11,8 +12,6 @@ from rltui.cluster.profile import container_of
 from rltui.layout.time_limit import time_limit_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.cluster.profile import Profile
 
 

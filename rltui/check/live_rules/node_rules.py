@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rltui.check.arithmetic import resolve
 from rltui.check.live_subject import LiveSubject, card_of, live_rule, some
 from rltui.check.rule import Trouble
 from rltui.cluster.profile import merged_container
 from rltui.layout.roles import SERVED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @live_rule("H410", "error")

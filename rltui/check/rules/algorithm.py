@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.layout.settings import rewards_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.grading import Judging
     from rltui.layout.schema import Layout
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.schema import Train
 
 SEARCH = 10_000

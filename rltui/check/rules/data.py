@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.bundled import TASKS
@@ -19,8 +20,6 @@ from rltui.layout.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.settings import Data
 
 _MIXTURE = "data.mixture"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rltui.check.bundled import unsupported
 from rltui.check.rule import Subject, Trouble, rule
@@ -10,9 +10,6 @@ from rltui.check.rules.host import is_pre_ampere
 from rltui.check.rules.memory_fix import has_room, with_word
 from rltui.check.rules.pools import colocated
 from rltui.layout.roles import SERVED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @rule("E301", "error")

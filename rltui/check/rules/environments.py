@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rltui.check.bundled import ENVIRONMENTS
 from rltui.check.rule import Subject, Trouble, rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @rule("D522", "error")

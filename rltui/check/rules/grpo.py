@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from msgspec import structs
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.layout.algorithms import Grpo
 from rltui.layout.variants import VARIANTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TOKEN_SCALE = 0.01
 """A clip range as wide as this is meant for ratios of single tokens."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,6 @@ from rltui.layout.roles import SERVED
 from rltui.layout.settings import rewards_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.hardware.architecture import Architecture
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.placement import part_key
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.layout.roles import SERVED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PRE_AMPERE = re.compile(r"\b(?:V100|T4)\b", re.IGNORECASE)
 

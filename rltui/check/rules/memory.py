@@ -6,6 +6,7 @@ They read the estimate that `rltui mem` prints; an unknown card or model silence
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
@@ -19,8 +20,6 @@ from rltui.memory.from_layout import ENGINE_SEQUENCES
 from rltui.memory.layouts import ENGINE_ERROR, estimate_roles, host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.memory.estimate import EngineEstimate, RoleEstimate
 
 ENGINES = ("rollout", *SERVED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -13,8 +14,6 @@ from rltui.memory.layouts import estimate_roles
 from rltui.placement.simulate import place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from rltui.layout.schema import Layout
 
 MOST_KNOBS = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
@@ -11,8 +12,6 @@ from rltui.layout.roles import SERVED
 from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE, groups, part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.schema import Layout
 
 

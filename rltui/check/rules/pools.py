@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
@@ -11,8 +12,6 @@ from rltui.layout.roles import SERVED
 from rltui.placement.bundles import ROLE_KEYS, ROLES, pool_members
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.layout.roles import Hardware
     from rltui.layout.schema import Layout
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.layout.secret_words import SECRET_VALUE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NOT_IN_WANDB = re.compile(r"[/\\#?%:]")
 _HOME = re.compile(r"(?:/home|/Users|/u|/lustre/users)/[^/]+")

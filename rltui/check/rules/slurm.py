@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.placement import mem_gib_key, mem_gib_of
 from rltui.layout.time_limit import time_limit_s
 from rltui.runs.script import instead_of, is_own
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SLURM_TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){1,2}|\d+(?:-\d{1,2})?")
 _SHORTEST_S = 1800

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.slurm.errors import SlurmRefusedError, SlurmUnansweredError
@@ -15,8 +16,6 @@ from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.slurm.client import SlurmClient
 

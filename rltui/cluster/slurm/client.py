@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -34,8 +35,6 @@ from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, 
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.facts import NodeFacts
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.queue_facts import QueuedJob

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -11,8 +12,6 @@ from rltui.cluster.slurm.marks import MARK
 from rltui.cluster.slurm.queries import newest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from rltui.cluster.jobs import JobSnapshot
 
 TELLING = ("running", "completing", "suspended", "pending", "unknown", "failed", "cancelled", "completed")

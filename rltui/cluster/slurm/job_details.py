@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -15,9 +15,6 @@ from rltui.cluster.slurm.key_values import read_pairs
 from rltui.cluster.slurm.records import whole
 from rltui.cluster.slurm.states import read_state
 from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _OWNER = re.compile(r"(.*)\((\d+)\)\Z")
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?[=:](\d{1,6})")

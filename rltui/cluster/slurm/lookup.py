@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.slurm.errors import SlurmUnansweredError
@@ -10,8 +11,6 @@ from rltui.cluster.slurm.marks import is_marked
 from rltui.cluster.slurm.replies import Trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.slurm.client import SlurmClient
 

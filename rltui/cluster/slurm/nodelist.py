@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING
 
 from rltui.errors import RltuiError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 MAX_NAMES = 65536
 """Names of one list; Slurm itself takes 65 533 in one range. A longer list is a mistake or an attack."""

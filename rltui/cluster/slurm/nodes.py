@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from rltui.cluster.facts import NodeFacts, PartitionFacts
 from rltui.cluster.plain_text import plain
@@ -11,9 +11,6 @@ from rltui.cluster.slurm.key_values import read_entities
 from rltui.cluster.slurm.nodelist import is_host_name
 from rltui.cluster.slurm.records import whole
 from rltui.cluster.slurm.times import read_duration_s
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NODES_ARGV = ("scontrol", "--all", "--detail", "--oneliner", "show", "node")
 NODES_BYTES = 16 << 20

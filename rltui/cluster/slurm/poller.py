@@ -7,6 +7,7 @@ import math
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,8 +21,6 @@ from rltui.cluster.slurm.queries import placed
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.slurm.client import SlurmClient
     from rltui.cluster.slurm.queries import Place

@@ -7,7 +7,7 @@ that is down look like an empty queue.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,9 +21,6 @@ from rltui.cluster.slurm.records import split_records, whole
 from rltui.cluster.slurm.replies import Trouble
 from rltui.cluster.slurm.states import read_state
 from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 QUEUE_FIELDS = {
     "id": ("JobArrayID", "%i"),

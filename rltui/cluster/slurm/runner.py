@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import Completed, RelayError
@@ -11,8 +12,6 @@ from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.replies import Trouble, is_format_refused, read_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.cluster.relay_client import RelayClient
 
 ASK_TIMEOUT_S = 25.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,8 +15,6 @@ from rltui.cluster.slurm.replies import read_submission, read_trouble, telling_l
 from rltui.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.relay_types import Completed
 
 LOOK_IT_UP = "rltui looks for the job by its mark; it is not submitted a second time."

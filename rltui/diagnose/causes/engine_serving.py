@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
@@ -10,8 +11,6 @@ from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.diagnose.cause import Fields
     from rltui.diagnose.matches import Match, Matches
 

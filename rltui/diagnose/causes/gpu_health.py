@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause, exclude_node
@@ -12,8 +13,6 @@ from rltui.diagnose.wording import Hit, Reading, Wording, worded
 from rltui.onnode import xids
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.diagnose.cause import Fields
     from rltui.diagnose.matches import Match, Matches
 _XID = r"Xid \(?(?:PCI:)?(?P<gpu>[0-9A-Fa-f:.]+)\)?: (?P<xid>\d+)(?:, GPU \d+ of (?P<node>[\w.-]+))?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
@@ -11,8 +12,6 @@ from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.diagnose.matches import Match, Matches
 _RANKS = (
     "the log of the rank that is missing from the watchdog's lines, and dmesg of its node",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -14,8 +15,6 @@ from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.diagnose.cause import Fields
     from rltui.diagnose.matches import Match, Matches
 _LOGS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rltui.tui.palette import key_items
@@ -11,8 +12,6 @@ from rltui.tui.screens.prompting import Prompting
 from rltui.tui.widgets.bars import FooterBar, HeaderBar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.app import ComposeResult
     from textual.events import Key
     from textual.widget import Widget

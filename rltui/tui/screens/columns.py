@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from rltui.service.run_columns import COLUMNS, DEFAULTS
 from rltui.tui import keys
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.pick import PickScreen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 KEYS = keys.KeyTable(
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.containers import Container
@@ -13,8 +14,6 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from textual.app import ComposeResult
 
     from rltui.service.cockpit import ActionPreview

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rltui.layout.diff import setting_text
@@ -14,8 +15,6 @@ from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.widgets.form_pane import FormPane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from textual.widget import Widget
 
     from rltui.tui.keys import KeyContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rltui.tui import keys
@@ -12,8 +13,6 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.owners import ROLE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.app import ComposeResult
 
     from rltui.tui.glyphs import Glyphs

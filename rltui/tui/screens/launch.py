@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,8 +18,6 @@ from rltui.tui.screens.launch_typing import CHECKED, LaunchTyping
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.timer import Timer
     from textual.widget import Widget
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import UsageError
@@ -14,8 +15,6 @@ from rltui.tui.views.log_choice import log_items
 from rltui.watch.log_search import read_query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rltui.tui.messages import FoundLine, LogSearched
     from rltui.tui.screens.prompting import Prompting
     from rltui.tui.widgets.log_pane import LogPane

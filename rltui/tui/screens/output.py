@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rltui.errors import UNCONFIRMED, UsageError
@@ -12,8 +13,6 @@ from rltui.tui.spans import clean, clip, line, wrapped
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.widget import Widget
 
     from rltui.service.shell import ShellCommand

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
@@ -13,8 +14,6 @@ from rltui.tui.spans import Line, cell_width, line, pad, rule
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.app import ComposeResult
     from textual.events import Key
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from rltui.tui.overrides import complete_override, override_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from textual.events import Key
     from textual.widget import Widget
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,8 +15,6 @@ from rltui.tui.views.replay import replay_line
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.widget import Widget
 
     from rltui.service.replay import ReplayCockpit

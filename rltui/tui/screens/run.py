@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
@@ -30,8 +31,6 @@ from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.snapshots import RunSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.widget import Widget
 
     from rltui.tui.keys import KeyContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,8 +18,6 @@ from rltui.tui.views.nodes import known_nodes, node_items
 from rltui.watch.snapshots import LIVE_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.service.cockpit import WhyReport
     from rltui.service.node_shell import NodeShell
     from rltui.tui.host import Host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +16,6 @@ from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.plugins import Plugin
 
 TabPane = LinesPane | ActorsPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
@@ -20,8 +21,6 @@ from rltui.tui.widgets.runs_table import RunsTable
 from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunsSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual.timer import Timer
     from textual.widget import Widget
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,8 +15,6 @@ from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.screens.keyed import Part
     from rltui.tui.screens.run_tabs import Tab
     from rltui.tui.widgets.bars import TabBar

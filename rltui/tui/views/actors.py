@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -16,8 +17,6 @@ from rltui.tui.states import actor_look
 from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
     from rltui.watch.node_samples import HostSnapshot

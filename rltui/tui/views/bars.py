@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import formats
 from rltui.tui.spans import Line, cell_width, cut, line, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.keys import Hint
     from rltui.tui.refresh import Freshness

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -11,8 +12,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from rltui.tui.picking import after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.watch.snapshots import RunHistory, RunSnapshot
 
 Axis = Literal["step", "time", "hours"]

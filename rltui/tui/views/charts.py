@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -14,8 +15,6 @@ from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
 from rltui.tui.views import chart_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.tui.views.chart_view import ChartView

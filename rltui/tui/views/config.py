@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.layout.diff import setting_text
 from rltui.tui.spans import Line, clip, clip_start, line, pad, rule, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.config import RunConfig, Setting
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span

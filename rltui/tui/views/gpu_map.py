@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
@@ -11,8 +12,6 @@ from rltui.watch.owners import ROLE_NAMES, owners_of
 from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.node_samples import GpuSample, HostSnapshot

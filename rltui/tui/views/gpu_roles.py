@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import progress
@@ -11,8 +12,6 @@ from rltui.tui.views.gpus import GpuTable
 from rltui.watch.owners import ROLE_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Line, Span
     from rltui.watch.node_samples import GpuSample, HostSnapshot, RoleMemory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
@@ -14,8 +15,6 @@ from rltui.watch.owners import owners_of
 from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
     from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample

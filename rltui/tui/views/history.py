@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
@@ -9,8 +10,6 @@ from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
 from rltui.watch.history import loss_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.snapshots import AttemptHistory, RunHistory, RunSnapshot

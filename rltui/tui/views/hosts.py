@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats, progress
@@ -11,8 +12,6 @@ from rltui.watch.owners import ROLE_NAMES, owners_of
 from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.service.sweep_points import NO_SWEEP
@@ -12,8 +13,6 @@ from rltui.tui.spans import BLANK, Line, clip, clip_start, line, pad, rule, wrap
 from rltui.tui.states import SEVERITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rltui.check.findings import Finding
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.outlook import LaunchOutlook

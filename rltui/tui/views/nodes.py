@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.picking import PickItem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.cockpit import WhyReport
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.plugins import PluginError
 from rltui.tui.spans import Line, clean, clip, line, rule, wrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.plugins import Plugin
     from rltui.tui.glyphs import Glyphs
     from rltui.watch.snapshots import RunSnapshot

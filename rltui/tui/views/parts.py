@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.tui import braille, formats
@@ -12,8 +13,6 @@ from rltui.tui.views import step_time
 from rltui.watch.phases import REST, TOTAL, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.snapshots import RunSnapshot

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rltui.tui import formats
 from rltui.tui.spans import Line, clip, line, pad
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rltui.cluster.queue_facts import QueuedJob
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.nodes import NodeGroup

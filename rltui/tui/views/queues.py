@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats
@@ -11,8 +12,6 @@ from rltui.watch.pending import reason_words, start_words
 from rltui.watch.snapshots import StatusSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.cluster.jobs import JobSnapshot
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from rltui.service.run_columns import COLUMNS as WORDS
@@ -16,8 +16,6 @@ from rltui.tui.states import RUN_STATES, run_look
 from rltui.watch.pending import is_stuck, pending_short, waiting_job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.run_folds import Fold
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats
@@ -10,8 +11,6 @@ from rltui.tui.spans import BLANK, Line, cell_width, clip, line, pad, rule, wrap
 from rltui.watch.sample_text import differences, pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span
     from rltui.watch.sample_text import Kind, Piece

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import braille, formats
@@ -10,8 +11,6 @@ from rltui.tui.spans import Line, Role, Span, cut, line, pad, rule
 from rltui.watch.phases import PREFIX, REST, REST_FROM, TOTAL, phase_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.watch.snapshots import MetricsSnapshot
 

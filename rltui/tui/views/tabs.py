@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import formats
@@ -11,8 +12,6 @@ from rltui.tui.views import actors as actor_views
 from rltui.tui.views import parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
     from rltui.watch.snapshots import ActorSnapshot, RunSnapshot

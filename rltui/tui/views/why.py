@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui.spans import BLANK, Line, clip, line, rule, wrapped
 from rltui.tui.views.parts import log_role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span

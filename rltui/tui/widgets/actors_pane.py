@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.picking import after
@@ -11,8 +12,6 @@ from rltui.tui.views import tabs
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.spans import Line
     from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rltui.tui.spans import Line, line, width_of
@@ -9,8 +10,6 @@ from rltui.tui.views import bars
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual import events
 
     from rltui.tui.keys import Hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.picking import fits
@@ -10,8 +11,6 @@ from rltui.tui.views import config as view
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.config import RunConfig, Setting
     from rltui.tui.spans import Line
     from rltui.watch.snapshots import RunSnapshot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.layout.diff import setting_text
@@ -10,8 +11,6 @@ from rltui.tui.spans import clip_start, line, pad, rule, wrapped
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.layout.fields import Field
     from rltui.tui.spans import Line, Role
 

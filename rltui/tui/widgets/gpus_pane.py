@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
@@ -15,8 +16,6 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.silence import silent_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.spans import Line
     from rltui.watch.snapshots import RunSnapshot
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.service.sweep_points import NO_SWEEP
@@ -11,8 +12,6 @@ from rltui.tui.views import launch as view
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from textual.timer import Timer
 
     from rltui.service.launch_review import LaunchReview, PresetSummary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.messages import CursorMoved, LineOpened
@@ -9,8 +10,6 @@ from rltui.tui.spans import line
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual import events
 
     from rltui.tui.spans import Line

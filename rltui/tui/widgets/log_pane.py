@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui import formats, logtext
@@ -15,8 +16,6 @@ from rltui.watch.log_search import LogQuery
 from rltui.watch.snapshots import ALL_LOGS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.spans import Span
     from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot
 

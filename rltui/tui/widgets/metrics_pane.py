@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.views import chart_view, charts, metrics
@@ -9,8 +10,6 @@ from rltui.tui.views.chart_view import ChartView
 from rltui.tui.widgets.run_panes import LinesPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Line
     from rltui.tui.views.charts import Board

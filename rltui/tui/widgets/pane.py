@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
@@ -13,8 +14,6 @@ from rltui.tui.glyphs import UNICODE, to_ascii
 from rltui.tui.spans import BLANK, ROLES, cell_width, clean, width_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.style import Style
     from textual.geometry import Size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from textual.containers import Horizontal
@@ -12,8 +13,6 @@ from rltui.tui.spans import line
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from textual.app import ComposeResult
 
     from rltui.tui.spans import Line

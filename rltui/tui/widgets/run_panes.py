@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.compose import stack
@@ -10,8 +11,6 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Line, Span
     from rltui.watch.snapshots import RunSnapshot

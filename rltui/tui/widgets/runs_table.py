@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.service.run_filter import matches
@@ -12,8 +13,6 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.snapshots import RunsSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rltui.tui.spans import Line
     from rltui.watch.snapshots import RunSummary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -13,8 +14,6 @@ from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.samples import PIECE_BYTES, SampleGroup, SampleQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from textual import events
 
     from rltui.watch.samples import Sample, SamplesFound

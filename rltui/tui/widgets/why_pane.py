@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.tui.spans import Line, line, wrapped
@@ -9,8 +10,6 @@ from rltui.tui.views import why as view
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rltui.service.cockpit import WhyReport
 
 

@@ -8,10 +8,7 @@ import ctypes
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CHUNK_BYTES = 65536

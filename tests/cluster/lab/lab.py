@@ -11,17 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .control import ask, start_time
 from .files import write_homes, write_lab
 from .forward import FROM_CLUSTER
 from .services import enter
 from .spec import USERS, LabError, Spec, Ssh, environment_paths, why_not
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HERE = Path(__file__).parent
 STOP_DEADLINE_S = 20.0
