@@ -232,6 +232,11 @@ CAUSES = (
             *worded(
                 ("unexpected keyword argument", r"TypeError: [\w.]+\(\) got an unexpected keyword argument '\w+'"),
                 ("has no attribute", r"AttributeError: module '[\w.]+' has no attribute '\w+'"),
+                # classes of engines and tokenizers are the libraries' own
+                (
+                    "object has no attribute",
+                    r"AttributeError: '\w*(?:LLM|EngineCore|Tokenizer)\w*' object has no attribute '\w+'",
+                ),
                 confidence=0.6,
                 unless=_OPTIONAL,
             ),
