@@ -21,8 +21,11 @@ from rltui.service.last_rows import LastRows
 from rltui.service.naming import find_run
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
-PATIENCE_S = 10.0
-"""How long one picture waits for a cluster; a slower one is shown as it was, and is there the next time."""
+PATIENCE_S = 15.0
+"""How long one picture waits for a cluster; a slower one is shown as it was, and is there the next time.
+
+Longer than what a killed supervisor left takes to end (``onnode/guard.py``), which the first look after that waits for.
+"""
 
 NUMBERS_S = 5.0
 """How long a list in the shell may take to read the last metrics of runs that ended, the newest first."""

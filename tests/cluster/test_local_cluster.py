@@ -194,7 +194,9 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
     shell.run("resubmit", run)
     eventually(lambda: shell.steps(2) and shell.steps(2)[-1] > shell.saved() + 10, "such steps again")
     os.kill(json.loads((attempts / "02/supervisor.json").read_text())["pid"], signal.SIGKILL)
-    lost = eventually(lambda: (seen := shell.only_run())["end"] and seen, "the end of the second attempt")
+    lost = eventually(
+        lambda: (seen := shell.only_run())["end"] and not seen["as_of"] and seen, "the end of the second attempt"
+    )
     assert (lost["attempt"], lost["state"], lost["end"]["outcome"]) == (2, "lost", "lost"), lost
     assert not processes.by_attempt(shell.uuids()[1])
     saved.append(shell.saved())

@@ -38,13 +38,13 @@ from trainers.roles import processes
 from trainers.roles.reward_worker import RewardWorker
 
 class Hangs(RewardWorker):
-    def score(self, answer):
+    def score(self, answer, name):
         flag = {flag!r}
         if answer.prompt.text.startswith("root"):
             with suppress(FileExistsError):  # of two workers that get here at once, one hangs
                 open(flag, "x").close()
                 time.sleep(1e6)  # beyond the reach of the reward's own limit
-        return super().score(answer)
+        return super().score(answer, name)
 
 processes.RewardWorker = Hangs
 """

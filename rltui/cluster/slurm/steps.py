@@ -36,13 +36,16 @@ done
     "$@"
     echo "rltui: srun ended with code $?"
     [ -e "$attempt/end.json" ] && exit
-    # srun may be killed while its step goes on, which writes its own end then
-    for turn in 1 2 3 4 5 6; do
+    # srun may be killed while its step goes on, which writes its own end then; a list without it may be one too few
+    missed=0
+    for turn in 1 2 3 4 5 6 7; do
         steps=$(squeue --steps "--jobs=$job" --noheader --format=%j 2>/dev/null) || exit
-        printf '%s\n' "$steps" | grep -qxF -e "$name" || break
-        [ "$turn" = 6 ] && exit
+        if printf '%s\n' "$steps" | grep -qxF -e "$name"; then missed=0; else missed=$((missed + 1)); fi
+        [ "$missed" = 2 ] && break
+        [ "$turn" = 7 ] && exit
         sleep 5
     done
+    [ -e "$attempt/end.json" ] && exit
     [ -e "$attempt/slurm.json" ] || exit
     set -o noclobber
     printf '{"schema":1,"outcome":"lost","exit_code":null,"reason":"%s","at":%s}\n' \
