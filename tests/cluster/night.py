@@ -286,6 +286,15 @@ class Night:
         planted.write_text(LAST_WORDS[words])
         planted.rename(planted.with_name("last-words"))
 
+    def _trainers(self, *attempts: Path) -> dict[int, str]:
+        """The newest of ``attempts`` that each live trainer is of, with its state and its parent's command."""
+        found = {}
+        for attempt in attempts:
+            for pid in self.pids(attempt):
+                if seen.runs(pid, "main_ppo"):
+                    found[pid] = f"{attempt.name}: {seen.state_and_parent(pid)}"
+        return found
+
     def _first_step(self, attempt: Path) -> tuple[int, float] | None:
         try:
             first = json.loads((attempt / "metrics.jsonl").read_text().splitlines()[0])
@@ -298,11 +307,13 @@ class Night:
         numbers = [int(path.name) for path in self.attempts]
         if numbers != list(range(1, len(numbers) + 1)) or self.attempt != fresh:
             self.wrong.append(f"doubled: {fault}: attempts {numbers}")
-        trainers = [pid for pid in {*self.pids(before), *self.pids(fresh)} if seen.runs(pid, "main_ppo")]
+        with contextlib.suppress(AssertionError):  # a process that forks is two until the new one has its own command
+            eventually(lambda: len(self._trainers(before, fresh)) == 1, "one trainer", deadline_s=2.0)
+        trainers = self._trainers(before, fresh)
         same_job = self.read("job.json", before)["uuid"] == self.read("job.json", fresh)["uuid"]
         if len(trainers) != 1 or (self.pids(before) and not same_job):
             kind = "doubled" if trainers else "lost"
-            self.wrong.append(f"{kind}: {fault}: {len(trainers)} trainers live, of {before.name} or {fresh.name}")
+            self.wrong.append(f"{kind}: {fault}: of {before.name} or {fresh.name} there live {trainers}")
         first, _ = self._first_step(fresh) or (0, 0.0)
         if first > self.step(before) + 1 + SEEN_LATE or first <= 1:
             self.wrong.append(f"lost: {fault}: went on at step {first} after step {self.step(before)}")

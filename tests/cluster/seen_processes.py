@@ -24,3 +24,12 @@ def runs(pid: int, word: str) -> bool:
 def is_zombie(pid: int) -> bool:
     """Whether nothing but its entry is left."""
     return not any(words(pid, "cmdline"))
+
+
+def state_and_parent(pid: int) -> str:
+    """The state of a process by proc(5), and its parent's command; empty where it is gone."""
+    try:
+        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except (OSError, ValueError):
+        return ""
+    return f"{state}, of {' '.join(words(int(parent), 'cmdline'))[:200]}"

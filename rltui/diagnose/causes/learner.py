@@ -181,6 +181,7 @@ CAUSES = (
                     "nan",
                     r"(?i)\b(?:logits?|prob\w*) (?:(?:contains?|has|have|are|is|became|min|max|mean):? )+nan\b|"
                     r"\bnans? (?:\w+ )?in (?:the )?(?:logits?|prob\w*)\b",
+                    "nan nans",
                 ),
                 "expects all elements of std",
                 ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
