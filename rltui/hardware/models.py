@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -156,6 +157,17 @@ def _from_file(path: Path, name: str = "") -> Architecture:
     from rltui.hardware.checkpoint_index import settle, stored_parameters
     from rltui.hardware.hf_config import architecture_from_config
 
+    config = read_config(path)
+    model = architecture_from_config(config, name=name or path.parent.name or str(path), where=str(path))
+    return settle(model, stored_parameters(path.parent, config))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """What the ``config.json`` at ``path`` says of its model.
+
+    Raises:
+        UsageError: It cannot be read, or is no JSON object.
+    """
     try:
         if path.stat().st_size > CONFIG_BYTES_MAX:
             raise UsageError(f"{path} is too large to be a model's config.json.", "Name the model's folder.")
@@ -164,13 +176,11 @@ def _from_file(path: Path, name: str = "") -> Architecture:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UsageError(f"{path} cannot be read: {reason}.", "Name the folder that holds config.json.") from error
     try:
-        config = msgspec.json.decode(data, type=dict[str, object])
+        return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise UsageError(
             f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
         ) from error
-    model = architecture_from_config(config, name=name or path.parent.name or str(path), where=str(path))
-    return settle(model, stored_parameters(path.parent, config))
 
 
 def _positions_of(plain_name: str) -> int | None:

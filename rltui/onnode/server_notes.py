@@ -94,7 +94,6 @@ class ServerNotes:
         self._status = Note(os.path.join(attempt, rundir.STATUS_NOW))
         self._rows: Dict[str, Dict[str, Any]] = {}
         self._nodes: Any = None
-        self._hosts_of: FrozenSet[str] = frozenset()
         self._hosts_asked_at = -NODES_EVERY_S
 
     def look(self, last: bool = False) -> None:
@@ -120,10 +119,9 @@ class ServerNotes:
 
     def _learn_hosts(self, dashboard: str, token: str) -> None:
         nodes = frozenset(node_of(row) for row in self._rows.values()) - {""}
-        if nodes - self._hosts_of and time.monotonic() - self._hosts_asked_at >= NODES_EVERY_S:
+        if nodes - nodes_named(self._nodes) and time.monotonic() - self._hosts_asked_at >= NODES_EVERY_S:
             reply = ask(dashboard + NODES, token, TIMEOUT_S)
             self._nodes = slim_nodes(reply.value) or self._nodes
-            self._hosts_of = nodes_named(self._nodes)
             self._hosts_asked_at = time.monotonic()
 
     def _look_at_status(self, url: str, token: str) -> None:

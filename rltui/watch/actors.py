@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STATE_API, LOGICAL, NODES = server_notes.STATE_API, server_notes.LOGICAL, server_notes.NODES
 OF_JOB = server_notes.OF_JOB
-NODES_EVERY_S = 30.0
+NODES_EVERY_S = server_notes.NODES_EVERY_S
 CAUSE_LIMIT = 300
 
 

@@ -287,7 +287,7 @@ class Night:
         planted.rename(planted.with_name("last-words"))
 
     def _trainers(self, *attempts: Path) -> dict[int, str]:
-        """The newest of ``attempts`` that each live trainer is of, with its state and its parent's command."""
+        """Live trainers of ``attempts`` by pid: of which, in what state, and whose children."""
         found = {}
         for attempt in attempts:
             for pid in self.pids(attempt):

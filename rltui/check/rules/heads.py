@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rltui.check.rule import Subject, Trouble, rule
 from rltui.check.rules.memory_fix import sequences_at_once, with_word
 from rltui.check.rules.widths import divides_heads, widest
-from rltui.hardware.models import known_model, nearest_models
+from rltui.errors import UsageError
+from rltui.hardware.models import known_model, nearest_models, read_config
 from rltui.layout.roles import SERVED
 from rltui.layout.settings import rewards_of
 
@@ -188,10 +188,9 @@ def no_reward_model(subject: Subject) -> Iterator[Trouble]:
 def _config_in(folder: str) -> dict[str, Any]:
     """What the model in a folder says of itself; nothing where there is none here."""
     try:
-        found = json.loads((Path(folder).expanduser() / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_config(Path(folder).expanduser() / "config.json")
+    except UsageError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 @rule("D505", "error")
