@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rltui.check.frameworks.assertion import Framework
     from rltui.importers.facts import Facts
 
-OF_OUR_TRAINERS = frozenset({"E390", "D516"})
-"""What the bundled trainers cannot run, and how they name data: no concern of another system's script."""
+OF_OUR_TRAINERS = frozenset({"E390", "D516", "H409"})
+"""What the bundled trainers cannot run or are slow at, and how they name data: no concern of other systems' scripts."""
 
 SCORES_ALONE = frozenset({"verl", "skyrl"})
 """Whose GRPO takes the score of a sample without siblings as it is: it learns, and rows of their own warn of it."""

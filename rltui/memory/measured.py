@@ -35,7 +35,7 @@ class Peak(Struct, frozen=True, kw_only=True):
         run: The run's id.
         kind: Kind of role.
         moment: The moment.
-        measured_gib: Reserved memory.
+        measured_gib: What tensors took. What the allocator keeps besides it gives back before it fails.
         expected_gib: The estimate of that run.
     """
 
@@ -83,7 +83,7 @@ def peaks_of(run: str, document: Mapping[str, Any]) -> Iterator[Peak]:
     highest: dict[tuple[str, str], float] = {}
     for role in document.get("roles", ()):
         for moment, peak in role.get("moments", {}).items():
-            size = peak.get("reserved_gib") or peak.get("allocated_gib") or 0.0
+            size = peak.get("allocated_gib", 0.0)
             highest[role["kind"], moment] = max(size, highest.get((role["kind"], moment), 0.0))
     expected = document.get("estimate", {}).get("roles", {})
     for (kind, moment), size in highest.items():

@@ -172,9 +172,14 @@ def _model(model: str) -> list[str]:
 
 
 def _to_fit(words: list[str]) -> list[str]:
-    """The learner's optimizer in host memory, where a model of the user's does not fit the card with it."""
-    learner = estimate_roles(load_layout(resolve(PRESET), words).layout).role("learner")
-    return ["roles.learner.offload=optimizer"] if learner is not None and learner.verdict == "no" else []
+    """What a model of the user's needs to fit: its optimizer in host memory, then less of the card for vLLM's cache."""
+    offload, knobs = ("roles.learner.offload=optimizer", "roles.learner.zero_stage=1"), list[str]()  # see check H409
+    for role in ("learner", "rollout"):
+        layout = load_layout(resolve(PRESET), [*words, "roles.rollout.engine=vllm", *knobs]).layout
+        found = estimate_roles(layout).role(role)
+        if found is not None and found.verdict == "no":
+            knobs += offload if role == "learner" else (found.knob,)
+    return knobs
 
 
 def layout_of(asked: Asked, profile: Profile) -> Layout:

@@ -12,7 +12,7 @@ from rltui.layout.load import load_layout
 from trainers.placement import seats
 from trainers.roles import sleep
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError
-from trainers.roles.sleep import EngineSleep, plan_engine_sleep
+from trainers.roles.sleep import EngineSleep, kinds_that_load_first, plan_engine_sleep
 
 pytestmark = pytest.mark.trainers
 
@@ -118,3 +118,22 @@ def test_neighbours_that_died_are_handed_over_and_no_engine_is_woken_beside_them
     assert [death.role for death in found.end("weights")] == [first, second]
     assert found.asleep
     assert not any("wake" in each for each in asked)
+
+
+JUDGE = "roles.judge={model: builtin/tiny-qwen3, pool: all, engine: vllm}"
+TEACHER = "roles.teacher={model: builtin/tiny-qwen3, pool: all, engine: hf}"
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ([], ["engine"]),  # it must have left the card before the learner comes
+        (["roles.rollout.engine=vllm", JUDGE], ["engine", "judge"]),
+        (["roles.rollout.sleep_while_training=false", JUDGE, TEACHER], ["judge"]),
+        (["roles.rollout.engine=vllm", "roles.rollout.sleep_while_training=false"], ["engine"]),
+        (["roles.rollout={engine: vllm, engines: 1}", "hardware.gpus_per_node=3"], []),
+    ],
+)
+def test_what_measures_a_shared_card_loads_alone(words: list[str], first: list[str]) -> None:
+    layout = load_layout(LAYOUT, [*POOLED, *words]).layout
+    assert kinds_that_load_first(layout, engines_sleep=layout.roles.rollout.sleep_while_training) == first

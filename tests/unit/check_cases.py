@@ -246,6 +246,8 @@ HOST: list[Case] = [
     ("H405", "gpu", ["roles.learner.offload=optimizer"],
      ["roles.learner.offload=optimizer", "hardware.memory_gib_per_node=500"]),
     ("H407", "tiny", ["roles.learner.offload=optimizer"], []),
+    ("H409", "gpu", ["roles.learner.offload=optimizer", "roles.learner.zero_stage=2"],
+     ["roles.learner.offload=optimizer", "roles.learner.zero_stage=2", "roles.learner.micro_batch=16"]),
     ("H408", "gpu", ["hardware.cpus_per_node=7"], ["hardware.cpus_per_node=8"]),
 ]  # fmt: skip
 

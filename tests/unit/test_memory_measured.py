@@ -18,10 +18,11 @@ from rltui.paths import run_root
 PRESET = "open-instruct/grpo-7b-1x4-even"
 
 
-def document(**reserved: float) -> dict[str, Any]:
-    """A ``memory.json`` with two learners, of which the second held less."""
-    moments = {name.replace("_", " "): {"resident_gib": 5.0, "reserved_gib": size} for name, size in reserved.items()}
-    less = {name: {**peak, "reserved_gib": peak["reserved_gib"] / 2} for name, peak in moments.items()}
+def document(**allocated: float) -> dict[str, Any]:
+    """A ``memory.json`` with two learners, of which the second held less; torch kept much more than it needed."""
+    sizes = {name.replace("_", " "): size for name, size in allocated.items()}
+    moments = {name: {"allocated_gib": size, "reserved_gib": 70.0} for name, size in sizes.items()}
+    less = {name: {**peak, "allocated_gib": peak["allocated_gib"] / 2} for name, peak in moments.items()}
     roles = [{"role": f"learner {i}", "kind": "learner", "moments": each} for i, each in enumerate((moments, less))]
     estimate = {"roles": {"learner": {"backward": {"total_gib": 41.5, "torch_gib": 40.0}}}, "notes": []}
     return {"schema": 1, "roles": roles, "estimate": estimate}

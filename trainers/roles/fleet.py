@@ -19,7 +19,7 @@ from trainers.roles.processes import RoleProcesses
 from trainers.roles.reshard import forget_resharded
 from trainers.roles.restarts import FROZEN, Restarts
 from trainers.roles.routes import landlords
-from trainers.roles.sleep import EngineSleep, plan_engine_sleep
+from trainers.roles.sleep import EngineSleep, kinds_that_load_first, plan_engine_sleep
 from trainers.roles.transfers import Transfers, meeting_host
 
 if TYPE_CHECKING:
@@ -177,16 +177,17 @@ class Fleet:
     def load(self, on_ready: Callable[[Role], None]) -> None:
         """Load all models and open the weight transfer; ``on_ready`` hears of each role that has loaded.
 
-        All load at once, but engines that sleep go first: vLLM measures what is free on the card to size its cache.
+        All load at once, but those of ``kinds_that_load_first``, and engines that sleep, which must leave the card.
         """
         planned = seats(self._layout)
         self.engine_sleep = plan_engine_sleep(self._layout, planned, self.roles, self.deadlines.sync_s)
-        early = self.engines if self.engine_sleep.is_used else []
-        for role in [role for role in self.roles if role.kind in self._meeting] if early else ():
+        first = kinds_that_load_first(self._layout, engines_sleep=self.engine_sleep.is_used)
+        for role in [role for role in self.roles if role.kind in self._meeting] if first else ():
             role.actor.__ray_call__.remote(import_deepspeed)  # what goes wrong there goes wrong again as it loads
-        self._await_load([(role, role.actor.load.remote()) for role in early], on_ready)
-        self.engine_sleep.begin()
-        rest = [role for role in self.roles if role.kind not in (*self._meeting, "reward") and role not in early]
+        for kind in first:
+            self._await_load([(role, role.actor.load.remote()) for role in self.of(kind)], on_ready)
+            self.engine_sleep.begin()
+        rest = [role for role in self.roles if role.kind not in (*self._meeting, "reward", *first)]
         calls = [(role, role.actor.load.remote()) for role in rest] + self._prove_and_load()
         for kind in self._meeting:
             ranks = self.of(kind)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rltui.layout.roles import SERVED
 from trainers.roles.calls import RoleDiedError, call_all
 
 if TYPE_CHECKING:
@@ -101,3 +102,14 @@ def plan_engine_sleep(layout: Layout, planned: Sequence[Seat], roles: Sequence[R
     if not layout.roles.rollout.sleep_while_training or not neighbours:
         return EngineSleep([], [], timeout_s)
     return EngineSleep([role for role in roles if role.kind == "engine"], neighbours, timeout_s)
+
+
+def kinds_that_load_first(layout: Layout, *, engines_sleep: bool) -> list[str]:
+    """Kinds of roles that load before all others, one kind after the other: engines, then what else vLLM serves.
+
+    vLLM measures what is free on its card to size its cache, and fails where another process frees memory meanwhile,
+    as every model does that loads there.
+    """
+    served = {"engine": layout.roles.rollout, **{kind: getattr(layout.roles, kind) for kind in SERVED}}
+    measuring = [kind for kind, role in served.items() if role is not None and role.pool and role.engine == "vllm"]
+    return measuring if "engine" in measuring or not engines_sleep else ["engine", *measuring]

@@ -32,6 +32,8 @@ PLAIN = ("roles.learner.precision=fp32", "roles.rollout.precision=fp32")
 SHORT_TOKENS = 32
 MOVED = 1e-2
 """KL a token between a policy that has made no step and its reference, in half precision."""
+OFFLOADED = ("roles.learner.offload=optimizer", "roles.learner.zero_stage=1")
+"""With ZeRO-2 the gradients of each of its many micro-batches would go to host memory, see check H409."""
 VISION = "builtin/tiny-qwen3-vl"
 OVER_ESTIMATE = 1.15
 """Of what was estimated, above which plans cannot be trusted (docs/memory.md, how far off)."""
@@ -193,7 +195,7 @@ def half_precision(found: Found) -> None:
 
 def offload(found: Found) -> None:
     """AdamW's states in host memory."""
-    run = train(found, "offload", ("roles.learner.offload=optimizer", *by_transformers(found)))
+    run = train(found, "offload", (*OFFLOADED, *by_transformers(found)))
     update = run.middle("time/train") or run.middle("time/update_actor")
     found.ok("", f"{run.middle('learner_tokens_per_second_step'):,.0f} tokens/s, {update:.2g} s of training a step")
 
