@@ -64,7 +64,10 @@ def folder_of_tickets() -> str:
         OSError: It is not there, or others could put other tickets in the place of ours.
     """
     folder = os.environ.get(FOLDER_VARIABLE) or "/tmp"
-    found = os.stat(folder)
+    try:
+        found = os.stat(folder)
+    except FileNotFoundError:
+        raise OSError("the queue's folder %s, which %s names, is not there" % (folder, FOLDER_VARIABLE)) from None
     if found.st_uid not in (0, os.getuid()):
         raise OSError("the queue's folder %s belongs to %s, who could change it" % (folder, user_name(found.st_uid)))
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:

@@ -166,6 +166,9 @@ def test_a_folder_that_others_could_change_is_refused(tmp_path: Path, monkeypatc
         host_tickets.folder_of_tickets()
     tmp_path.chmod(0o1777)
     assert host_tickets.folder_of_tickets() == str(tmp_path)
+    monkeypatch.setenv(host_tickets.FOLDER_VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(OSError, match="none, which RLTUI_QUEUE names, is not there"):
+        host_tickets.folder_of_tickets()
 
 
 RACER = """
