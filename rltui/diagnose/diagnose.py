@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.diagnose.cut_off import cut_off_cause
 from rltui.diagnose.first_exception import first_exception
 from rltui.diagnose.general import general_cause
 from rltui.diagnose.index import CAUSES
@@ -38,7 +39,7 @@ def examine(sources: Iterable[Source]) -> Findings:
         return Findings(diagnoses)
     first = first_exception(scanner.matches)
     if not any(_is_guess(one) for one in diagnoses):
-        general = general_cause(scanner.matches)
+        general = general_cause(scanner.matches) or (None if diagnoses or first else cut_off_cause(scanner.matches))
         if general is not None:
             scanner.matches.note(general)
             diagnoses = rank(scanner.matches)

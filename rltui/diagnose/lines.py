@@ -44,7 +44,13 @@ _CARET_ESCAPES = re.compile(
 )
 _ESCAPE_MARKS = ("^[", "#033", "\\033", "\\x1b", "\\e[", "\\u001b")
 _REPEATED = re.compile(r" ?\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
-_ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: ")
+_POD_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes makes the ends of pods' names of: no vowels, so that no words come about."""
+
+_ANY_PREFIX = re.compile(
+    r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: |"
+    rf"[a-z][a-z0-9-]{{0,200}}-{_POD_LETTERS}{{5}} [a-z]"
+)
 
 _ACTOR = re.compile(
     r"\((?=[A-Za-z_])(?P<actor>(?!pid=\d)[A-Za-z_][\w.:<>\[\]-]{0,120})?"
@@ -71,6 +77,9 @@ _PREFIXES = tuple(
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL):[A-Za-z_][\w.]*:(?=\S)",
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]? \[[\w./]+\.py:\d+(?::\w+)?\](?: |$)",
         r"\[(?:PID:(?P<pid>\d+)|RANK:(?P<rank>\d+))\] ?",
+        # pods: kubectl logs --prefix, and stern's pod and container
+        r"\[pod/[\w./-]{1,200}\] ",
+        rf"[a-z][a-z0-9-]{{0,200}}-{_POD_LETTERS}{{5,10}}-{_POD_LETTERS}{{5}} [a-z][a-z0-9-]{{0,60}} ",
         # pods, and stages of a service
         r"\[[A-Za-z][\w.]{0,60}(?:-[\w.]{1,60}){0,6}-\d{1,6}\] (?=\S|\s+File \")",
     )

@@ -61,6 +61,7 @@ def test_frames_of_libraries_are_left_out_where_there_are_others() -> None:
         ("orchestrator/client.py", "network"),
         ("trainer/update_weights.py", "weight_sync"),
         ("reward/remote.py", "reward"),
+        ("rllm/router/router.py", "engine"),
     ],
 )
 def test_a_connection_is_of_the_part_that_asked_the_server(asked: str, part: str) -> None:
@@ -345,3 +346,27 @@ def test_a_guess_says_more_than_who_passes_it_on() -> None:
         ("env_import_broken", False),
         ("engine_core_died", True),
     ]
+
+
+CUT_OFF = """\
+[rank0]:   File "/opt/site-packages/deepspeed/runtime/zero/parameter_offload.py", line 463, in pre_sub_module_forward
+[rank0]:     param_coordinator.fetch_sub_module(sub_module, forward=True)
+[rank0]:   File "/opt/site-packages/deepspeed/runtime/zero/partitioned_param_coordinator.py", line 284, in fetch_sub_module
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "causes"),
+    [
+        ("", [("cuda_oom_zero3_gather", 0.5)]),
+        ("[rank0]: LookupError: strange", [("program_failed", 0.62)]),
+        (
+            "slurmstepd: error: *** STEP 8.0 ON n1 CANCELLED AT 2026-03-02 DUE TO TIME LIMIT ***",
+            [("slurm_time_limit", 0.95)],
+        ),
+    ],
+    ids=["nothing else", "its exception", "a cause"],
+)
+def test_where_a_traceback_is_cut_off_its_function_is_a_guess(rest: str, causes: list[tuple[str, float]]) -> None:
+    found = diagnose([text_source("log", CUT_OFF + rest)])
+    assert [(one.id, one.confidence) for one in found if not one.secondary] == causes
