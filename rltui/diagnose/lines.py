@@ -7,6 +7,7 @@ several at once. The prefix says who wrote the line; what remains can be compare
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -84,6 +85,12 @@ _PREFIXES = tuple(
         r"\[[A-Za-z][\w.]{0,60}(?:-[\w.]{1,60}){0,6}-\d{1,6}\] (?=\S|\s+File \")",
     )
 )
+LONGEST_PREFIX = 120
+_LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|[DIWEF]"
+_NUMBERS_OR_LEVELS = re.compile(
+    rf"(?P<number>\d+|(?<![A-Za-z])[\da-f]{{8,}})|\b(?:{_LEVELS})(?![A-Za-z])", re.IGNORECASE
+)
+FRAME_BEGINS = '  File "'
 _BOX = re.compile(r"[│|┃] ?(.*?)\s*[│|┃]?$")
 _MOST_PREFIXES = 6
 
@@ -128,10 +135,15 @@ def shows_data(text: str) -> bool:
     return _OUTPUT_OF_PROGRAM.search(text) is not None and _END_OF_PROGRAM.search(text) is not None
 
 
-def clean(raw: bytes, number: int) -> Line:
+def clean(raw: bytes, number: int, learned: Sequence[re.Pattern[str]] = ()) -> Line:
     """Return the line ``raw`` (without its end) cleaned and attributed; what is over ``LINE_LIMIT`` is cut.
 
     Of a progress bar, which returns to the line's start again and again, the last state counts.
+
+    Args:
+        raw: The line.
+        number: Counted from 1 in its file.
+        learned: Prefixes that ``learned_prefix`` found in the same file.
     """
     if b"\r" in raw:
         raw = next((state for state in reversed(raw.split(b"\r")) if state.strip()), b"")
@@ -145,7 +157,33 @@ def clean(raw: bytes, number: int) -> Line:
         text = text[: match.start()] + text[match.end() :]
     if _ANY_PREFIX.match(text.lstrip()):
         text = _without_prefixes(text, fields)
+    for prefix in learned:
+        match = prefix.match(text)
+        if match is not None:
+            text = _without_prefixes(text[match.end() :], fields)
     return Line(number, text, repeated=repeated, **fields)
+
+
+def learned_prefix(frame: str, following: str) -> re.Pattern[str] | None:
+    """Return what stands before a traceback's frame and the line of code after it: a prefix of this file's lines.
+
+    Schedulers, services and loggers put before each line what no list of prefixes can hold, and a traceback's blanks
+    tell where a line begins. None where nothing but blanks stands before the frame, or the next line begins otherwise.
+
+    Args:
+        frame: A cleaned line with a frame.
+        following: The one after it, cleaned.
+    """
+    before = frame.partition(FRAME_BEGINS)[0]
+    if not before.strip() or len(before) > LONGEST_PREFIX:
+        return None
+    prefix = re.compile(_NUMBERS_OR_LEVELS.sub(_any_such, re.escape(before)), re.IGNORECASE)
+    match = prefix.match(following)
+    return prefix if match is not None and following[match.end() :].startswith(("    ", FRAME_BEGINS)) else None
+
+
+def _any_such(found: re.Match[str]) -> str:
+    return r"[\da-f]+" if found["number"] else rf"(?:{_LEVELS})"
 
 
 def _without_prefixes(text: str, fields: dict[str, str]) -> str:

@@ -66,7 +66,6 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
     "time": each_line("2026-03-01 10:12:00,331 @"),
     "ISO time": each_line("2026-03-01T10:12:00.331Z @"),
     "docker compose": each_line("vllm-1  | @"),
-    "kubectl": each_line("[pod/rl-decode-6c8f9c4df6-vh88z/vllm] @"),
     "stern": each_line("rl-decode-6c8f9c4df6-vh88z vllm @"),
     "journald": each_line("Mar 01 10:12:00 gpu-7 trainer[812]: @"),
     "caret escapes": each_line("^[[36m(Actor pid=9)^[[0m @"),

@@ -351,7 +351,7 @@ def test_a_guess_says_more_than_who_passes_it_on() -> None:
 CUT_OFF = """\
 [rank0]:   File "/opt/site-packages/deepspeed/runtime/zero/parameter_offload.py", line 463, in pre_sub_module_forward
 [rank0]:     param_coordinator.fetch_sub_module(sub_module, forward=True)
-[rank0]:   File "/opt/site-packages/deepspeed/runtime/zero/partitioned_param_coordinator.py", line 284, in fetch_sub_module
+[rank0]:   File "/opt/deepspeed/runtime/zero/partitioned_param_coordinator.py", line 284, in fetch_sub_module
 """
 
 
@@ -370,3 +370,24 @@ CUT_OFF = """\
 def test_where_a_traceback_is_cut_off_its_function_is_a_guess(rest: str, causes: list[tuple[str, float]]) -> None:
     found = diagnose([text_source("log", CUT_OFF + rest)])
     assert [(one.id, one.confidence) for one in found if not one.secondary] == causes
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[2026-05-16, 16:39:5@ UTC] {subprocess.py:93} INFO - ",
+        "I0516 16:39:51.12345@ 140 trainer.py:12] ",
+        "2026-05-16T16:39:51.20@Z stderr F ",
+        "job/7f3a9c2e1@ [Error] (Process) ",
+        "> ",
+    ],
+)
+def test_what_stands_before_frames_is_a_prefix_of_all_lines(prefix: str) -> None:
+    lines = ["step 1", *PLAIN.splitlines(), "waiting for the other workers"]
+    first = found("\n".join(prefix.replace("@", str(number)) + line for number, line in enumerate(lines)))
+    assert (first["text"], first["line"]) == ("AssertionError: 8 labels for 6 rows", 6)
+
+
+def test_an_exception_may_stand_as_far_in_as_its_launcher_prints_all_of_it() -> None:
+    log = "\n".join(f"    {line}" for line in PLAIN.splitlines())
+    assert found(log.replace("Traceback", "traceback : Traceback", 1))["text"] == "AssertionError: 8 labels for 6 rows"
