@@ -373,6 +373,21 @@ def test_where_a_traceback_is_cut_off_its_function_is_a_guess(rest: str, causes:
 
 
 @pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("ip-3:9:9 [0] init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available", "nccl_ib_error"),
+        ("n1:7:7 [2] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found", "nccl_system_error"),
+        ("[   38.77] NVRM: rm_init_adapter failed for device bearing minor number 0", "gpu_diag_fail"),
+        ("n1:7:7 [2] NCCL WARN NET/OFI Disabling shared memory failed: Protocol not available", None),
+        ("[   38.77] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.71.05", None),
+    ],
+)
+def test_what_a_component_complains_of_is_a_guess(line: str, cause: str | None) -> None:
+    found = [(one.id, one.confidence) for one in diagnose([text_source("log", line)])]
+    assert found == ([(cause, 0.5)] if cause else [])
+
+
+@pytest.mark.parametrize(
     "prefix",
     [
         "[2026-05-16, 16:39:5@ UTC] {subprocess.py:93} INFO - ",

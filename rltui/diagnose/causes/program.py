@@ -91,6 +91,12 @@ CAUSES = (
                     "are not used by the hfargumentparser",
                     r"Some specified arguments are not used by the HfArgumentParser",
                 ),
+                # click, which torchtune, axolotl, Ray and many others have their command lines from
+                (
+                    "error: ",
+                    r"^Error: (?:No such (?:command|option)|Invalid value for|Missing (?:option|argument|parameter)|"
+                    r"Got unexpected extra arguments?):? ?\W?(?P<setting>[\w/.-]+)",
+                ),
                 ("required options", r"(?i)required options?:? (?P<setting>-\S+)"),
                 confidence=0.9,
             ),

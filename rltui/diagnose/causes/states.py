@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from rltui.diagnose.cut_off import STATE as FRAME_LEFT
-from rltui.diagnose.cut_off import WORDINGS as FRAME_LEFT_WORDINGS
 from rltui.diagnose.first_exception import STATE as FIRST_EXCEPTION
 from rltui.diagnose.first_exception import WORDINGS as FIRST_EXCEPTION_WORDINGS
+from rltui.diagnose.guesses import STATE as HINT
+from rltui.diagnose.guesses import WORDINGS as HINT_WORDINGS
 from rltui.diagnose.wording import Wording
 
 STATES = {
     FIRST_EXCEPTION: FIRST_EXCEPTION_WORDINGS,
-    FRAME_LEFT: FRAME_LEFT_WORDINGS,
+    HINT: HINT_WORDINGS,
     "failed_end": (
         Wording(
             anchor="exit",
