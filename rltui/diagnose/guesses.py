@@ -1,7 +1,7 @@
 """What a log hints at where no wording and no exception says why: guesses, never sure causes.
 
-Two things stand in logs without an error that anybody knows. Some functions do but one thing and fail in one way, so the
-frames of a traceback that is cut off before its exception tell what was about to be raised. And components complain
+Two things stand in logs without an error that anybody knows. Some functions do but one thing and fail in one way, so
+the frames of a traceback that is cut off before its exception tell what was about to be raised. And components complain
 at an error level of their own: what NCCL or the kernel's driver warns of is theirs, whatever the words are.
 """
 
