@@ -72,7 +72,11 @@ _PREFIXES = tuple(
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
         r" \[?[\w./]+(?:\.py)?:\d+\](?: |$)",  # vLLM
         r"\[?(?P<time>\d{4}-\d\d-\d\d[T ,_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]? ?",
-        r"[-|] (?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",  # loguru, logging with bars
+        # loguru, logging with bars, and with the logger's name
+        r"[-|] (?:[\w.]+ +[-|] +)?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",
+        # Airflow, whose level is its own, and what the nodes of Kubernetes write
+        r"\[\d{4}-\d\d-\d\d, \d\d:\d\d:\d\d \w{1,5}\] \{\w+\.py:\d+\} [A-Z]+ - ",
+        r"std(?:out|err) [FP] ",
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]?:? +(?=\[?\d{4}-)",
         # logging as Python sets it up by itself, and with the place alone
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL):[A-Za-z_][\w.]*:(?=\S)",
