@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from rltui.diagnose.lines import Line, clean
+
+if TYPE_CHECKING:
+    import re
 
 MOST_LINES_AROUND = 400
 
@@ -31,6 +35,7 @@ class Context(Struct, frozen=True):
         end: Where it ends.
         is_last_part: Whether ``raw`` reaches to the end of the file.
         budget: Shared by all contexts of the source.
+        learned: Prefixes of the source's lines, beside those that all know.
     """
 
     line: Line
@@ -39,6 +44,7 @@ class Context(Struct, frozen=True):
     end: int
     is_last_part: bool
     budget: LineBudget
+    learned: Sequence[re.Pattern[str]] = ()
 
     def before(self, most: int) -> Iterator[Line]:
         """Yield up to ``most`` lines before this one, nearest first."""
@@ -50,7 +56,7 @@ class Context(Struct, frozen=True):
             end -= 1
             start = self.raw.rfind(b"\n", 0, end) + 1
             number -= 1
-            yield clean(self.raw[start:end], max(number, 1))
+            yield clean(self.raw[start:end], max(number, 1), self.learned)
             end = start
 
     def after(self, most: int) -> Iterator[Line]:
@@ -63,7 +69,7 @@ class Context(Struct, frozen=True):
             end = self.raw.find(b"\n", start)
             end = len(self.raw) if end < 0 else end
             number += 1
-            yield clean(self.raw[start:end], number)
+            yield clean(self.raw[start:end], number, self.learned)
             start = end + 1
 
     def above(self, most: int) -> str:

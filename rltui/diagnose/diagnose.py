@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from rltui.diagnose.first_exception import first_exception
 from rltui.diagnose.general import general_cause
+from rltui.diagnose.guesses import guess
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner
@@ -38,7 +39,7 @@ def examine(sources: Iterable[Source]) -> Findings:
         return Findings(diagnoses)
     first = first_exception(scanner.matches)
     if not any(_is_guess(one) for one in diagnoses):
-        general = general_cause(scanner.matches)
+        general = general_cause(scanner.matches) or (None if diagnoses or first else guess(scanner.matches))
         if general is not None:
             scanner.matches.note(general)
             diagnoses = rank(scanner.matches)

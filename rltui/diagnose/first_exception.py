@@ -80,11 +80,13 @@ def read_traceback(hit: Hit) -> Reading | None:
     if ignored or context.budget.lines < RESERVED_LINES:
         return None
     above: list[Line] = []
+    depth = 0
     lines = context.after(MOST_TRACEBACK_LINES)
     for line in lines:
         if line.stream != context.line.stream:
             continue
-        if _is_own_exception(line.text):
+        depth = _depth(line.text) if _FRAME.match(line.text) else depth
+        if _is_own_exception(line.text, depth):
             return _reading(line, above, lines, line.number - context.line.number)
         above.append(line)
     return None
@@ -93,7 +95,7 @@ def read_traceback(hit: Hit) -> Reading | None:
 def read_bare_exception(hit: Hit) -> Reading | None:
     """Find the frames above an exception whose traceback has no first line, as some loggers and wrappers print it."""
     context = hit.context
-    if context.budget.lines < RESERVED_LINES or not _is_own_exception(context.line.text):
+    if context.budget.lines < RESERVED_LINES or not _is_own_exception(context.line.text.lstrip()):
         return None
     above: list[Line] = []
     for line in context.before(MOST_LINES_ABOVE):
@@ -104,6 +106,9 @@ def read_bare_exception(hit: Hit) -> Reading | None:
         if _EXCEPTION.match(line.text):
             break
         above.append(line)
+    depth = next((_depth(line.text) for line in above if _FRAME.match(line.text)), 0)
+    if not _is_own_exception(context.line.text, depth):
+        return None
     return _reading(context.line, above[::-1], context.after(MOST_LINES_BELOW))
 
 
@@ -132,9 +137,21 @@ def _frames(lines: Sequence[Line]) -> list[str]:
     return found
 
 
-def _is_own_exception(text: str) -> bool:
-    """Whether the line is an exception that passes on no other one."""
+def _is_own_exception(text: str, depth: int = 1) -> bool:
+    """Whether the line is an exception that passes on no other one.
+
+    Args:
+        text: The line; some launchers put blanks before all of a traceback.
+        depth: Blanks before its frames: the exception has fewer.
+    """
+    if _depth(text) >= max(depth, 1):
+        return False
+    text = text.lstrip()
     return bool(_EXCEPTION.match(text)) and not _WRAPPERS.match(text) and not _PASSED_ON.search(text)
+
+
+def _depth(text: str) -> int:
+    return len(text) - len(text.lstrip())
 
 
 def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: int = 0) -> Reading:
@@ -205,7 +222,8 @@ _NAMES = (
     "InternalServerError", "IsADirectoryError", "JSONDecodeError", "KeyError", "LookupError", "LoweringException",
     "MaxRetryError", "MisconfigurationException", "NameError", "NewConnectionError", "NotADirectoryError",
     "NotImplementedError", "OSError", "OutOfResources", "OverflowError", "PermissionError", "PicklingError",
-    "ProxyError", "ReadTimeout", "RecursionError", "RuntimeError", "SSLError", "SafetensorError",
+    "ProtocolError", "ProxyError", "ReadError", "ReadTimeout", "RecursionError", "RemoteDisconnected",
+    "RemoteProtocolError", "RuntimeError", "SSLError", "SafetensorError",
     "ServerDisconnectedError", "StopIteration", "SyntaxError", "TemplateError", "TimeoutError", "TypeError",
     "UnboundLocalError", "UndefinedError", "UnicodeDecodeError", "UnpicklingError", "ValidationError", "ValueError",
     "ZeRORuntimeException", "ZeroDivisionError",
@@ -217,7 +235,7 @@ WORDINGS = (
     Wording(
         anchor="",
         words=tuple(map(str.lower, _NAMES)),
-        pattern=rf"^(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
+        pattern=rf"^ {{0,8}}(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
     Wording(anchor="raytaskerror(", pattern=r"RayTaskError\((?P<kind>\w+)\)", check=read_carried_exception),

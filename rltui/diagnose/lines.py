@@ -7,6 +7,7 @@ several at once. The prefix says who wrote the line; what remains can be compare
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -44,7 +45,13 @@ _CARET_ESCAPES = re.compile(
 )
 _ESCAPE_MARKS = ("^[", "#033", "\\033", "\\x1b", "\\e[", "\\u001b")
 _REPEATED = re.compile(r" ?\[repeated (\d{1,7})x across (?:all )?cluster\](?:\s*\(Ray deduplicates.{0,200})?")
-_ANY_PREFIX = re.compile(r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: ")
+_POD_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What Kubernetes makes the ends of pods' names of: no vowels, so that no words come about."""
+
+_ANY_PREFIX = re.compile(
+    r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: |"
+    rf"[a-z][a-z0-9-]{{0,200}}-{_POD_LETTERS}{{5}} [a-z]"
+)
 
 _ACTOR = re.compile(
     r"\((?=[A-Za-z_])(?P<actor>(?!pid=\d)[A-Za-z_][\w.:<>\[\]-]{0,120})?"
@@ -65,16 +72,29 @@ _PREFIXES = tuple(
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
         r" \[?[\w./]+(?:\.py)?:\d+\](?: |$)",  # vLLM
         r"\[?(?P<time>\d{4}-\d\d-\d\d[T ,_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]? ?",
-        r"[-|] (?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",  # loguru, logging with bars
+        # loguru, logging with bars, and with the logger's name
+        r"[-|] (?:[\w.]+ +[-|] +)?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",
+        # Airflow, whose level is its own, and what the nodes of Kubernetes write
+        r"\[\d{4}-\d\d-\d\d, \d\d:\d\d:\d\d \w{1,5}\] \{\w+\.py:\d+\} [A-Z]+ - ",
+        r"std(?:out|err) [FP] ",
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]?:? +(?=\[?\d{4}-)",
         # logging as Python sets it up by itself, and with the place alone
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL):[A-Za-z_][\w.]*:(?=\S)",
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]? \[[\w./]+\.py:\d+(?::\w+)?\](?: |$)",
         r"\[(?:PID:(?P<pid>\d+)|RANK:(?P<rank>\d+))\] ?",
+        # pods: kubectl logs --prefix, and stern's pod and container
+        r"\[pod/[\w./-]{1,200}\] ",
+        rf"[a-z][a-z0-9-]{{0,200}}-{_POD_LETTERS}{{5,10}}-{_POD_LETTERS}{{5}} [a-z][a-z0-9-]{{0,60}} ",
         # pods, and stages of a service
         r"\[[A-Za-z][\w.]{0,60}(?:-[\w.]{1,60}){0,6}-\d{1,6}\] (?=\S|\s+File \")",
     )
 )
+LONGEST_PREFIX = 120
+_LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|[DIWEF]"
+_NUMBERS_OR_LEVELS = re.compile(
+    rf"(?P<number>\d+|(?<![A-Za-z])[\da-f]{{8,}})|\b(?:{_LEVELS})(?![A-Za-z])", re.IGNORECASE
+)
+FRAME_BEGINS = '  File "'
 _BOX = re.compile(r"[│|┃] ?(.*?)\s*[│|┃]?$")
 _MOST_PREFIXES = 6
 
@@ -119,10 +139,15 @@ def shows_data(text: str) -> bool:
     return _OUTPUT_OF_PROGRAM.search(text) is not None and _END_OF_PROGRAM.search(text) is not None
 
 
-def clean(raw: bytes, number: int) -> Line:
+def clean(raw: bytes, number: int, learned: Sequence[re.Pattern[str]] = ()) -> Line:
     """Return the line ``raw`` (without its end) cleaned and attributed; what is over ``LINE_LIMIT`` is cut.
 
     Of a progress bar, which returns to the line's start again and again, the last state counts.
+
+    Args:
+        raw: The line.
+        number: Counted from 1 in its file.
+        learned: Prefixes that ``learned_prefix`` found in the same file.
     """
     if b"\r" in raw:
         raw = next((state for state in reversed(raw.split(b"\r")) if state.strip()), b"")
@@ -136,7 +161,33 @@ def clean(raw: bytes, number: int) -> Line:
         text = text[: match.start()] + text[match.end() :]
     if _ANY_PREFIX.match(text.lstrip()):
         text = _without_prefixes(text, fields)
+    for prefix in learned:
+        match = prefix.match(text)
+        if match is not None:
+            text = _without_prefixes(text[match.end() :], fields)
     return Line(number, text, repeated=repeated, **fields)
+
+
+def learned_prefix(frame: str, following: str) -> re.Pattern[str] | None:
+    """Return what stands before a traceback's frame and the line of code after it: a prefix of this file's lines.
+
+    Schedulers, services and loggers put before each line what no list of prefixes can hold, and a traceback's blanks
+    tell where a line begins. None where nothing but blanks stands before the frame, or the next line begins otherwise.
+
+    Args:
+        frame: A cleaned line with a frame.
+        following: The one after it, cleaned.
+    """
+    before = frame.partition(FRAME_BEGINS)[0]
+    if not before.strip() or len(before) > LONGEST_PREFIX:
+        return None
+    prefix = re.compile(_NUMBERS_OR_LEVELS.sub(_any_such, re.escape(before)), re.IGNORECASE)
+    match = prefix.match(following)
+    return prefix if match is not None and following[match.end() :].startswith(("    ", FRAME_BEGINS)) else None
+
+
+def _any_such(found: re.Match[str]) -> str:
+    return r"[\da-f]+" if found["number"] else rf"(?:{_LEVELS})"
 
 
 def _without_prefixes(text: str, fields: dict[str, str]) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.diagnose.context import Context, LineBudget
 from rltui.diagnose.index import rules_by_word
-from rltui.diagnose.lines import clean, shows_data
+from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shows_data
 from rltui.diagnose.matches import Match, Matches
 from rltui.diagnose.metrics_watch import MetricsWatch
 from rltui.diagnose.verdicts import Evidence
@@ -44,6 +44,9 @@ MOST_FINDS = 20_000
 """What was found so often in one log set is known, and its rules are asked no more."""
 
 MOST_LINES_AROUND = 200_000
+MOST_PREFIXES = 8
+"""Prefixes that one source's lines may have beside those that are known."""
+
 MEMO_BYTES = 1 << 24
 
 _WORDS_ONLY = bytes(
@@ -109,7 +112,7 @@ class Scanner:
         if not fresh:
             return self._memo
         if self._memo_bytes > MEMO_BYTES:
-            self._memo, self._memo_bytes = {}, 0
+            self.forget()
             fresh = words_of_lines
         table = rules_by_word()
         keys = key_words_of_lines()
@@ -118,6 +121,10 @@ class Scanner:
             self._memo[line] = None if keys.isdisjoint(words) else _classify(words, table)
         self._memo_bytes += sum(map(len, fresh)) + 100 * len(fresh)
         return self._memo
+
+    def forget(self) -> None:
+        """Look at all lines anew, as they are read in another way."""
+        self._memo, self._memo_bytes = {}, 0
 
     def narrow(self, words: bytes, kind: LineKind, lowered: str, text: str) -> None:
         """Remember which rules are possible for lines with these words, now that one of them was seen."""
@@ -154,6 +161,7 @@ class _Pass:
         self.scanner = scanner
         self.watch = MetricsWatch()
         self.budget = LineBudget(MOST_LINES_AROUND)
+        self.learned: list[re.Pattern[str]] = []
         self.window = b""
         self.done = 0
         """Bytes of the window that were looked at."""
@@ -181,7 +189,26 @@ class _Pass:
             self._note("nan_metric", lapse.confidence, lapse.line, fields)
         self.window = b""
 
+    def _learn_prefixes(self, limit: int) -> None:
+        """Take what stands before the first frames of the next block for a prefix of all lines."""
+        at = self.done
+        for _ in range(MOST_PREFIXES - len(self.learned)):
+            at = self.window.find(FRAME_BEGINS.encode(), at, limit)
+            if at < 0:
+                return
+            start, end = self.window.rfind(b"\n", 0, at) + 1, self.window.find(b"\n", at)
+            if end < 0:
+                return
+            after = self.window.find(b"\n", end + 1)
+            two = (self.window[start:end], self.window[end + 1 : after if after >= 0 else len(self.window)])
+            prefix = learned_prefix(*(clean(raw, 1, self.learned).text for raw in two))
+            if prefix is not None:
+                self.learned.append(prefix)
+                self.scanner.forget()
+            at = end
+
     def _look(self, limit: int, is_last: bool) -> None:
+        self._learn_prefixes(limit)
         lines = _words_only(self.window[self.done : limit]).split(b"\n")
         wanted = self._wanted(lines)
         if wanted:
@@ -219,13 +246,13 @@ class _Pass:
         possible = [rule for rule in kind.rules if self.scanner.may_ask(rule.cause)]
         if not possible and not kind.is_metric:
             return
-        line = clean(raw, extent.number)
+        line = clean(raw, extent.number, self.learned)
         lowered = line.text.lower()
         if not kind.is_tried:
             self.scanner.narrow(words, kind, lowered, line.text)
         if kind.is_metric:
             self.watch.feed(line, self.scanner.matches.lines + extent.number)
-        context = Context(line, self.window, extent.start, extent.end, extent.is_last, self.budget)
+        context = Context(line, self.window, extent.start, extent.end, extent.is_last, self.budget, self.learned)
         rules = [rule for rule in possible if rule.wording.anchor in lowered]
         if not rules or shows_data(line.text):
             return

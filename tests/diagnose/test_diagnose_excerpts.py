@@ -53,6 +53,11 @@ def each_line(form: str) -> Callable[[str], str]:
     return lambda text: "\n".join(form.replace("@", line) for line in text.split("\n"))
 
 
+def one_of(*forms: str) -> Callable[[str], str]:
+    """Give each excerpt one of the forms, whichever its length chooses."""
+    return lambda text: each_line(forms[len(text) % len(forms)])(text)
+
+
 WRAPPINGS: dict[str, Callable[[str], str]] = {
     "bare": str,
     "Ray": each_line("(WorkerDict pid=4242, ip=10.1.2.3) @"),
@@ -66,6 +71,13 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
     "time": each_line("2026-03-01 10:12:00,331 @"),
     "ISO time": each_line("2026-03-01T10:12:00.331Z @"),
     "docker compose": each_line("vllm-1  | @"),
+    "services": one_of(
+        "rl-decode-6c8f9c4df6-vh88z vllm @",
+        "[pod/rl-decode-6c8f9c4df6-vh88z/vllm] @",
+        "2026-03-01T10:12:00.331123456Z stderr F @",
+        "[2026-03-01, 10:12:00 UTC] {subprocess.py:93} INFO - @",
+        "2026-03-01 10:12:00,331 - trainer.main - ERROR - @",
+    ),
     "journald": each_line("Mar 01 10:12:00 gpu-7 trainer[812]: @"),
     "caret escapes": each_line("^[[36m(Actor pid=9)^[[0m @"),
     "rich box": each_line("│ @ │"),

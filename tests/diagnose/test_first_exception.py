@@ -61,6 +61,7 @@ def test_frames_of_libraries_are_left_out_where_there_are_others() -> None:
         ("orchestrator/client.py", "network"),
         ("trainer/update_weights.py", "weight_sync"),
         ("reward/remote.py", "reward"),
+        ("rllm/router/router.py", "engine"),
     ],
 )
 def test_a_connection_is_of_the_part_that_asked_the_server(asked: str, part: str) -> None:
@@ -345,3 +346,24 @@ def test_a_guess_says_more_than_who_passes_it_on() -> None:
         ("env_import_broken", False),
         ("engine_core_died", True),
     ]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[2026-05-16, 16:39:5@ UTC] {subprocess.py:93} INFO - ",
+        "I0516 16:39:51.12345@ 140 trainer.py:12] ",
+        "2026-05-16T16:39:51.20@Z stderr F ",
+        "job/7f3a9c2e1@ [Error] (Process) ",
+        "> ",
+    ],
+)
+def test_what_stands_before_frames_is_a_prefix_of_all_lines(prefix: str) -> None:
+    lines = ["step 1", *PLAIN.splitlines(), "waiting for the other workers"]
+    first = found("\n".join(prefix.replace("@", str(number)) + line for number, line in enumerate(lines)))
+    assert (first["text"], first["line"]) == ("AssertionError: 8 labels for 6 rows", 6)
+
+
+def test_an_exception_may_stand_as_far_in_as_its_launcher_prints_all_of_it() -> None:
+    log = "\n".join(f"    {line}" for line in PLAIN.splitlines())
+    assert found(log.replace("Traceback", "traceback : Traceback", 1))["text"] == "AssertionError: 8 labels for 6 rows"

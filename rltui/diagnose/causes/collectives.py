@@ -191,6 +191,7 @@ CAUSES = (
                 r"desync",
                 "desync desynced desynchronized",
             ),
+            ("has different values for", r"Rank \d+ has different values for \w+: "),
             ("detected a disagreement on", r"a disagreement on list \w+ between rank0 and rank\d"),
             ("message truncated", r"NCCL WARN.*Message truncated ?:"),
             ("desync:", r"^desync: (?P<difference>at number .+)"),

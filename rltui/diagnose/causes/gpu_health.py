@@ -137,7 +137,7 @@ CAUSES = (
                 r"(?i)NVRM.{0,80}(?:GSP_LOCKDOWN|_kgsp\w*.{0,60}(?:fail|timeout|error)|gsp.{0,40}heartbeat)",
                 "gsp nvrm",
             ),
-            ("rminitadapter failed", ""),
+            ("rminitadapter failed", r"RmInitAdapter failed! \(0x62:"),
             (
                 "gsp",
                 r"NVRM.{0,120}(?:Cannot initialize GSP|GSP(?:-RM)? .{0,40}(?:timed? ?out|not respond|hang|crash|fail))",

@@ -78,7 +78,7 @@ CAUSES = (
                 ("defaultcpuallocator", r"(?i)DefaultCPUAllocator: (?:can't|not enough) (?:allocate )?memory"),
                 (
                     "cannot allocate memory",
-                    r"(?i)(?:Errno 12\]|OSError|RuntimeError|fork).{0,80}Cannot allocate "
+                    r"(?i)(?:Errno 12\]|OSError|RuntimeError|fork|mmap).{0,400}Cannot allocate "
                     r"memory",
                 ),
                 ("std::bad_alloc", ""),

@@ -176,6 +176,7 @@ CAUSES = (
                 ),
                 ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)"),
                 ("transport retry", r"(?i)transport retry (?:counter|count) exceeded"),
+                ("modify qp", r"(?i)failed to modify QP"),
                 ("ibv_wc_", r"IBV_WC_(?!SUCCESS)\w+"),
                 confidence=0.85,
                 unless=r"No device found|Using \[0\]",

@@ -91,6 +91,12 @@ CAUSES = (
                     "are not used by the hfargumentparser",
                     r"Some specified arguments are not used by the HfArgumentParser",
                 ),
+                # click, which torchtune, axolotl, Ray and many others have their command lines from
+                (
+                    "error: ",
+                    r"^Error: (?:No such (?:command|option)|Invalid value for|Missing (?:option|argument|parameter)|"
+                    r"Got unexpected extra arguments?):? ?\W?(?P<setting>[\w/.-]+)",
+                ),
                 ("required options", r"(?i)required options?:? (?P<setting>-\S+)"),
                 confidence=0.9,
             ),
@@ -175,7 +181,11 @@ CAUSES = (
                 ("received at time", r"\*\*\* (?P<signal>SIG" + _CRASHES + r") received at time", "received"),
                 ("received by pid", r"Signal \d+ \((?P<signal>SIG" + _CRASHES + r")\) received by PID", "received"),
                 ("exitcode", r"\(exitcode: (?P<signal>-(?:11|4|8))\)", "exitcode"),
-                ("fatal python error", r"Fatal Python error: (?P<signal>Illegal instruction|Floating point exception)"),
+                # of the interpreter itself; what it says before it runs at all is of its environment
+                (
+                    "fatal python error",
+                    r"Fatal Python error: (?!Aborted|Bus error|Segm|init|config|Py_Init)(?P<signal>\w[\w ]{0,60})",
+                ),
                 ("core dumped", r"(?P<signal>Illegal instruction|Floating point exception)\s+\(core dumped\)"),
                 ("caught signal", r"Caught signal (?:11|4|8) \((?P<signal>[^:)]+)"),
                 # a process of Ray ends itself so where it does not reach the head

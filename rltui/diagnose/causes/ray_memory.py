@@ -40,6 +40,7 @@ CAUSES = (
                 "outofmemoryerror rayoutofmemoryerror",
             ),
             ("ray-oom-prevention", ""),
+            ("memory on the node", r"Memory on the node \(IP: .{0,200}where the (?:task|lease|actor)"),
             ("of the memory on node", r"More than \d+% of the memory on node"),
             confidence=0.95,
         ),

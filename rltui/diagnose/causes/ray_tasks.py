@@ -159,7 +159,7 @@ CAUSES = (
                 ("node is dead because", r"(?i)node is dead because the health check failed"),
                 ("worker exits unexpectedly", ""),
                 ("actor died unexpectedly", ""),
-                ("ray processes died unexpectedly", ""),
+                ("ray processes died", ""),
                 ("processes that were started by ray exited", ""),
                 ("exited unexpectedly", r"(?i)ray (?:sub)?processes (?:have )?exited unexpectedly"),
                 ("marked dead", r"(?i)node .{0,300}has been marked dead"),

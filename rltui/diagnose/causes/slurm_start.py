@@ -27,6 +27,11 @@ _LIMIT_NAMES = " ".join(
         "minutesperjoblimit", "notsatisfied", "threshlimit",
     )
 )  # fmt: skip
+_UNHEARD = (
+    "Unable to contact|Socket timed out|Rate limit|Unexpected message|Protocol auth|Message receive|Insane message|Zero"
+)
+"""Beginnings of what says that the controller did not hear of the job: no refusal, `slurm_controller_down`."""
+
 _REFUSALS = (
     r"(?:sbatch|srun|salloc|error|_slurm_rpc_\w+|allocation failure|submission failed|allocate failed|"
     r"Job submit)\b.{0,160}"
@@ -154,10 +159,10 @@ CAUSES = (
             Wording(anchor="allocation failure", pattern=_REFUSALS, confidence=0.9),
             *worded(
                 ("error:", r"error: (?:QOS|Assoc)(?:Max|Grp|Min)\w+Limit", _LIMIT_NAMES),
-                ("allocate failed", r"Job submit/allocate failed: (?!Unable to contact|Socket timed out|Rate limit)"),
+                ("allocate failed", rf"Job submit/allocate failed: (?!{_UNHEARD})"),
                 (
                     "batch job submission failed",
-                    r"(?i)Batch job submission failed: (?!Unable to contact|Socket timed out|Rate limit|I/O error)",
+                    rf"(?i)Batch job submission failed: (?!{_UNHEARD}|I/O error)",
                 ),
                 (
                     "fatal:",

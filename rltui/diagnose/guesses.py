@@ -1,0 +1,83 @@
+"""What a log hints at where no wording and no exception says why: guesses, never sure causes.
+
+Two things stand in logs without an error that anybody knows. Some functions do but one thing and fail in one way, so
+the frames of a traceback that is cut off before its exception tell what was about to be raised. And components complain
+at an error level of their own: what NCCL or the kernel's driver warns of is theirs, whatever the words are.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from rltui.diagnose.wording import Hit, Reading, Wording
+
+if TYPE_CHECKING:
+    from rltui.diagnose.matches import Match, Matches
+
+STATE = "hint"
+
+GUESS = 0.5
+"""Below ``SURE_ENOUGH``: nothing is changed on such a word alone."""
+
+FAILS_BY = {
+    "fetch_sub_module": "cuda_oom_zero3_gather",
+    "pre_sub_module_forward_function": "cuda_oom_zero3_gather",
+    "__all_gather_params": "cuda_oom_zero3_gather",
+    "_multi_tensor_adam": "cuda_oom_optimizer",
+    "_multi_tensor_adamw": "cuda_oom_optimizer",
+    "create_and_map": "oom_weight_sync",
+    "entropy_from_logits": "cuda_oom_logits",
+    "_check_enough_kv_cache_memory": "engine_kv_max_len",
+    "_validate_model_input": "engine_prompt_too_long",
+    "wait_for_engine_startup": "engine_core_died",
+    "check_version_info": "ray_version_mismatch",
+    "_batch_assertion": "ds_batch_assert",
+    "recv_handle": "too_many_open_files",
+    "_error_if_any_worker_fails": "dataloader_killed",
+    "_open_zipfile_writer": "disk_full",
+}
+"""What a function fails by, as its source shows: DeepSpeed, torch, vLLM, Ray, multiprocessing."""
+
+_FAILED = r"(?:fail|error|couldn't|could not|unable|not found|invalid|unexpected|timed? ?out|is lost)"
+_OF_FABRIC = r"(?:NET/(?:IB|OFI)|ibv_|rdma|mlx5|\befa\b)"
+
+COMPLAINTS = (
+    ("nccl warn", rf"(?i)NCCL WARN (?=.{{0,40}}{_OF_FABRIC}).{{0,200}}{_FAILED}", "nccl_ib_error"),
+    ("nccl warn", rf"(?i)NCCL WARN (?!.{{0,40}}{_OF_FABRIC}).{{0,200}}{_FAILED}", "nccl_system_error"),
+    ("nvrm", rf"(?i)NVRM: .{{0,200}}{_FAILED}", "gpu_diag_fail"),
+    ("health check failed", r"(?i)\bNHC\b.{0,40}health check failed", "gpu_diag_fail"),
+    ("sbatch: error", "", "slurm_submit_reject"),
+    ("error: pyxis", "", "container_start"),
+)
+"""Who complains, and the cause that most of its complaints are of."""
+
+_EXCUSED = r"(?i)\bignor|disabled?|disabling|fall(?:ing)? ?back|\bretry|non-?fatal|correctable"
+
+
+def _hint(cause: str, hit: Hit) -> Reading:
+    return Reading(GUESS, fields={"hint": cause or FAILS_BY[hit.groups["function"]]})
+
+
+WORDINGS = (
+    Wording(
+        anchor=".py",
+        words=tuple(sorted({max(name.split("_"), key=len) for name in FAILS_BY})),
+        pattern=rf"\.py(?:\", line \d+,|:\d+) in (?P<function>{'|'.join(FAILS_BY)})\s*$",
+        check=partial(_hint, ""),
+    ),
+    *(
+        Wording(anchor=anchor, pattern=pattern, unless=_EXCUSED, check=partial(_hint, cause))
+        for anchor, pattern, cause in COMPLAINTS
+    ),
+)
+
+
+def guess(matches: Matches) -> Match | None:
+    """Return the innermost telling frame, or else the first complaint, as a match of the cause that it hints at."""
+    hints = matches.of(STATE)
+    frames = [hint for hint in hints if "function" in hint.fields]
+    told = frames[-1:] or hints[:1]
+    return structs.replace(told[0], cause=told[0].fields["hint"], confidence=GUESS) if told else None
