@@ -119,7 +119,7 @@ def offload_without_shards(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("H409", "warning")
-def gradients_to_and_fro(subject: Subject) -> Iterator[Trouble]:
+def gradients_moved_often(subject: Subject) -> Iterator[Trouble]:
     """The gradients of each of many micro-batches go to host memory and back.
 
     So DeepSpeed adds them up at ZeRO-2 with an offloaded optimizer, parameter by parameter. A learner of 1.7 billion
