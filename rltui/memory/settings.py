@@ -143,12 +143,15 @@ class Adapter(Struct, frozen=True, kw_only=True):
         targets: Layers that have adapters: those of attention, all ``linear`` ones but routed experts, or ``all``.
         base_bytes: Bytes of a frozen parameter of the layers: 2 for bf16, 4 for float32 shards, 0.55 for NF4.
         states: Of the adapters' parameters.
+        float32: Whether they are float32 beside a 16-bit base, so that each layer copies its input into that (PEFT's
+            ``autocast_adapter_dtype``, on by default; sharding and the bundled trainers have them in 16 bits).
     """
 
     rank: int = 16
     targets: Literal["attention", "linear", "all"] = "linear"
     base_bytes: float = 2.0
     states: States = DEEPSPEED_BF16
+    float32: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -175,6 +178,8 @@ class Workload(Struct, frozen=True, kw_only=True):
         mask: Whether attention takes a padding mask, which is as large as length × length.
         reference: Frozen models of the same size that are on the card too (DPO, KL).
         pipeline_micro_batches: Micro-batches of one step through a pipeline.
+        layers_at_once: Layers of which the input of the first is kept and which are recomputed together (Megatron's
+            ``recompute_num_layers`` with the method ``uniform``).
     """
 
     tokens: int
@@ -187,6 +192,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     mask: bool = False
     reference: int = 0
     pipeline_micro_batches: int = 0
+    layers_at_once: int = 1
 
     @property
     def length(self) -> float:

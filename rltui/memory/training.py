@@ -9,17 +9,21 @@ from msgspec import structs
 
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import (
+    CAPPED_LOGIT,
     CHUNKED_HEAD_GIB,
     HEAD_BYTES,
     LOGITS_GO_FIRST,
+    adapter_input_bytes,
     forward_layer_bytes,
+    fused_layer_bytes,
     gathered_input_bytes,
     kept_layer_bytes,
     mask_bytes,
     recomputed_layer_bytes,
+    score_bytes,
     whole_keys_bytes,
 )
-from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, Moment, Parts, RoleEstimate
+from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, NCCL_WAY_GIB, Moment, Parts, RoleEstimate
 from rltui.memory.knobs import training_knob
 from rltui.memory.settings import DEEPSPEED_BF16, Adapter, Sharding, States, WeightSync, Workload
 from rltui.memory.states import Slice, frozen_gib, gathered_gib, slice_of, state_gib, step_gib
@@ -72,7 +76,9 @@ def estimate_training(
     moments = [Moment(moment="load", parts_gib=idle)]
     if log_probs:
         moments.append(_forward(model, passing, gathered, sharding, workload))
-    backward = _backward(model, held, gathered, sharding, workload, adapter=adapter)
+    backward = _backward(
+        model, {**held, **_cast(part, states, sharding)}, gathered, sharding, workload, adapter=adapter
+    )
     moments.append(backward)
     if adapter is not None and sharding.backend == "fsdp1" and workload.checkpointing == "full":
         moments.append(_first_layer(model, backward, sharding, workload))
@@ -115,7 +121,7 @@ def _held(
     trained_share: float,
 ) -> Parts:
     """What stays between micro-batches."""
-    parts = {"context": CUDA_CONTEXT_GIB + (NCCL_GIB if sharding.gpus > 1 else 0.0)}
+    parts = {"context": CUDA_CONTEXT_GIB + _communicators_gib(sharding)}
     if adapter is None:
         kept = state_gib(part, states, sharding)
         parts |= {name: size if name == "weights" else trained_share * size for name, size in kept.items()}
@@ -125,6 +131,22 @@ def _held(
         frozen = part.shard if sharding.zero_stage == 3 else part.whole
         parts["reference"] = workload.reference * frozen * states.compute / GIB
     return parts
+
+
+def _cast(part: Slice, states: States, sharding: Sharding) -> Parts:
+    """The 16-bit copies that ``torch.autocast`` keeps of float32 weights during a pass, where nobody shards them."""
+    autocast = sharding.backend == "plain" and states.weights > states.compute
+    return {"cast weights": part.whole * states.compute / GIB} if autocast else {}
+
+
+def _communicators_gib(sharding: Sharding) -> float:
+    """What NCCL holds; Megatron has groups of their own along each way in which it divides a model."""
+    if sharding.gpus == 1:
+        return 0.0
+    if sharding.backend != "megatron":
+        return NCCL_GIB
+    ways = (sharding.tensor_parallel, sharding.pipeline_parallel, sharding.context_parallel, sharding.expert_parallel)
+    return NCCL_GIB + NCCL_WAY_GIB * sum(degree > 1 for degree in ways)
 
 
 def _without(parts: Parts, *names: str) -> Parts:
@@ -145,7 +167,8 @@ def _logits_gib(model: Architecture, sharding: Sharding, workload: Workload, *, 
     logits = share / (sharding.tensor_parallel * sharding.context_parallel) * model.vocab
     # A loss over divided logits keeps shifted copies of its own (torch's loss_parallel), whoever drops the logits.
     head = "full" if workload.head == "freed" and sharding.tensor_parallel > 1 else workload.head
-    return logits * HEAD_BYTES[head] * passes / GIB
+    capped = CAPPED_LOGIT if model.capped_logits and workload.kernels == "eager" else 0.0
+    return logits * (HEAD_BYTES[head] + capped) * passes / GIB
 
 
 def _forward(model: Architecture, idle: Parts, gathered: Parts, sharding: Sharding, workload: Workload) -> Moment:
@@ -169,25 +192,29 @@ def _backward(
     *,
     adapter: Adapter | None,
 ) -> Moment:
-    """The backward pass: all that layers kept, one layer recomputed, the logits, and gradients of earlier batches."""
-    tokens = _tokens(sharding, workload)
-    layers = model.layers / sharding.pipeline_parallel
-    in_flight = min(sharding.pipeline_parallel, workload.pipeline_micro_batches or sharding.pipeline_parallel)
-    kept = kept_layer_bytes(model, workload, adapter) * layers * tokens * in_flight
-    if workload.checkpointing == "offload":
-        kept = OFFLOADED_IN_FLIGHT * 2 * model.hidden * tokens
-    if adapter is not None and sharding.backend == "megatron" and workload.checkpointing == "none":
-        kept += gathered_input_bytes(model, sharding.tensor_parallel) * layers * tokens
-    if sharding.pipeline_parallel > 1:
-        kept += 2 * model.hidden * tokens * in_flight  # a stage keeps its outputs besides its layers' inputs
+    """The backward pass: all that layers kept, one layer recomputed, the logits, and gradients of earlier batches.
+
+    Of Megatron's pipeline (1F1B) the first stage has a micro-batch in flight for each stage and no logits, the last one
+    a single micro-batch with its logits; the fuller of the two counts.
+    """
+    stages = sharding.pipeline_parallel
+    in_flight = min(stages, workload.pipeline_micro_batches or stages)
+    residual = 4 if "cast weights" in held else 2  # autocast adds 16-bit outputs to a float32 embedding
+    kept = _kept_gib(model, sharding, workload, adapter, residual=residual)
+    logits = _logits_gib(model, sharding, workload)
+    if stages > 1 and sharding.backend == "megatron":
+        kept, logits = max(((kept * in_flight, 0.0), (kept, logits)), key=sum)
+    else:
+        kept *= in_flight
+    once = mask_bytes(model, workload) + score_bytes(model, workload)
     if sharding.gathers_keys and sharding.context_parallel > 1:
-        kept += whole_keys_bytes(model) * workload.tokens / sharding.tensor_parallel
+        once += whole_keys_bytes(model) * workload.tokens / sharding.tensor_parallel
     parts = {
         **held,
         **gathered,
-        "activations": (kept + mask_bytes(model, workload)) / GIB,
-        "layer": recomputed_layer_bytes(model, trained=adapter is None) * tokens / GIB,
-        "logits": _logits_gib(model, sharding, workload),
+        "activations": kept + once / GIB,
+        "layer": _layer_gib(model, sharding, workload, adapter),
+        "logits": logits,
     }
     if workload.head in LOGITS_GO_FIRST:
         parts[min("layer", "logits", key=parts.__getitem__)] = 0.0
@@ -195,6 +222,33 @@ def _backward(
         # Gradients come while activations go: the larger of the two is there, not both.
         parts["gradients"] -= min(parts["gradients"], parts["activations"] + parts["logits"])
     return Moment(moment="backward", parts_gib=parts)
+
+
+def _kept_gib(
+    model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None, *, residual: float
+) -> float:
+    """What the layers of a GPU keep of one micro-batch until its backward pass."""
+    if workload.checkpointing == "offload":
+        kept = OFFLOADED_IN_FLIGHT * 2.0 * model.hidden
+    else:
+        a_layer = kept_layer_bytes(model, workload, adapter, residual=residual)
+        if workload.checkpointing == "full":
+            a_layer /= workload.layers_at_once
+        if adapter is not None and sharding.backend == "megatron" and workload.checkpointing == "none":
+            a_layer += gathered_input_bytes(model, sharding.tensor_parallel)
+        kept = a_layer * model.layers / sharding.pipeline_parallel
+    if sharding.pipeline_parallel > 1:
+        kept += 2 * model.hidden  # a stage keeps its outputs besides its layers' inputs
+    return kept * _tokens(sharding, workload) / GIB
+
+
+def _layer_gib(model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None) -> float:
+    """The layer, or layers, that a GPU recomputes, at the peak of their backward pass."""
+    if sharding.backend == "megatron" and workload.checkpointing == "full":
+        layer = fused_layer_bytes(model, workload.layers_at_once)
+    else:
+        layer = recomputed_layer_bytes(model, trained=adapter is None) + adapter_input_bytes(model, adapter)
+    return layer * _tokens(sharding, workload) / GIB
 
 
 def _first_layer(model: Architecture, backward: Moment, sharding: Sharding, workload: Workload) -> Moment:

@@ -15,9 +15,13 @@ from rltui.hardware.models import known_model
 from rltui.memory import Workload, estimate_training
 from rltui.memory.estimate import RoleEstimate
 from rltui.memory.recipes import RECIPES
+from rltui.memory.settings import States
 
 FOLDER = Path(__file__).parent
 Row = dict[str, str]
+
+RANKS = {"prime-rl": 16, "axolotl": 32}
+"""Ranks of adapters where a row does not say its own."""
 
 NEWER_CODE = ("M036", "N308")
 """Runs of 65,536 tokens with prime-rl's code of June 2026: on one card the same took 19.5 GiB five months before. What
@@ -27,7 +31,7 @@ changed is not known."""
 def read(name: str) -> list[Row]:
     """The rows of a table beside this file."""
     with (FOLDER / name).open(newline="") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(file, restval=""))
 
 
 RUNS, ENGINES = read("test_memory_points.csv"), read("test_memory_engines.csv")
@@ -48,22 +52,26 @@ def estimate(row: Row) -> RoleEstimate:
     workload = Workload(
         tokens=int(row["tokens"]),
         checkpointing=row["checkpointing"],  # type: ignore[arg-type]
-        kernels=recipe.kernels,
+        kernels=row["kernels"] or recipe.kernels,  # type: ignore[arg-type]
         head=row["head"] or recipe.head,  # type: ignore[arg-type]
         reference=int(row["reference"] or 0),
         pipeline_micro_batches=int(row["pipeline_micro_batches"] or 0),
-        accumulates=not row["system"].startswith(("torchtune", "litgpt", "transformers fsdp")),
+        layers_at_once=int(row["layers_at_once"] or 1),
+        accumulates=not row["system"].startswith(("torchtune", "litgpt", "transformers fsdp", "xtuner")),
     )
+    states = recipe.states
+    if row["states"]:
+        states = States(**dict(zip(States.__struct_fields__, map(float, row["states"].split("/")), strict=False)))
     adapter = None
     if row["lora"]:
-        rank = 16 if "prime" in row["system"] else 32 if row["system"] == "axolotl" else 8
+        rank = int(row["rank"] or RANKS.get(row["system"].split()[0], 8))
         adapter = recipe.adapter(rank, row["lora"])  # type: ignore[arg-type]
         adapter = msgspec.structs.replace(adapter, base_bytes=float(row["base_bytes"]))
     card = float(row["capacity_gib"]) if row["capacity_gib"] else None
-    return estimate_training(model, sharding, workload, recipe.states, adapter=adapter, capacity_gib=card)
+    return estimate_training(model, sharding, workload, states, adapter=adapter, capacity_gib=card)
 
 
 def error(row: Row) -> float:
     """Estimate over measured, less one, at the level that was measured."""
-    peak = estimate(row).peak
-    return (peak.torch_gib if row["level"] == "torch" else peak.total_gib) / float(row["measured_gib"]) - 1
+    level = {"torch": "torch_gib", "allocated": "allocated_gib", "nvidia-smi": "total_gib"}[row["level"]]
+    return max(getattr(moment, level) for moment in estimate(row).moments) / float(row["measured_gib"]) - 1

@@ -20,7 +20,7 @@ from rltui.memory.estimate import GIB
 from rltui.memory.kv_pool import capacity
 
 
-@pytest.mark.parametrize(("grades", "median", "within_15"), [("A", 0.03, 0.95), ("B", 0.11, 0.7), ("ABC", 0.05, 0.85)])
+@pytest.mark.parametrize(("grades", "median", "within_15"), [("A", 0.035, 0.95), ("B", 0.06, 0.8), ("ABC", 0.05, 0.85)])
 def test_residuals_by_grade(grades: str, median: float, within_15: float, capsys: pytest.CaptureFixture[str]) -> None:
     errors = [error(row) for row in MEASURED if row["grade"] in grades]
     sizes = sorted(abs(e) for e in errors)
