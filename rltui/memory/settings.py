@@ -38,6 +38,11 @@ class States(Struct, frozen=True, kw_only=True):
         """All that stays between steps and builds up before the optimizer's."""
         return self.weights + self.gradients + self.master + self.moments
 
+    @property
+    def stepping(self) -> float:
+        """What the optimizer's step needs besides."""
+        return self.step_copy + self.step_temporary
+
 
 DEEPSPEED_BF16 = States(weights=2, gradients=2, master=4, moments=8, step_copy=4, step_temporary=4)
 """DeepSpeed with bf16 or fp16 on: 16 bytes a parameter (Rajbhandari et al. 2020, arXiv:1910.02054, section 3)."""
@@ -140,7 +145,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
 
     Attributes:
         rank: Rank of the update.
-        targets: Layers that have adapters: those of attention, all ``linear`` ones but routed experts, or ``all``.
+        targets: Layers that have adapters: those of attention, all ``linear`` ones but routed experts, ``all``, or what
+            ``peft`` takes for all linear ones: also routed experts, but those that are published as stacks (gpt-oss).
         base_bytes: Bytes of a frozen parameter of the layers: 2 for bf16, 4 for float32 shards, 0.55 for NF4.
         states: Of the adapters' parameters.
         float32: Whether they are float32 beside a 16-bit base, so that each layer copies its input into that (PEFT's
@@ -148,7 +154,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     """
 
     rank: int = 16
-    targets: Literal["attention", "linear", "all"] = "linear"
+    targets: Literal["attention", "linear", "all", "peft"] = "linear"
     base_bytes: float = 2.0
     states: States = DEEPSPEED_BF16
     float32: bool = False

@@ -65,8 +65,7 @@ def estimate_training(
         capacity_gib: What the card offers; None: not known, so that the verdict is ``unknown``.
         role: Name of the role.
     """
-    part = slice_of(model, sharding)
-    count = count_parameters(model)
+    part, count = slice_of(model, sharding), count_parameters(model)
     trained_share = count.text / count.total if freeze_vision else 1.0
     idle, passing, held = _phases(
         lambda split: _held(model, part, split, states, adapter, workload, trained_share), sharding
@@ -76,14 +75,16 @@ def estimate_training(
     moments = [Moment(moment="load", parts_gib=idle)]
     if log_probs:
         moments.append(_forward(model, passing, gathered, sharding, workload))
-    backward = _backward(
-        model, {**held, **_cast(part, states, sharding)}, gathered, sharding, workload, adapter=adapter
-    )
+    cast = {**held, **_cast(part, states, sharding)}
+    backward = _backward(model, cast, gathered, sharding, workload, states, adapter=adapter)
     moments.append(backward)
     if adapter is not None and sharding.backend == "fsdp1" and workload.checkpointing == "full":
         moments.append(_first_layer(model, backward, sharding, workload))
-    on_card = structs.replace(sharding, offload="") if sharding.trains_on_card else sharding
-    step = trained_share * step_gib(part, states, on_card) if adapter is None else 0.0
+    if adapter is None:
+        on_card = structs.replace(sharding, offload="") if sharding.trains_on_card else sharding
+        step = trained_share * step_gib(part, states, on_card)
+    else:
+        step = held["adapters"] * states.stepping / states.resident
     moments.append(Moment(moment="optimizer step", parts_gib={**held, "step": step}))
     if sync is not None:
         moments.append(_sync(model, idle, sharding, sync))
@@ -189,6 +190,7 @@ def _backward(
     gathered: Parts,
     sharding: Sharding,
     workload: Workload,
+    states: States,
     *,
     adapter: Adapter | None,
 ) -> Moment:
@@ -218,10 +220,29 @@ def _backward(
     }
     if workload.head in LOGITS_GO_FIRST:
         parts[min("layer", "logits", key=parts.__getitem__)] = 0.0
-    if not workload.accumulates and "gradients" in parts:
+    leaves = sharding.backend == "deepspeed" and sharding.offload in ("optimizer", "all")
+    if (leaves or not workload.accumulates) and "gradients" in parts:
         # Gradients come while activations go: the larger of the two is there, not both.
         parts["gradients"] -= min(parts["gradients"], parts["activations"] + parts["logits"])
-    return Moment(moment="backward", parts_gib=parts)
+    end = held if adapter is not None else _last_gradients(model, {**held, **gathered}, sharding, states)
+    return max(
+        Moment(moment="backward", parts_gib=parts), Moment(moment="backward", parts_gib=end), key=lambda m: m.total_gib
+    )
+
+
+def _last_gradients(model: Architecture, held: Parts, sharding: Sharding, states: States) -> Parts:
+    """The end of a backward pass of DeepSpeed's ZeRO-2 that adds up gradients in float32: all is there in 16 bits, too.
+
+    A rank keeps the 16-bit gradients of its partition until the last of them, that of the embedding, which is as large
+    as the head and is made beside the head's where the two are tied (``get_flat_partition`` of ``stage_1_and_2.py``).
+    """
+    if (sharding.backend, sharding.zero_stage, sharding.offload) != ("deepspeed", 2, ""):
+        return held
+    if states.gradients <= states.compute:
+        return held
+    last = held.get("gradients", 0.0) * states.compute / states.gradients
+    embedding = states.compute * model.vocab * model.hidden / GIB if model.tied else 0.0
+    return {**held, "16-bit gradients": last + embedding}
 
 
 def _kept_gib(

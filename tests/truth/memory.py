@@ -14,7 +14,7 @@ from score import Figure, Score
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
-from memory_points import MEASURED, OUT_OF_MEMORY, RUNS, Row, error, estimate
+from memory_points import MEASURED, OUT_OF_MEMORY, OWN, OWN_MOMENTS, RUNS, Row, error, estimate, own_errors
 
 WORST = 8
 CARD_GIB = 79.18
@@ -64,6 +64,9 @@ def score() -> Score:
     """
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
+    own = [own_errors(row) for row in OWN]
+    peaks = sorted(abs(errors["peak"]) for errors in own)
+    moments = sorted(abs(errors[moment]) for errors in own for moment in OWN_MOMENTS)
     refused = [row["id"] for row in MEASURED if _verdict(row) == "no"]
     fits = [row["id"] for row in OUT_OF_MEMORY if _verdict(row) == "fits"]
     return Score(
@@ -74,6 +77,17 @@ def score() -> Score:
             Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.1, True, len(a)),
             Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.5, False, len(every)),
             Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 85.3, True, len(every)),
+            Figure(
+                "our learner: median error of peaks (%)", _percent(statistics.median(peaks)), 0.2, False, len(peaks)
+            ),
+            Figure("our learner: worst error of a peak (%)", _percent(peaks[-1]), 11.3, False, len(peaks)),
+            Figure(
+                "our learner: median error of moments (%)",
+                _percent(statistics.median(moments)),
+                1.4,
+                False,
+                len(moments),
+            ),
             Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 3.2, False, len(MEASURED)),
             Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
         ),

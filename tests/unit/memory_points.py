@@ -11,14 +11,19 @@ from pathlib import Path
 
 import msgspec
 
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model
+from rltui.layout.load import load_text
 from rltui.memory import Workload, estimate_training
 from rltui.memory.estimate import RoleEstimate
+from rltui.memory.from_layout import learner_training
 from rltui.memory.recipes import RECIPES
 from rltui.memory.settings import States
 
 FOLDER = Path(__file__).parent
 Row = dict[str, str]
+
+OWN_MOMENTS = ("log-probs", "backward", "optimizer step")
 
 RANKS = {"prime-rl": 16, "axolotl": 32}
 """Ranks of adapters where a row does not say its own."""
@@ -75,3 +80,46 @@ def error(row: Row) -> float:
     """Estimate over measured, less one, at the level that was measured."""
     level = {"torch": "torch_gib", "allocated": "allocated_gib", "nvidia-smi": "total_gib"}[row["level"]]
     return max(getattr(moment, level) for moment in estimate(row).moments) / float(row["measured_gib"]) - 1
+
+
+OWN = read("test_memory_own.csv")
+"""Allocated peaks of the bundled trainers' own learner, moment by moment, with random weights and rows of full length:
+one rank on an H200, torch 2.11, DeepSpeed 0.19.8, transformers 5.17, November 2026."""
+
+_OWN_LAYOUT = """
+layout: 1
+name: own
+algorithm: grpo
+hardware: {{nodes: 1, gpus_per_node: 2, gpu: H200}}
+roles:
+  learner: {{model: Qwen/Qwen3-0.6B, gpus: [1]}}
+  rollout: {{engine: vllm, engines: 1}}
+train: {{steps: 3, learning_rate: 1.0e-6, prompts_per_step: {prompts}, samples_per_prompt: 2}}
+lengths: {{prompt: 128, response: 512}}
+data: {{train: builtin/sort-digits, digits: 3, reward: exact}}
+"""
+
+
+def own_model(name: str) -> Architecture:
+    """The model of an own row; ``moe`` and ``gpt-oss`` are 8 and 3 layers of published ones."""
+    whole = known_model({"moe": "Qwen3-30B-A3B", "gpt-oss": "gpt-oss-20b"}.get(name, name))
+    assert whole is not None
+    if whole.experts is None:
+        return whole
+    replace, layers = msgspec.structs.replace, 8 if name == "moe" else 3
+    experts = replace(whole.experts, layers=layers, count=64 if name == "moe" else 32)
+    return replace(whole, layers=layers, sliding_layers=min(whole.sliding_layers, 2), experts=experts)
+
+
+def own_errors(row: Row) -> dict[str, float]:
+    """Estimate over allocated, less one, of each moment that was measured, and of the highest as ``peak``."""
+    layout = load_text(_OWN_LAYOUT.format(prompts=int(row["rows"]) // 2), "own.yaml", row["words"].split()).layout
+    told = learner_training(layout)
+    role = estimate_training(
+        own_model(row["model"]), told.sharding, told.workload, told.states, adapter=told.adapter, log_probs=True
+    )
+    names = {moment: f"{moment}_gib".replace(" ", "_").replace("-", "_") for moment in OWN_MOMENTS}
+    measured = {moment: float(row[name]) for moment, name in names.items()}
+    said = {moment.moment: moment.torch_gib for moment in role.moments}
+    errors = {moment: said[moment] / size - 1 for moment, size in measured.items()}
+    return {**errors, "peak": max(said[moment] for moment in measured) / max(measured.values()) - 1}
