@@ -99,6 +99,8 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         qk_norm: ``head``: a norm of ``head_dim`` weights for queries and for keys; ``full``: over all heads.
         gated_query: Whether the query projection is twice as wide, for an output gate (Qwen3-Next).
         sinks: Whether each head has an attention sink (gpt-oss).
+        capped_scores: Whether attention scores are soft-capped by a tanh (Gemma 2).
+        capped_logits: Whether logits are (Gemma 2 and 4).
         mlp_matrices: 3 for gated feed-forward networks, 2 for plain ones.
         mlp_bias: Biases in the feed-forward network.
         norms: Norms in each layer.
@@ -139,6 +141,8 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     qk_norm: Literal["", "head", "full"] = ""
     gated_query: bool = False
     sinks: bool = False
+    capped_scores: bool = False
+    capped_logits: bool = False
     mlp_matrices: Literal[2, 3] = 3
     mlp_bias: bool = False
     norms: int = 2

@@ -73,11 +73,9 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
     """
     text = _text_config(config)
     model_type = str(text.get("model_type") or config.get("model_type") or "")
-    traits = TRAITS.get(model_type, LLAMA)
-    read = _Reader(text, where)
+    traits, read = TRAITS.get(model_type, LLAMA), _Reader(text, where)
     hidden, heads = read.count("hidden_size", least=1), read.count("num_attention_heads", least=1)
     layers = read.count("num_hidden_layers", default=len(read.kinds()) or None, least=1)
-    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     experts = _experts(read, traits, layers)
     window, sliding_layers = _windows(read, traits, layers)
     bias, reused = traits.biased or read.flag("attention_bias"), read.count("num_kv_shared_layers", default=0)
@@ -90,13 +88,15 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         head_dim=read.count("head_dim", default=hidden // heads),
         ffn=_dense_width(read, traits, experts, layers),
         vocab=read.count("vocab_size", least=1),
-        tied=traits.tied if tied is None else bool(tied),
+        tied=_tied(text, config, traits),
         head_bias=traits.head_bias,
         qkv_bias=bias if traits.qkv_bias is None else traits.qkv_bias,
         output_bias=(traits.output_bias and (bias or model_type == "gpt_oss")) or read.flag("attention_out_bias"),
         qk_norm=_qk_norm(read, traits),
         gated_query=traits.gated_query,
         sinks=model_type == "gpt_oss",
+        capped_scores=read.flag("attn_logit_softcapping"),
+        capped_logits=read.flag("final_logit_softcapping"),
         mlp_matrices=2 if traits.plain_mlp or read.get("mlp_hidden_act", "hidden_act") == "relu2" else 3,
         mlp_bias=traits.biased or read.flag("mlp_bias"),
         norm_bias=traits.biased,
@@ -120,6 +120,11 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         source=where,
         caveat=_caveat(config, model_type),
     )
+
+
+def _tied(text: Config, config: Config, traits: Traits) -> bool:
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    return traits.tied if tied is None else bool(tied)
 
 
 def _attention_layers(read: _Reader, traits: Traits, layers: int) -> int:

@@ -45,6 +45,13 @@ LOGITS_GO_FIRST: tuple[Head, ...] = ("fused", "streamed")
 """Heads whose logits are gone before a layer is recomputed, and whose system grows its allocator's segments in place
 (``expandable_segments``), so that the layer gets their memory. Of other heads the allocator keeps the blocks."""
 
+CAPPED_LOGIT = 4.0
+"""Bytes more of one logit that a tanh caps in 16 bits: its output and the gradient of that."""
+
+SCORE_BYTES = 8.0
+"""Bytes of one attention score where no kernel fuses them: the tanh's output 2, the softmax in float32 4 and its 16-bit
+copy 2 (``eager_attention_forward`` of transformers' Gemma 2; litgpt's attention with capped scores)."""
+
 CHUNKED_HEAD_GIB = 0.3
 """One chunk of logits in float32 and its gradient, where they are never all there."""
 
@@ -81,6 +88,29 @@ def recomputed_layer_bytes(model: Architecture, *, trained: bool = True) -> floa
     return _recomputed_bytes(model, max(expert, dense), routed, trained=trained)
 
 
+def fused_layer_bytes(model: Architecture, layers: int = 1) -> float:
+    """The same of ``layers`` that Megatron recomputes at once, with its kernels.
+
+    Each keeps what it would if nothing were recomputed; in the one whose backward pass runs there are gradients of
+    gate, up and their product (6 f) and of the residual stream before and behind a part (4 h). On 131,072 tokens a card
+    each further layer at once took 18.5 GiB of Qwen3.5-35B-A3B (Baseten's ml-cookbook); 21 come out here.
+    """
+    expert, dense, routed = routed_widths(model)
+    ffn = max(expert, dense)
+    return layers * _fused_bytes(model, ffn, routed) + 6 * ffn + 4 * model.hidden
+
+
+def adapter_input_bytes(model: Architecture, adapter: Adapter | None) -> float:
+    """Bytes of a token of the float32 copies that float32 adapters make of the inputs of one layer's matrices."""
+    if adapter is None or not adapter.float32:
+        return 0.0
+    expert, dense, _ = routed_widths(model)
+    width = 3 * model.hidden + model.query_dim
+    if adapter.targets != "attention":
+        width += (model.mlp_matrices - 1) * model.hidden + (dense or expert)
+    return 4 * width
+
+
 def mean_layer_bytes(model: Architecture) -> float:
     """The same in the mean of all layers, of which some may have no experts, or nothing else (Nemotron-H)."""
     return _recomputed_bytes(model, *_mean_ffn(model), trained=True)
@@ -92,11 +122,20 @@ def _recomputed_bytes(model: Architecture, ffn: float, sent: float, *, trained: 
     return 12 * ffn + attention + LAYER_RESIDUALS * model.hidden + ROUTED_TOKEN * sent
 
 
-def kept_layer_bytes(model: Architecture, workload: Workload, adapter: Adapter | None = None) -> float:
-    """Bytes of a token that one layer (the mean of all) keeps from the forward to the backward pass."""
+def kept_layer_bytes(
+    model: Architecture, workload: Workload, adapter: Adapter | None = None, *, residual: float = 2
+) -> float:
+    """Bytes of a token that one layer (the mean of all) keeps from the forward to the backward pass.
+
+    Args:
+        model: The model.
+        workload: What is passed, and how.
+        adapter: Adapters, where the base is frozen.
+        residual: Bytes of a number of the residual stream.
+    """
     hidden = model.hidden
     if workload.checkpointing == "full":
-        return 2 * hidden
+        return residual * hidden
     if workload.checkpointing == "offload":
         return 0
     query, kv = widths(model)
@@ -110,6 +149,14 @@ def kept_layer_bytes(model: Architecture, workload: Workload, adapter: Adapter |
     if adapter is not None and adapter.quantised:
         kept += 4 * (2 * hidden + query + ffn)  # dequantising layers keep a float32 copy of their input
     return kept
+
+
+def score_bytes(model: Architecture, workload: Workload) -> float:
+    """Bytes of attention scores that are kept: of models that cap them, where nothing fuses that (Gemma 2)."""
+    if workload.kernels == "fused" or not model.capped_scores:
+        return 0
+    layers = model.softmax_layers if workload.checkpointing == "none" else 1
+    return workload.sequences * workload.length**2 * model.heads * SCORE_BYTES * layers
 
 
 def gathered_input_bytes(model: Architecture, tensor_parallel: int) -> float:

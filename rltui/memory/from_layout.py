@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
@@ -117,13 +117,17 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
 def learner_training(layout: Layout) -> Training:
     """The learner."""
     learner, states = layout.roles.learner, states_of(layout.roles.learner, layout.system)
-    item = ITEM_BYTES[learner.precision] if layout.system == "rltui" else RECIPES[layout.system].base_bytes
+    own, adapter = layout.system == "rltui", None
+    item = ITEM_BYTES[learner.precision] if own else RECIPES[layout.system].base_bytes
+    if learner.lora_rank:
+        targets: Literal["peft", "linear"] = "peft" if own else "linear"
+        adapter = s.Adapter(rank=learner.lora_rank, targets=targets, base_bytes=item, states=states)
     return Training(
         sharding=sharding_of(layout, "learner"),
         workload=workload_of(layout, "learner"),
         states=states,
         freeze_vision=learner.freeze_vision,
-        adapter=s.Adapter(rank=learner.lora_rank, base_bytes=item, states=states) if learner.lora_rank else None,
+        adapter=adapter,
         sync=s.WeightSync(
             gather="whole" if learner.gather_whole_model else "layer",
             bucket_gib=SYNC_BUCKET_GIB,

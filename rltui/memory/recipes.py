@@ -27,6 +27,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         trains_on_card: Whether offloaded states come back to the card to train.
         ends_apart: Whether embedding and LM head are units of their own for FSDP.
         gathers_keys: Whether context parallelism gathers keys and values.
+        float32_adapters: Whether adapters are float32 beside a 16-bit base.
     """
 
     backend: s.Backend
@@ -40,6 +41,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     trains_on_card: bool = False
     ends_apart: bool = False
     gathers_keys: bool = False
+    float32_adapters: bool = False
 
     def sharding(self, gpus: int, tensor: int = 1, pipeline: int = 1, context: int = 1, expert: int = 1) -> s.Sharding:
         """Sharding over ``gpus`` with these degrees of tensor, pipeline, context and expert parallelism."""
@@ -58,7 +60,13 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     def adapter(self, rank: int, targets: Literal["attention", "linear", "all"] = "linear") -> s.Adapter:
         """Low-rank adapters on a frozen base, as this system stores it."""
-        return s.Adapter(rank=rank, targets=targets, base_bytes=self.base_bytes, states=self.states)
+        return s.Adapter(
+            rank=rank,
+            targets=targets,
+            base_bytes=self.base_bytes,
+            states=self.states,
+            float32=self.float32_adapters,
+        )
 
 
 _FSDP = Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="full", base_bytes=4.0)
@@ -107,8 +115,8 @@ RECIPES: dict[str, Recipe] = {
     ),
     "litgpt": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"),
     "megatron": _MEGATRON,
-    "megatron bridge": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_GRADIENTS),
-    "megatron bridge bf16 moments": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_MOMENTS),
+    "megatron bridge": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_GRADIENTS, head="in_place"),
+    "megatron bridge bf16 moments": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_MOMENTS, head="in_place"),
     "transformers": Recipe(backend="deepspeed", zero_stage=3, states=s.DEEPSPEED_BF16, kernels="eager", head="full"),
     "transformers fsdp": Recipe(
         backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"
@@ -116,8 +124,16 @@ RECIPES: dict[str, Recipe] = {
     "transformers fsdp2": structs.replace(
         _FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager", head="chunked", gathers_keys=True
     ),
+    "xtuner": structs.replace(_FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager"),
     "automodel": structs.replace(_FSDP, states=s.PURE_BF16_FOREACH, head="freed", base_bytes=2.0),
-    "axolotl": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="chunked"),
+    "axolotl": Recipe(
+        backend="plain",
+        zero_stage=0,
+        states=s.PURE_BF16_FOREACH,
+        kernels="eager",
+        head="chunked",
+        float32_adapters=True,
+    ),
     "axolotl fsdp": Recipe(backend="fsdp", zero_stage=3, states=s.BF16_ADAM_8BIT, kernels="eager", head="chunked"),
     "transformers plain": Recipe(
         backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"

@@ -38,6 +38,11 @@ class States(Struct, frozen=True, kw_only=True):
         """All that stays between steps and builds up before the optimizer's."""
         return self.weights + self.gradients + self.master + self.moments
 
+    @property
+    def stepping(self) -> float:
+        """What the optimizer's step needs besides."""
+        return self.step_copy + self.step_temporary
+
 
 DEEPSPEED_BF16 = States(weights=2, gradients=2, master=4, moments=8, step_copy=4, step_temporary=4)
 """DeepSpeed with bf16 or fp16 on: 16 bytes a parameter (Rajbhandari et al. 2020, arXiv:1910.02054, section 3)."""
@@ -140,15 +145,19 @@ class Adapter(Struct, frozen=True, kw_only=True):
 
     Attributes:
         rank: Rank of the update.
-        targets: Layers that have adapters: those of attention, all ``linear`` ones but routed experts, or ``all``.
+        targets: Layers that have adapters: those of attention, all ``linear`` ones but routed experts, ``all``, or what
+            ``peft`` takes for all linear ones: also routed experts, but those that are published as stacks (gpt-oss).
         base_bytes: Bytes of a frozen parameter of the layers: 2 for bf16, 4 for float32 shards, 0.55 for NF4.
         states: Of the adapters' parameters.
+        float32: Whether they are float32 beside a 16-bit base, so that each layer copies its input into that (PEFT's
+            ``autocast_adapter_dtype``, on by default; sharding and the bundled trainers have them in 16 bits).
     """
 
     rank: int = 16
-    targets: Literal["attention", "linear", "all"] = "linear"
+    targets: Literal["attention", "linear", "all", "peft"] = "linear"
     base_bytes: float = 2.0
     states: States = DEEPSPEED_BF16
+    float32: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -175,6 +184,8 @@ class Workload(Struct, frozen=True, kw_only=True):
         mask: Whether attention takes a padding mask, which is as large as length × length.
         reference: Frozen models of the same size that are on the card too (DPO, KL).
         pipeline_micro_batches: Micro-batches of one step through a pipeline.
+        layers_at_once: Layers of which the input of the first is kept and which are recomputed together (Megatron's
+            ``recompute_num_layers`` with the method ``uniform``).
     """
 
     tokens: int
@@ -187,6 +198,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     mask: bool = False
     reference: int = 0
     pipeline_micro_batches: int = 0
+    layers_at_once: int = 1
 
     @property
     def length(self) -> float:

@@ -126,12 +126,23 @@ def state_gib(part: Slice, states: States, sharding: Sharding) -> dict[str, floa
     kept = {"": states.master + states.moments, "moments": states.master}.get(offload, 0.0)
     parts = {
         "weights": 0.0 if offload == "all" else weights * states.weights,
-        "gradients": 0.0 if offload in ("optimizer", "all") and stage >= 2 else gradients * states.gradients,
+        "gradients": gradients * _gradient_bytes(states, sharding),
         "optimizer": optimizer * kept,
     }
     if sharding.hpz > 1 and stage == 3:
         parts["weights"] += part.whole * states.compute / sharding.hpz
     return {name: size / GIB for name, size in parts.items()}
+
+
+def _gradient_bytes(states: States, sharding: Sharding) -> float:
+    """Bytes of a gradient that waits on the card. DeepSpeed's ZeRO-2 brings an offloaded optimizer's 16-bit ones back.
+
+    ``_restore_cpu_offload_grad_to_gpu`` of its ``stage_1_and_2.py`` does; a 1.7B on one H200 held 2 bytes a parameter
+    beside its weights in the backward pass and in the optimizer's step.
+    """
+    if sharding.offload not in ("optimizer", "all") or sharding.zero_stage < 2:
+        return states.gradients
+    return states.compute if sharding.backend == "deepspeed" and sharding.zero_stage == 2 else 0.0
 
 
 def step_gib(part: Slice, states: States, sharding: Sharding) -> float:
@@ -141,7 +152,7 @@ def step_gib(part: Slice, states: States, sharding: Sharding) -> float:
     stepped = part.shard if sharding.zero_stage >= 1 else part.whole
     if sharding.backend == "deepspeed" and sharding.zero_stage == 3:
         stepped = min(stepped, DEEPSPEED_SUB_GROUP)
-    return stepped * (states.step_copy + states.step_temporary) / GIB
+    return stepped * states.stepping / GIB
 
 
 def gathered_gib(
@@ -218,10 +229,13 @@ def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
 def routed_adapter_parameters(model: Architecture, adapter: Adapter) -> int:
     """Parameters of the adapters on routed experts."""
     experts = model.experts
-    if adapter.targets != "all" or experts is None:
+    if experts is None or not (adapter.targets == "all" or (adapter.targets == "peft" and not experts.bias)):
         return 0
     width = experts.latent or model.hidden
-    return adapter.rank * experts.layers * experts.count * model.mlp_matrices * (width + experts.ffn)
+    of_one = model.mlp_matrices * (width + experts.ffn)
+    if adapter.targets == "peft" and model.mlp_matrices == 3:
+        of_one += 2 * experts.ffn  # gate and up are one stack, whose adapters have twice the rank
+    return adapter.rank * experts.layers * experts.count * of_one
 
 
 def trained_parameters(model: Architecture, adapter: Adapter | None = None, *, freeze_vision: bool = False) -> int:

@@ -9,17 +9,21 @@ from msgspec import structs
 
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import (
+    CAPPED_LOGIT,
     CHUNKED_HEAD_GIB,
     HEAD_BYTES,
     LOGITS_GO_FIRST,
+    adapter_input_bytes,
     forward_layer_bytes,
+    fused_layer_bytes,
     gathered_input_bytes,
     kept_layer_bytes,
     mask_bytes,
     recomputed_layer_bytes,
+    score_bytes,
     whole_keys_bytes,
 )
-from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, Moment, Parts, RoleEstimate
+from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, NCCL_WAY_GIB, Moment, Parts, RoleEstimate
 from rltui.memory.knobs import training_knob
 from rltui.memory.settings import DEEPSPEED_BF16, Adapter, Sharding, States, WeightSync, Workload
 from rltui.memory.states import Slice, frozen_gib, gathered_gib, slice_of, state_gib, step_gib
@@ -61,8 +65,7 @@ def estimate_training(
         capacity_gib: What the card offers; None: not known, so that the verdict is ``unknown``.
         role: Name of the role.
     """
-    part = slice_of(model, sharding)
-    count = count_parameters(model)
+    part, count = slice_of(model, sharding), count_parameters(model)
     trained_share = count.text / count.total if freeze_vision else 1.0
     idle, passing, held = _phases(
         lambda split: _held(model, part, split, states, adapter, workload, trained_share), sharding
@@ -72,12 +75,16 @@ def estimate_training(
     moments = [Moment(moment="load", parts_gib=idle)]
     if log_probs:
         moments.append(_forward(model, passing, gathered, sharding, workload))
-    backward = _backward(model, held, gathered, sharding, workload, adapter=adapter)
+    cast = {**held, **_cast(part, states, sharding)}
+    backward = _backward(model, cast, gathered, sharding, workload, states, adapter=adapter)
     moments.append(backward)
     if adapter is not None and sharding.backend == "fsdp1" and workload.checkpointing == "full":
         moments.append(_first_layer(model, backward, sharding, workload))
-    on_card = structs.replace(sharding, offload="") if sharding.trains_on_card else sharding
-    step = trained_share * step_gib(part, states, on_card) if adapter is None else 0.0
+    if adapter is None:
+        on_card = structs.replace(sharding, offload="") if sharding.trains_on_card else sharding
+        step = trained_share * step_gib(part, states, on_card)
+    else:
+        step = held["adapters"] * states.stepping / states.resident
     moments.append(Moment(moment="optimizer step", parts_gib={**held, "step": step}))
     if sync is not None:
         moments.append(_sync(model, idle, sharding, sync))
@@ -115,7 +122,7 @@ def _held(
     trained_share: float,
 ) -> Parts:
     """What stays between micro-batches."""
-    parts = {"context": CUDA_CONTEXT_GIB + (NCCL_GIB if sharding.gpus > 1 else 0.0)}
+    parts = {"context": CUDA_CONTEXT_GIB + _communicators_gib(sharding)}
     if adapter is None:
         kept = state_gib(part, states, sharding)
         parts |= {name: size if name == "weights" else trained_share * size for name, size in kept.items()}
@@ -125,6 +132,22 @@ def _held(
         frozen = part.shard if sharding.zero_stage == 3 else part.whole
         parts["reference"] = workload.reference * frozen * states.compute / GIB
     return parts
+
+
+def _cast(part: Slice, states: States, sharding: Sharding) -> Parts:
+    """The 16-bit copies that ``torch.autocast`` keeps of float32 weights during a pass, where nobody shards them."""
+    autocast = sharding.backend == "plain" and states.weights > states.compute
+    return {"cast weights": part.whole * states.compute / GIB} if autocast else {}
+
+
+def _communicators_gib(sharding: Sharding) -> float:
+    """What NCCL holds; Megatron has groups of their own along each way in which it divides a model."""
+    if sharding.gpus == 1:
+        return 0.0
+    if sharding.backend != "megatron":
+        return NCCL_GIB
+    ways = (sharding.tensor_parallel, sharding.pipeline_parallel, sharding.context_parallel, sharding.expert_parallel)
+    return NCCL_GIB + NCCL_WAY_GIB * sum(degree > 1 for degree in ways)
 
 
 def _without(parts: Parts, *names: str) -> Parts:
@@ -145,7 +168,8 @@ def _logits_gib(model: Architecture, sharding: Sharding, workload: Workload, *, 
     logits = share / (sharding.tensor_parallel * sharding.context_parallel) * model.vocab
     # A loss over divided logits keeps shifted copies of its own (torch's loss_parallel), whoever drops the logits.
     head = "full" if workload.head == "freed" and sharding.tensor_parallel > 1 else workload.head
-    return logits * HEAD_BYTES[head] * passes / GIB
+    capped = CAPPED_LOGIT if model.capped_logits and workload.kernels == "eager" else 0.0
+    return logits * (HEAD_BYTES[head] + capped) * passes / GIB
 
 
 def _forward(model: Architecture, idle: Parts, gathered: Parts, sharding: Sharding, workload: Workload) -> Moment:
@@ -166,35 +190,86 @@ def _backward(
     gathered: Parts,
     sharding: Sharding,
     workload: Workload,
+    states: States,
     *,
     adapter: Adapter | None,
 ) -> Moment:
-    """The backward pass: all that layers kept, one layer recomputed, the logits, and gradients of earlier batches."""
-    tokens = _tokens(sharding, workload)
-    layers = model.layers / sharding.pipeline_parallel
-    in_flight = min(sharding.pipeline_parallel, workload.pipeline_micro_batches or sharding.pipeline_parallel)
-    kept = kept_layer_bytes(model, workload, adapter) * layers * tokens * in_flight
-    if workload.checkpointing == "offload":
-        kept = OFFLOADED_IN_FLIGHT * 2 * model.hidden * tokens
-    if adapter is not None and sharding.backend == "megatron" and workload.checkpointing == "none":
-        kept += gathered_input_bytes(model, sharding.tensor_parallel) * layers * tokens
-    if sharding.pipeline_parallel > 1:
-        kept += 2 * model.hidden * tokens * in_flight  # a stage keeps its outputs besides its layers' inputs
+    """The backward pass: all that layers kept, one layer recomputed, the logits, and gradients of earlier batches.
+
+    Of Megatron's pipeline (1F1B) the first stage has a micro-batch in flight for each stage and no logits, the last one
+    a single micro-batch with its logits; the fuller of the two counts.
+    """
+    stages = sharding.pipeline_parallel
+    in_flight = min(stages, workload.pipeline_micro_batches or stages)
+    residual = 4 if "cast weights" in held else 2  # autocast adds 16-bit outputs to a float32 embedding
+    kept = _kept_gib(model, sharding, workload, adapter, residual=residual)
+    logits = _logits_gib(model, sharding, workload)
+    if stages > 1 and sharding.backend == "megatron":
+        kept, logits = max(((kept * in_flight, 0.0), (kept, logits)), key=sum)
+    else:
+        kept *= in_flight
+    once = mask_bytes(model, workload) + score_bytes(model, workload)
     if sharding.gathers_keys and sharding.context_parallel > 1:
-        kept += whole_keys_bytes(model) * workload.tokens / sharding.tensor_parallel
+        once += whole_keys_bytes(model) * workload.tokens / sharding.tensor_parallel
     parts = {
         **held,
         **gathered,
-        "activations": (kept + mask_bytes(model, workload)) / GIB,
-        "layer": recomputed_layer_bytes(model, trained=adapter is None) * tokens / GIB,
-        "logits": _logits_gib(model, sharding, workload),
+        "activations": kept + once / GIB,
+        "layer": _layer_gib(model, sharding, workload, adapter),
+        "logits": logits,
     }
     if workload.head in LOGITS_GO_FIRST:
         parts[min("layer", "logits", key=parts.__getitem__)] = 0.0
-    if not workload.accumulates and "gradients" in parts:
+    leaves = sharding.backend == "deepspeed" and sharding.offload in ("optimizer", "all")
+    if (leaves or not workload.accumulates) and "gradients" in parts:
         # Gradients come while activations go: the larger of the two is there, not both.
         parts["gradients"] -= min(parts["gradients"], parts["activations"] + parts["logits"])
-    return Moment(moment="backward", parts_gib=parts)
+    end = held if adapter is not None else _last_gradients(model, {**held, **gathered}, sharding, states)
+    return max(
+        Moment(moment="backward", parts_gib=parts), Moment(moment="backward", parts_gib=end), key=lambda m: m.total_gib
+    )
+
+
+def _last_gradients(model: Architecture, held: Parts, sharding: Sharding, states: States) -> Parts:
+    """The end of a backward pass of DeepSpeed's ZeRO-2 that adds up gradients in float32: all is there in 16 bits, too.
+
+    A rank keeps the 16-bit gradients of its partition until the last of them, that of the embedding, which is as large
+    as the head and is made beside the head's where the two are tied (``get_flat_partition`` of ``stage_1_and_2.py``).
+    """
+    if (sharding.backend, sharding.zero_stage, sharding.offload) != ("deepspeed", 2, ""):
+        return held
+    if states.gradients <= states.compute:
+        return held
+    last = held.get("gradients", 0.0) * states.compute / states.gradients
+    embedding = states.compute * model.vocab * model.hidden / GIB if model.tied else 0.0
+    return {**held, "16-bit gradients": last + embedding}
+
+
+def _kept_gib(
+    model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None, *, residual: float
+) -> float:
+    """What the layers of a GPU keep of one micro-batch until its backward pass."""
+    if workload.checkpointing == "offload":
+        kept = OFFLOADED_IN_FLIGHT * 2.0 * model.hidden
+    else:
+        a_layer = kept_layer_bytes(model, workload, adapter, residual=residual)
+        if workload.checkpointing == "full":
+            a_layer /= workload.layers_at_once
+        if adapter is not None and sharding.backend == "megatron" and workload.checkpointing == "none":
+            a_layer += gathered_input_bytes(model, sharding.tensor_parallel)
+        kept = a_layer * model.layers / sharding.pipeline_parallel
+    if sharding.pipeline_parallel > 1:
+        kept += 2 * model.hidden  # a stage keeps its outputs besides its layers' inputs
+    return kept * _tokens(sharding, workload) / GIB
+
+
+def _layer_gib(model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None) -> float:
+    """The layer, or layers, that a GPU recomputes, at the peak of their backward pass."""
+    if sharding.backend == "megatron" and workload.checkpointing == "full":
+        layer = fused_layer_bytes(model, workload.layers_at_once)
+    else:
+        layer = recomputed_layer_bytes(model, trained=adapter is None) + adapter_input_bytes(model, adapter)
+    return layer * _tokens(sharding, workload) / GIB
 
 
 def _first_layer(model: Architecture, backward: Moment, sharding: Sharding, workload: Workload) -> Moment:

@@ -25,6 +25,10 @@ DECODE_LAYER_S = 50e-6
 """Of each layer in a decode step, whatever it reads: kernels follow each other. Chosen on published times of one
 sequence in vLLM, where a 0.6B model takes 4.2 ms a token and reads its weights in 0.6 (``tests/truth/plan.py``)."""
 
+EAGER_LAYER_S = 300e-6
+"""The same without CUDA graphs, where Python launches about twenty kernels one by one. Chosen on half of verl's
+published runs of Qwen2.5-32B on H20, which are bound by their longest responses (``tests/truth/plan.py``)."""
+
 DECODE_SEQUENCE_S = 30e-6
 """Of each sequence in a decode step: sampling, detokenising and bookkeeping."""
 
@@ -76,7 +80,8 @@ def decode_step(request: Request, width: int, batch: float) -> DecodeStep:
     model = request.model
     context = _mean_context(request)
     bandwidth = of_bandwidth(request, rates(request, model).decode)
-    fixed_s = DECODE_OVERHEAD_S + model.layers * DECODE_LAYER_S + batch * DECODE_SEQUENCE_S
+    layer_s = EAGER_LAYER_S if request.eager else DECODE_LAYER_S
+    fixed_s = DECODE_OVERHEAD_S + model.layers * layer_s + batch * DECODE_SEQUENCE_S
     reduce_s = ALL_REDUCE_S if width <= nvlink_gpus(request) else ALL_REDUCE_OF_NODES_S
     return DecodeStep(
         weights_s=_weight_bytes(model, batch) / width / bandwidth,

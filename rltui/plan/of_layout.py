@@ -151,6 +151,7 @@ def request_of_layout(layout: Layout) -> Request:
         prompts=layout.train.prompts_per_step,
         samples=layout.train.samples_per_prompt,
         async_steps=layout.train.async_steps,
+        eager=layout.roles.rollout.enforce_eager,
     )
 
 

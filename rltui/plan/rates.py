@@ -62,8 +62,8 @@ PUBLISHED: dict[Family, Rates] = {
 }
 
 TRUST: dict[Family, Trust] = {
-    "dense": Trust(factor=1.6, points=169, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100", "A800")),
-    "moe": Trust(factor=1.8, points=105, cards=("H100", "H200", "H800", "H20", "B200", "GB200", "B300", "GB300")),
+    "dense": Trust(factor=1.6, points=224, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100", "A800")),
+    "moe": Trust(factor=1.8, points=106, cards=("H100", "H200", "H800", "H20", "B200", "GB200", "B300", "GB300")),
 }
 """By family, from points of systems whose other points the rates were not chosen on."""
 
@@ -81,12 +81,13 @@ def trust_in(model: Architecture, gpu: Gpu) -> str:
     return f"nine in ten of {found.points} held-out published points of {family(model)} models are {near}{other}"
 
 
-AMPERE = ("A100", "A800")
-AMPERE_TRAINING = 1.65
+CARD_SHARES = {"A100": 1.65, "A800": 1.65, "H20-": 2.0}
 """By so much more of their data sheet's FLOP/s these cards reach in training than Hopper and Blackwell, on whose points
-``PUBLISHED`` was chosen. From A100 to H100 the sheet grew by 3.2, power by 1.75 and bandwidth by 1.6: clocks fall under
-a full load, and what is no product of matrices takes more of the time. Chosen on ms-swift's 14B on A800; fms-fsdp's
-Llama 2 on 128 A100, held back, comes out within a quarter (``tests/truth/plan.py``)."""
+``PUBLISHED`` was chosen, by first letters of their names. From A100 to H100 the sheet grew by 3.2, power by 1.75 and
+bandwidth by 1.6: clocks fall under a full load, and what is no product of matrices takes more of the time. Chosen on
+ms-swift's 14B on A800; fms-fsdp's Llama 2 on 128 A100, held back, comes out within a quarter. H20 is an H100 of which
+the sheet leaves 15 % of the FLOP/s and all of the power: nothing slows it. Chosen on half of verl's published runs of
+14B and 32B on H20, which say 57 to 83 % MFU (``tests/truth/plan.py``)."""
 
 PREFILL_FLOPS_SHARE = 0.5
 """Share of the peak FLOP/s that prefill reaches; assumed."""
@@ -99,7 +100,7 @@ sequences of mixtures of experts are the faster for it."""
 
 def training_share(share: float, gpu: Gpu) -> float:
     """What a share of the peak FLOP/s that was reached on Hopper is on ``gpu``."""
-    return share * AMPERE_TRAINING if gpu.name.startswith(AMPERE) else share
+    return share * next((more for start, more in CARD_SHARES.items() if gpu.name.startswith(start)), 1.0)
 
 
 def family(model: Architecture) -> Family:

@@ -58,6 +58,7 @@ class Request(Struct, frozen=True, kw_only=True):
         prompts: Prompts of a step.
         samples: Samples of a prompt.
         async_steps: Steps that rollouts may run ahead.
+        eager: Whether engines launch each kernel by themselves (``enforce_eager``), without CUDA graphs.
         means: What may be used beyond the ordinary.
         data: What is trained on.
         reward: Its reward.
@@ -84,6 +85,7 @@ class Request(Struct, frozen=True, kw_only=True):
     prompts: int = 64
     samples: int = 8
     async_steps: int = 0
+    eager: bool = False
     means: Means = Means()
     data: str = "builtin/sort-digits"
     reward: Literal["exact", "coin", "math", "code", "none"] = "exact"

@@ -14,7 +14,7 @@ from score import Figure, Score
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
-from memory_points import MEASURED, OUT_OF_MEMORY, RUNS, Row, error, estimate
+from memory_points import MEASURED, OUT_OF_MEMORY, OWN, OWN_MOMENTS, RUNS, Row, error, estimate, own_errors
 
 WORST = 8
 CARD_GIB = 79.18
@@ -23,7 +23,7 @@ CARD_GIB = 79.18
 REASONS = {
     "M036": "the code of five months later; what changed is not known",
     "M127": "a dataset's longest sample sets the peak, not the longest that is allowed",
-    "M136": "attention with soft-capped scores keeps them; not modelled",
+    "M136": "capped scores and logits are counted; litgpt's copy of the tied head and what else it keeps are not",
     "M212": "ms-swift's offloaded optimizer leaves something on the card that is not known",
     "M248": "DPO with an offloaded optimizer; what stays on the card is not known",
     "M249": "DPO: what the reference's pass keeps is not modelled",
@@ -35,10 +35,21 @@ REASONS = {
     "N344": "Megatron with adapters: what it keeps besides their inputs is not known",
     "N338": "the length in the source is an upper bound",
     "H92": "the length in the source is two rows of 2,048; its configuration has one",
-    "F08": "linear attention as transformers computes it: what it keeps is not modelled",
+    "F08": "what the whole model takes in 16 bits, as if it were quantised once it is loaded; not modelled",
     **dict.fromkeys(
-        ("F15", "F17", "F18"), "each expert's gradient is as large as all of a layer (stacked weights); not modelled"
+        ("F15", "F17", "F18"),
+        "not known: an expert's gradient as large as its layer's stacked weights explains 1 GiB of 8 (measured on CPU)",
     ),
+    **dict.fromkeys(
+        ("K25", "K26", "K27", "K28", "K29", "K30"),
+        "ms-swift 3 with transformers' own linear attention, which tensor parallelism does not divide; not modelled",
+    ),
+    **dict.fromkeys(
+        ("K49", "K50", "K51", "K52"),
+        "how its loss is computed is not published; written in place, as TransformerEngine does, K50 would be 1 % low",
+    ),
+    "K53": "retyped from a paper that does not say what it read",
+    "K54": "what xtuner's loss keeps is not modelled",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
 }
 """Why a point is far off, as far as it is known."""
@@ -47,21 +58,37 @@ REASONS = {
 def score() -> Score:
     """Errors by grade, and verdicts that are wrong, over all points.
 
-    The median of grades A to C was 4.4 % before four fresh points of a system without a recipe joined, 4 to 7 % off.
+    52 points joined on 26 November 2026, in the afternoon. Without them it is 2.9 % in the median, 7.4 % in the ninth
+    tenth and 98.9 % within 15 % of 94 of grade A, and 4.3 % and 88.6 % of 166 of grades A to C, of which 3.0 % are
+    called ``no``.
     """
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
+    own = [own_errors(row) for row in OWN]
+    peaks = sorted(abs(errors["peak"]) for errors in own)
+    moments = sorted(abs(errors[moment]) for errors in own for moment in OWN_MOMENTS)
     refused = [row["id"] for row in MEASURED if _verdict(row) == "no"]
     fits = [row["id"] for row in OUT_OF_MEMORY if _verdict(row) == "fits"]
     return Score(
         predictor="memory",
         figures=(
-            Figure("grade A: median error (%)", _percent(statistics.median(a)), 2.9, False, len(a)),
-            Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.4, False, len(a)),
-            Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.9, True, len(a)),
+            Figure("grade A: median error (%)", _percent(statistics.median(a)), 3.3, False, len(a)),
+            Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.8, False, len(a)),
+            Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.1, True, len(a)),
             Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.5, False, len(every)),
-            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 87.9, True, len(every)),
-            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 3.0, False, len(MEASURED)),
+            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 85.3, True, len(every)),
+            Figure(
+                "our learner: median error of peaks (%)", _percent(statistics.median(peaks)), 0.2, False, len(peaks)
+            ),
+            Figure("our learner: worst error of a peak (%)", _percent(peaks[-1]), 11.3, False, len(peaks)),
+            Figure(
+                "our learner: median error of moments (%)",
+                _percent(statistics.median(moments)),
+                1.4,
+                False,
+                len(moments),
+            ),
+            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 3.2, False, len(MEASURED)),
             Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
         ),
         worst=tuple(_worst()),

@@ -11,13 +11,22 @@ from pathlib import Path
 
 import msgspec
 
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model
+from rltui.layout.load import load_text
 from rltui.memory import Workload, estimate_training
 from rltui.memory.estimate import RoleEstimate
+from rltui.memory.from_layout import learner_training
 from rltui.memory.recipes import RECIPES
+from rltui.memory.settings import States
 
 FOLDER = Path(__file__).parent
 Row = dict[str, str]
+
+OWN_MOMENTS = ("log-probs", "backward", "optimizer step")
+
+RANKS = {"prime-rl": 16, "axolotl": 32}
+"""Ranks of adapters where a row does not say its own."""
 
 NEWER_CODE = ("M036", "N308")
 """Runs of 65,536 tokens with prime-rl's code of June 2026: on one card the same took 19.5 GiB five months before. What
@@ -27,7 +36,7 @@ changed is not known."""
 def read(name: str) -> list[Row]:
     """The rows of a table beside this file."""
     with (FOLDER / name).open(newline="") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(file, restval=""))
 
 
 RUNS, ENGINES = read("test_memory_points.csv"), read("test_memory_engines.csv")
@@ -48,22 +57,69 @@ def estimate(row: Row) -> RoleEstimate:
     workload = Workload(
         tokens=int(row["tokens"]),
         checkpointing=row["checkpointing"],  # type: ignore[arg-type]
-        kernels=recipe.kernels,
+        kernels=row["kernels"] or recipe.kernels,  # type: ignore[arg-type]
         head=row["head"] or recipe.head,  # type: ignore[arg-type]
         reference=int(row["reference"] or 0),
         pipeline_micro_batches=int(row["pipeline_micro_batches"] or 0),
-        accumulates=not row["system"].startswith(("torchtune", "litgpt", "transformers fsdp")),
+        layers_at_once=int(row["layers_at_once"] or 1),
+        accumulates=not row["system"].startswith(("torchtune", "litgpt", "transformers fsdp", "xtuner")),
     )
+    states = recipe.states
+    if row["states"]:
+        states = States(**dict(zip(States.__struct_fields__, map(float, row["states"].split("/")), strict=False)))
     adapter = None
     if row["lora"]:
-        rank = 16 if "prime" in row["system"] else 32 if row["system"] == "axolotl" else 8
+        rank = int(row["rank"] or RANKS.get(row["system"].split()[0], 8))
         adapter = recipe.adapter(rank, row["lora"])  # type: ignore[arg-type]
         adapter = msgspec.structs.replace(adapter, base_bytes=float(row["base_bytes"]))
     card = float(row["capacity_gib"]) if row["capacity_gib"] else None
-    return estimate_training(model, sharding, workload, recipe.states, adapter=adapter, capacity_gib=card)
+    return estimate_training(model, sharding, workload, states, adapter=adapter, capacity_gib=card)
 
 
 def error(row: Row) -> float:
     """Estimate over measured, less one, at the level that was measured."""
-    peak = estimate(row).peak
-    return (peak.torch_gib if row["level"] == "torch" else peak.total_gib) / float(row["measured_gib"]) - 1
+    level = {"torch": "torch_gib", "allocated": "allocated_gib", "nvidia-smi": "total_gib"}[row["level"]]
+    return max(getattr(moment, level) for moment in estimate(row).moments) / float(row["measured_gib"]) - 1
+
+
+OWN = read("test_memory_own.csv")
+"""Allocated peaks of the bundled trainers' own learner, moment by moment, with random weights and rows of full length:
+one rank on an H200, torch 2.11, DeepSpeed 0.19.8, transformers 5.17, November 2026."""
+
+_OWN_LAYOUT = """
+layout: 1
+name: own
+algorithm: grpo
+hardware: {{nodes: 1, gpus_per_node: 2, gpu: H200}}
+roles:
+  learner: {{model: Qwen/Qwen3-0.6B, gpus: [1]}}
+  rollout: {{engine: vllm, engines: 1}}
+train: {{steps: 3, learning_rate: 1.0e-6, prompts_per_step: {prompts}, samples_per_prompt: 2}}
+lengths: {{prompt: 128, response: 512}}
+data: {{train: builtin/sort-digits, digits: 3, reward: exact}}
+"""
+
+
+def own_model(name: str) -> Architecture:
+    """The model of an own row; ``moe`` and ``gpt-oss`` are 8 and 3 layers of published ones."""
+    whole = known_model({"moe": "Qwen3-30B-A3B", "gpt-oss": "gpt-oss-20b"}.get(name, name))
+    assert whole is not None
+    if whole.experts is None:
+        return whole
+    replace, layers = msgspec.structs.replace, 8 if name == "moe" else 3
+    experts = replace(whole.experts, layers=layers, count=64 if name == "moe" else 32)
+    return replace(whole, layers=layers, sliding_layers=min(whole.sliding_layers, 2), experts=experts)
+
+
+def own_errors(row: Row) -> dict[str, float]:
+    """Estimate over allocated, less one, of each moment that was measured, and of the highest as ``peak``."""
+    layout = load_text(_OWN_LAYOUT.format(prompts=int(row["rows"]) // 2), "own.yaml", row["words"].split()).layout
+    told = learner_training(layout)
+    role = estimate_training(
+        own_model(row["model"]), told.sharding, told.workload, told.states, adapter=told.adapter, log_probs=True
+    )
+    names = {moment: f"{moment}_gib".replace(" ", "_").replace("-", "_") for moment in OWN_MOMENTS}
+    measured = {moment: float(row[name]) for moment, name in names.items()}
+    said = {moment.moment: moment.torch_gib for moment in role.moments}
+    errors = {moment: said[moment] / size - 1 for moment, size in measured.items()}
+    return {**errors, "peak": max(said[moment] for moment in measured) / max(measured.values()) - 1}

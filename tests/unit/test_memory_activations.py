@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from rltui.hardware.architecture import Architecture, Experts
 from rltui.memory import settings as s
@@ -123,11 +124,76 @@ def test_tensor_and_context_parallelism_divide_activations_and_logits() -> None:
         assert split[name] == pytest.approx(whole[name] / 8)
 
 
+def pipeline(backend: s.Backend, head: s.Head) -> Moment:
+    """Of four stages of a layer each, with more micro-batches than stages."""
+    deep = s.Sharding(gpus=4, backend=backend, zero_stage=1, pipeline_parallel=4)
+    return backward(s.Workload(tokens=1024, pipeline_micro_batches=8, head=head), deep)
+
+
 def test_pipeline_keeps_as_many_micro_batches_as_it_has_stages() -> None:
-    deep = s.Sharding(gpus=4, backend="megatron", zero_stage=1, pipeline_parallel=4)
-    kept = backward(s.Workload(tokens=1024, pipeline_micro_batches=8), deep).parts_gib["activations"]
     inputs, outputs = 2 * H * (LAYERS / 4), 2 * H
-    assert kept == pytest.approx((inputs + outputs) * 1024 * 4 / GIB)
+    kept = (inputs + outputs) * 1024 * 4 / GIB
+    assert pipeline("deepspeed", "full").parts_gib["activations"] == pytest.approx(kept)
+    assert pipeline("megatron", "none").parts_gib["activations"] == pytest.approx(kept), "of the first stage"
+
+
+def test_megatrons_last_stage_has_the_logits_and_one_micro_batch() -> None:
+    last, first = pipeline("megatron", "full").parts_gib, pipeline("megatron", "none").parts_gib
+    assert last["activations"] == pytest.approx(first["activations"] / 4)
+    assert last["logits"] == pytest.approx(17 * VOCAB * 1024 / GIB)
+
+
+def test_layers_recomputed_together_keep_one_input_and_are_there_at_once() -> None:
+    one, four = (
+        backward(s.Workload(tokens=1024, layers_at_once=n), s.Sharding(backend="megatron", zero_stage=1)).parts_gib
+        for n in (1, 4)
+    )
+    assert four["activations"] == pytest.approx(one["activations"] / 4)
+    each = kept_layer_bytes(DENSE, s.Workload(tokens=1, checkpointing="none"))
+    assert one["layer"] == pytest.approx((each + 6 * F + 4 * H) * 1024 / GIB), "and gradients on their way"
+    assert four["layer"] - one["layer"] == pytest.approx(3 * each * 1024 / GIB)
+
+
+def test_autocast_keeps_casts_of_the_weights_and_a_float32_residual() -> None:
+    """TRL loads float32 weights and trains under ``torch.autocast``, which keeps the 16-bit copies of a pass."""
+    workload = s.Workload(tokens=1000, head="chunked")
+    mixed, pure = (
+        next(m for m in estimate_training(DENSE, ONE, workload, states).moments if m.moment == "backward").parts_gib
+        for states in (s.FSDP_FP32_FOREACH, s.PURE_BF16_FOREACH)
+    )
+    assert mixed["cast weights"] == pytest.approx(pure["weights"])
+    assert "cast weights" not in pure
+    assert mixed["activations"] == pytest.approx(2 * pure["activations"])
+    sharded = s.Sharding(gpus=2, backend="fsdp")
+    moments = estimate_training(DENSE, sharded, workload, s.FSDP_FP32_FOREACH).moments
+    assert not any("cast weights" in moment.parts_gib for moment in moments), "FSDP gathers in 16 bits"
+
+
+def test_capped_scores_are_kept_where_nothing_fuses_them() -> None:
+    capped = structs.replace(DENSE, capped_scores=True, capped_logits=True)
+    rows = s.Workload(tokens=2 * 512, sequences=2, checkpointing="none", kernels="eager")
+    more = {
+        name: size - backward(rows).parts_gib[name] for name, size in backward(rows, model=capped).parts_gib.items()
+    }
+    assert more["activations"] == pytest.approx(8 * 2 * 512**2 * DENSE.heads * LAYERS / GIB)
+    assert more["logits"] == pytest.approx(4 * VOCAB * 1024 / GIB)
+    fused = structs.replace(rows, kernels="fused")
+    assert backward(fused, model=capped) == backward(fused)
+
+
+def test_float32_adapters_copy_the_inputs_of_a_layers_matrices() -> None:
+    """Queries, keys, values, gate and up read h, the output projection q, the down projection f."""
+    workload, layers = s.Workload(tokens=1000, head="none"), []
+    for float32 in (False, True):
+        moments = estimate_training(DENSE, ONE, workload, adapter=s.Adapter(float32=float32)).moments
+        layers.append(next(m for m in moments if m.moment == "backward").parts_gib["layer"])
+    assert layers[1] - layers[0] == pytest.approx(4 * (5 * H + Q + F) * 1000 / GIB)
+
+
+def test_allocated_memory_has_the_larger_of_logits_and_layer() -> None:
+    moment = backward(s.Workload(tokens=1000))
+    smaller = min(moment.parts_gib["layer"], moment.parts_gib["logits"])
+    assert moment.torch_gib - moment.allocated_gib == pytest.approx(smaller) != 0
 
 
 def test_offloaded_inputs_leave_a_few_in_flight() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from rltui.hardware.architecture import Architecture
@@ -10,6 +12,7 @@ from rltui.hardware.parameters import count_parameters
 from rltui.memory import estimate_training
 from rltui.memory import settings as s
 from rltui.memory.estimate import GIB, RoleEstimate, verdict
+from rltui.memory.states import adapter_parameters
 
 
 def model(name: str) -> Architecture:
@@ -143,3 +146,44 @@ def test_knob_moves_the_part_that_makes_the_peak() -> None:
     assert knob(tokens=512, zero_stage=2) == "roles.learner.zero_stage=3"
     assert knob(tokens=512, zero_stage=3) == ""
     assert knob(tokens=512, zero_stage=0, gpus=1) == ""  # nothing to divide among
+
+
+def zero2(
+    name: str, offload: Literal["", "optimizer"] = "", states: s.States = s.DEEPSPEED_BF16_FP32_GRADIENTS
+) -> RoleEstimate:
+    sharding = s.Sharding(gpus=1, zero_stage=2, offload=offload)
+    return estimate_training(model(name), sharding, s.Workload(tokens=64, head="chunked"), states)
+
+
+@pytest.mark.parametrize(("name", "tied"), [("Qwen3-4B", True), ("Qwen3-8B", False)])
+def test_zero_2_ends_a_backward_pass_with_gradients_in_both_widths(name: str, tied: bool) -> None:
+    parts = next(m for m in zero2(name).moments if m.moment == "backward").parts_gib
+    embedding = 2 * model(name).vocab * model(name).hidden / GIB if tied else 0.0
+    assert parts["16-bit gradients"] == pytest.approx(parts["gradients"] / 2 + embedding)
+    assert "activations" not in parts, "they are gone by then"
+    once = next(m for m in zero2(name, states=s.DEEPSPEED_BF16).moments if m.moment == "backward").parts_gib
+    assert "16-bit gradients" not in once
+
+
+def test_zero_2_brings_the_gradients_of_an_offloaded_optimizer_back_for_its_step() -> None:
+    moments = {moment.moment: moment.parts_gib for moment in zero2("Qwen3-4B", "optimizer").moments}
+    step, backward = moments["optimizer step"], moments["backward"]
+    assert step["gradients"] == step["weights"], "2 bytes each"
+    passing = backward["activations"] + backward["logits"]
+    assert backward["gradients"] == pytest.approx(step["gradients"] - passing), "they come while activations go"
+    assert "gradients" not in moments["load"]
+
+
+def test_pefts_adapters_are_on_routed_experts_but_gpt_oss_s() -> None:
+    shape = model("Qwen3-30B-A3B")
+    linear, peft = (adapter_parameters(shape, s.Adapter(rank=8, targets=each)) for each in ("linear", "peft"))  # type: ignore[arg-type]
+    assert shape.experts is not None
+    assert peft - linear == 8 * 48 * 128 * (3 * 2048 + 5 * 768), "twice the rank on gate and up, which are one stack"
+    stacked = (adapter_parameters(model("gpt-oss-20b"), s.Adapter(targets=each)) for each in ("linear", "peft"))  # type: ignore[arg-type]
+    assert len(set(stacked)) == 1
+
+
+def test_adapters_step_with_float32_gradients_and_temporaries() -> None:
+    told = s.Sharding(gpus=1), s.Workload(tokens=64, head="chunked")
+    step = estimate_training(model("Qwen3-4B"), *told, adapter=s.Adapter(rank=16)).moments[-1].parts_gib
+    assert step["step"] == pytest.approx(step["adapters"] * 8 / 16)

@@ -371,7 +371,7 @@ def test_a_calibration_in_the_state_directory_changes_what_the_verb_says(
     assert main(words) == 0
     after = json.loads(capsys.readouterr().out)
     assert (before["trust"], after["trust"]) == (
-        "nine in ten of 169 held-out published points of dense models are within a factor of 1.6",
+        "nine in ten of 224 held-out published points of dense models are within a factor of 1.6",
         "measured on this cluster",
     )
     assert after["proposals"][0]["time"]["train_s"] < before["proposals"][0]["time"]["train_s"]

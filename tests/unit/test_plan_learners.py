@@ -1,4 +1,4 @@
-"""What learners send each other beside ZeRO's traffic, and what a whole reference need not fetch."""
+"""What learners send each other beside ZeRO's traffic, and what of a layout changes its prediction."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.plan.cards import link_bytes_per_s
+from rltui.plan.decoding import DECODE_LAYER_S, EAGER_LAYER_S, decode_step_s
 from rltui.plan.of_layout import predict, request_of_layout
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
@@ -98,6 +99,17 @@ def test_a_layout_whose_learners_divide_layers_is_predicted() -> None:
         for n in (1, 2)
     )
     assert alone.time.train_s < pairs.time.train_s < 3 * alone.time.train_s
+
+
+def test_a_layout_without_graphs_waits_for_each_kernel_of_a_decode_step() -> None:
+    graphs, eager = (
+        load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [f"roles.rollout.enforce_eager={word}"]).layout
+        for word in ("false", "true")
+    )
+    steps = [decode_step_s(request_of_layout(layout), 1, 1)[0] for layout in (graphs, eager)]
+    layers = request_of_layout(graphs).model.layers
+    assert steps[1] - steps[0] == pytest.approx(layers * (EAGER_LAYER_S - DECODE_LAYER_S))
+    assert predict(eager).time.generate_s > 1.2 * predict(graphs).time.generate_s
 
 
 def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:

@@ -100,10 +100,11 @@ def test_nothing_is_kept_without_a_card_or_over_a_file_that_cannot_be_read() -> 
         keep_measured(state_dir(), "local", CARD, {}, "")
 
 
-def test_ampere_reaches_more_of_its_data_sheet_in_training() -> None:
-    hopper, ampere = (request(card) for card in (CARD, "A100-80GB"))
+def test_cards_with_few_flops_reach_more_of_their_data_sheet_in_training() -> None:
+    hopper, ampere, slow = (request(card) for card in (CARD, "A100-80GB", "H20"))
     published, more = rates_of(hopper.model, hopper.gpu), rates_of(ampere.model, ampere.gpu)
     assert (more.decode, more.training) == (published.decode, pytest.approx(1.65 * published.training))
+    assert rates_of(slow.model, slow.gpu).training == pytest.approx(2 * published.training)
     own = rates_of(ampere.model, ampere.gpu, {"A100-SXM-80GB": {"dense": published}})
     assert own.training == published.training, "what runs on these cards reached stands as it is"
 
