@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.run_picture import stragglers_of
 from rltui.service.sampling import start_sampling
 from rltui.watch.card_faults import held_words, unused_words, xids_by_card
@@ -57,8 +57,8 @@ def _sample(options: argparse.Namespace) -> None:
     minutes, options.sample = options.sample, None  # once, also where it is printed again and again
     if not 1 <= minutes <= MOST_MINUTES:
         raise UsageError(f"--sample takes 1 to {MOST_MINUTES} minutes, not {minutes}.")
-    with open_clusters(options.cluster) as clusters:
-        found = start_sampling(*clusters.find(options.run), minutes)
+    with open_run(options.cluster, options.run) as (context, summary):
+        found = start_sampling(context, summary, minutes)
     talk(f"{found.nodes} {'node is' if found.nodes == 1 else 'nodes are'} sampled for {minutes} min")
     if found.silent:
         talk(f"{found.silent} of its nodes have not spoken yet")

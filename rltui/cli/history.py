@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.history import read_history
 from rltui.watch.history import loss_words
 
@@ -27,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print where the time of a run went, over all its attempts: goodput, and what each loss cost."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         history = read_history(context, summary)
     if options.json:
         print_json({"schema": 1, "run_id": summary.run_id, "history": history})

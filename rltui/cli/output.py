@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -92,6 +92,14 @@ def print_json(value: Any) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines to stdout."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def answer(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Print ``told``, with the version of its schema, where JSON is asked for; else ``lines``."""
+    if options.json:
+        print_json({"schema": 1, **told})
+    else:
+        print_lines(lines)
 
 
 def talk(text: str) -> None:

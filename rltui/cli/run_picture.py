@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rltui.cli.output import talk
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ def read_run(options: argparse.Namespace) -> RunSnapshot:
     Raises:
         UsageError: No run, or more than one, is meant.
     """
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         picture = RunWatcher(context.cluster.client, summary.path).snapshot()
     return structs.replace(picture, summary=summary)
 
