@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_mapping, from_overrides
-from rltui.importers.config import one_beside, read_yaml
+from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient
 
 if TYPE_CHECKING:
@@ -67,11 +66,8 @@ def _settings(script: Script, behind: list[str]) -> tuple[Settings, str]:
     if not source.has("config"):
         return source, ""
     name = source.text("config")
-    target = one_beside(script.path, name) if name else None
-    if target is None:
-        return source, name or "the file of config="
-    own = from_mapping(read_yaml(read_source(target), str(target)))
-    return Settings({**own.values, **source.values}, source.is_open, source.is_cut), ""
+    own = settings_beside(script.path, name)
+    return (source, name or "the file of config=") if own is None else (source.over(own.values), "")
 
 
 def _facts(source: Settings, missing: str) -> Facts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from rltui.importers.values import HOLE, total
+from rltui.importers.values import HOLE, product, total
 
 if TYPE_CHECKING:
     from rltui.importers.arguments import Settings
@@ -95,6 +95,33 @@ class Facts(Struct, frozen=True, kw_only=True):
             main = max(self.trainer_gpus, self.rollout_gpus)
         teacher = self.teacher.gpus if self.teacher else 0
         return total(main, self.critic_gpus, self.reference_gpus, teacher, self.other_gpus)
+
+
+def only_training(
+    dialect: str,
+    algorithm: str,
+    model: str,
+    machine: tuple[int | None, int | None],
+    trainer: int | None,
+    notes: tuple[str, ...],
+    declared: int | None = None,
+) -> Facts:
+    """A training in which nothing generates, such as fine-tuning.
+
+    Args:
+        dialect: Whose script it is.
+        algorithm: The word for it.
+        model: What it trains.
+        machine: Nodes and GPUs a node.
+        trainer: GPUs that train.
+        notes: What could not be mapped.
+        declared: GPUs that a scheduler is asked for; None: those of the machine.
+    """
+    return Facts(
+        dialect=dialect, algorithm=algorithm, model=model, colocated=False, nodes=machine[0], gpus_per_node=machine[1],
+        declared_gpus=product(*machine) if declared is None else declared, trainer_gpus=trainer, rollout_gpus=0,
+        notes=notes,
+    )  # fmt: skip
 
 
 def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str, Any]:

@@ -9,14 +9,11 @@ from msgspec.structs import replace
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import read_yaml
-from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.source import read_source
-from rltui.importers.values import product
+from rltui.importers.config import settings_beside
+from rltui.importers.facts import Facts, Kind, mapped, only_training, remarks
+from rltui.importers.values import HOLE, product
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rltui.importers.script import Script
 
 NAME = "open-instruct"
@@ -76,9 +73,9 @@ def _one(script: Script, words: list[str], behind: list[str]) -> Facts:
     head = words[: len(words) - len(behind) - 1]
     nodes, per_node = _machine(script, head)
     source = from_flags(behind)
-    config = _config_file(script.path, behind)
-    if config is not None:
-        source = Settings({**config.values, **source.values}, source.is_open, source.is_cut)
+    if behind and behind[0].endswith((".yaml", ".yml")) and HOLE not in behind[0]:
+        config = settings_beside(script.path, behind[0])
+        source = source if config is None else source.over(config.values)
     if entry in _OTHER:
         return _no_rl(_OTHER[entry], source, head, nodes, per_node)
     return _facts(source, entry, nodes, per_node)
@@ -90,17 +87,6 @@ def _machine(script: Script, head: list[str]) -> tuple[int | None, int | None]:
         flags = from_flags(head)
         return flags.integer("num_nodes", default=1), flags.integer("gpus")
     return script.slurm.nodes, script.slurm.gpus_per_node
-
-
-def _config_file(path: Path, behind: list[str]) -> Settings | None:
-    """Settings of the YAML file that the command names first, if it is there."""
-    if not behind or not behind[0].endswith((".yaml", ".yml")) or "\0" in behind[0]:
-        return None
-    for folder in (path.parent, *path.resolve().parents[1:6]):
-        target = folder / behind[0]
-        if target.is_file():
-            return from_mapping(read_yaml(read_source(target), str(target)))
-    return None
 
 
 def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None) -> Facts:
@@ -173,15 +159,6 @@ def _no_rl(algorithm: str, source: Settings, head: list[str], nodes: int | None,
     """Supervised training: every process of accelerate trains, nothing generates."""
     launcher = from_flags(head)
     asked = product(nodes, per_node)
-    return Facts(
-        dialect=NAME,
-        algorithm=algorithm,
-        model=source.text("model_name_or_path"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=asked,
-        trainer_gpus=asked if asked else launcher.integer("num_processes"),
-        rollout_gpus=0,
-        notes=remarks(source, "--"),
-    )
+    trainer = asked if asked else launcher.integer("num_processes")
+    model = source.text("model_name_or_path")
+    return only_training(NAME, algorithm, model, (nodes, per_node), trainer, remarks(source, "--"))

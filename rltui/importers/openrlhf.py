@@ -7,9 +7,9 @@ from typing import Any
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.facts import Facts, Kind, mapped, only_training, remarks
 from rltui.importers.script import Script, ray_gpus
-from rltui.importers.values import product, quotient, total
+from rltui.importers.values import product, quotient
 
 NAME = "openrlhf"
 _TABLE: Mapping[str, tuple[str, Kind]] = {
@@ -196,16 +196,8 @@ def _supervised(script: Script, source: Settings, entry: str, words: list[str]) 
     launcher = from_flags(words)
     per_node = launcher.integer("num_gpus", "nproc_per_node", default=script.slurm.gpus_per_node)
     nodes = launcher.integer("num_nodes", "nnodes", default=script.slurm.nodes or 1)
-    declared = script.slurm.gpus or total(product(nodes, per_node))
-    return Facts(
-        dialect=NAME,
-        algorithm=entry.rsplit("train_", 1)[-1],
-        model=source.text("pretrain", "actor.model_name_or_path"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=declared,
-        trainer_gpus=product(nodes, per_node),
-        rollout_gpus=0,
-        notes=remarks(source, "--"),
-    )
+    model = source.text("pretrain", "actor.model_name_or_path")
+    return only_training(
+        NAME, entry.rsplit("train_", 1)[-1], model, (nodes, per_node), product(nodes, per_node), remarks(source, "--"),
+        script.slurm.gpus or None,
+    )  # fmt: skip

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
-from rltui.importers.values import product, quotient, total
+from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, only_training, remarks, uncounted
+from rltui.importers.values import product, quotient
 from rltui.importers.variants import Variants
 
 if TYPE_CHECKING:
@@ -216,16 +216,5 @@ def _notes(source: Settings) -> list[str]:
 def _supervised(source: Settings) -> Facts:
     nodes = source.integer("placement.num_nodes", f"{_PLACEMENT}.policy_num_nodes", default=1)
     per_node = source.integer("placement.num_gpus_per_node", f"{_PLACEMENT}.policy_num_gpus_per_node")
-    trainer = product(nodes, per_node)
-    return Facts(
-        dialect=NAME,
-        algorithm="sft",
-        model=source.text("model.path", "trainer.policy.model.path"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=total(trainer),
-        trainer_gpus=trainer,
-        rollout_gpus=0,
-        notes=remarks(source),
-    )
+    model = source.text("model.path", "trainer.policy.model.path")
+    return only_training(NAME, "sft", model, (nodes, per_node), product(nodes, per_node), remarks(source))

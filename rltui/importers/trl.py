@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.errors import UsageError
 from rltui.importers import variants
-from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import one_beside, read_yaml
+from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.config import one_beside, read_yaml, settings_beside
 from rltui.importers.facts import Facts, Kind, mapped, remarks
 from rltui.importers.script import TRL_SERVERS, Script, Server, named_gpus, servers, visible_devices, visible_gpus
 from rltui.importers.source import read_source
@@ -121,11 +121,8 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
 def _with_file(script: Script, source: Settings) -> Settings:
     """``source`` over the YAML file of TRL's settings that it names, if that is there."""
     name = source.text("config")
-    target = one_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
-    if target is None:
-        return source
-    own = from_mapping(read_yaml(read_source(target), str(target)))
-    return Settings({**own.values, **source.values, "config": [name]}, source.is_open, source.is_cut)
+    own = settings_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
+    return source if own is None else source.over(own.values)
 
 
 def _engines(started: list[Server], mode: str) -> list[Server]:
@@ -160,12 +157,9 @@ def _included(words: str) -> int | None:
 def _config(script: Script, machine: Settings) -> Settings:
     """The accelerate configuration that the command names, if it is there."""
     name = machine.text("config_file")
-    folders = (script.path.parent, *script.path.resolve().parents[1:5])
-    for folder in folders if name else ():
-        target = folder / name
-        if target.is_file():
-            return Settings({key: [value] for key, value in read_yaml(read_source(target), str(target)).items()})
-    return Settings({})
+    target = one_beside(script.path, name)
+    values = read_yaml(read_source(target), str(target)) if target else {}
+    return Settings({key: [value] for key, value in values.items()})
 
 
 def _processes(script: Script, command: Started, machine: Settings, config: Settings) -> int | None:
