@@ -6,17 +6,11 @@ import argparse
 import time
 from typing import Any
 
-from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
+from rltui.cli.output import print_json, print_lines, talk
+from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.cli.run_picture import nothing_yet, read_run
 
 SHOWN = ("time", "kind", "text", "attempt")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    add_run(parser)
-    add_json(parser)
-    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

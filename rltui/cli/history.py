@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
+from rltui.cli.output import columns, print_json, print_lines, talk
+from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.service.all_clusters import open_run
 from rltui.service.history import read_history
 from rltui.watch.history import loss_words
@@ -16,13 +17,6 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import AttemptHistory, RunHistory
 
 HEADER = ("#", "STARTED", "QUEUED", "HELD", "START-UP", "KEPT", "AGAIN", "BETWEEN", "AFTER", "STEPS", "END")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    add_run(parser)
-    add_json(parser)
-    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:
