@@ -94,12 +94,21 @@ def print_lines(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def answer(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> None:
-    """Print ``told``, with the version of its schema, where JSON is asked for; else ``lines``."""
+def answer(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str], nothing: str = "") -> None:
+    """Print ``told``, with the version of its schema, where JSON is asked for; else ``lines``.
+
+    Args:
+        options: The verb's.
+        told: What a program reads.
+        lines: What people read.
+        nothing: What is said to people where there is no line.
+    """
     if options.json:
         print_json({"schema": 1, **told})
-    else:
-        print_lines(lines)
+    elif shown := list(lines):
+        print_lines(shown)
+    elif nothing:
+        talk(nothing)
 
 
 def talk(text: str) -> None:
