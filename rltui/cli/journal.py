@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from rltui.cli.output import add_json, answer, columns
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
 from rltui.onnode.hands_off import STATE

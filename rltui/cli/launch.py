@@ -15,7 +15,7 @@ from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
 from rltui.service.context import Context, open_context
 from rltui.service.launch import checked, launch, remembered
-from rltui.service.login_node import here_instead_of_slurm
+from rltui.service.this_machine import here_instead_of_slurm
 from rltui.service.wishes import add_wishes, refuse_for_layout, wishes_of
 
 if TYPE_CHECKING:

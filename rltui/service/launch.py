@@ -146,7 +146,7 @@ def asked(context: Context, report: Report) -> Report:
 
 def _machine(report: Report) -> ClusterFacts | None:
     """This machine's GPUs, where the layout wants any: the driver takes a moment to list them."""
-    from rltui.service.machine import machine_facts
+    from rltui.service.this_machine import machine_facts
 
     wants_any = report.loaded is not None and not report.loaded.layout.hardware.on_cpu
     return machine_facts() if wants_any else None

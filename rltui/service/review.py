@@ -20,9 +20,9 @@ from rltui.plan.rates import read_calibration
 from rltui.runs.script_job import ScriptJob, is_script
 from rltui.service.launch import remembered, review
 from rltui.service.launch_review import LaunchReview
-from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.sweep import require_limit, swept_layouts, swept_scripts
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
+from rltui.service.this_machine import here_instead_of_slurm
 from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
