@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
-from rltui.importers.facts import Facts, Kind, mapped, only_training, remarks
+from rltui.importers.facts import Facts, mapped, only_training, remarks
 from rltui.importers.values import HOLE, product
 
 if TYPE_CHECKING:
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 NAME = "open-instruct"
 _RL = ("grpo_fast.py", "grpo_vllm_thread_ray_gtrl.py", "ppo_vllm_thread_ray_gtrl.py", "ppo_fast.py")
 _OTHER = {"finetune.py": "sft", "dpo_tune_cache.py": "dpo", "dpo.py": "dpo", "reward_modeling.py": "rm"}
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "num_unique_prompts_rollout": ("train.prompts_per_step", "int"),
-    "num_samples_per_prompt_rollout": ("train.samples_per_prompt", "int"),
-    "learning_rate": ("train.learning_rate", "float"),
-    "num_mini_batches": ("train.optimizer_steps", "int"),
-    "num_epochs": ("train.epochs", "int"),
-    "async_steps": ("train.async_steps", "int"),
-    "temperature": ("train.temperature", "float"),
-    "seed": ("train.seed", "int"),
-    "max_prompt_token_length": ("lengths.prompt", "int"),
-    "response_length": ("lengths.response", "int"),
-    "pack_length": ("lengths.pack", "int"),
-    "deepspeed_stage": ("roles.learner.zero_stage", "int"),
-    "deepspeed_zpg": ("roles.learner.hpz_partition", "int"),
-    "sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
-    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
-    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "gather_whole_model": ("roles.learner.gather_whole_model", "bool"),
-    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "vllm_enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "beta": ("grpo.kl_coefficient", "float"),
-    "clip_lower": ("grpo.clip_low", "float"),
-    "clip_higher": ("grpo.clip_high", "float"),
-    "filter_zero_std_samples": ("grpo.filter_zero_std", "bool"),
-    "save_freq": ("checkpoint.every", "int"),
-    "local_eval_every": ("data.eval_every", "int"),
-    "wandb_project_name": ("tracking.project", "text"),
-    "wandb_entity": ("tracking.entity", "text"),
+_TABLE: Mapping[str, str] = {
+    "num_unique_prompts_rollout": "train.prompts_per_step",
+    "num_samples_per_prompt_rollout": "train.samples_per_prompt",
+    "learning_rate": "train.learning_rate",
+    "num_mini_batches": "train.optimizer_steps",
+    "num_epochs": "train.epochs",
+    "async_steps": "train.async_steps",
+    "temperature": "train.temperature",
+    "seed": "train.seed",
+    "max_prompt_token_length": "lengths.prompt",
+    "response_length": "lengths.response",
+    "pack_length": "lengths.pack",
+    "deepspeed_stage": "roles.learner.zero_stage",
+    "deepspeed_zpg": "roles.learner.hpz_partition",
+    "sequence_parallel_size": "roles.learner.sequence_parallel",
+    "per_device_train_batch_size": "roles.learner.micro_batch",
+    "gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "gather_whole_model": "roles.learner.gather_whole_model",
+    "vllm_gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "vllm_enforce_eager": "roles.rollout.enforce_eager",
+    "beta": "grpo.kl_coefficient",
+    "clip_lower": "grpo.clip_low",
+    "clip_higher": "grpo.clip_high",
+    "filter_zero_std_samples": "grpo.filter_zero_std",
+    "save_freq": "checkpoint.every",
+    "local_eval_every": "data.eval_every",
+    "wandb_project_name": "tracking.project",
+    "wandb_entity": "tracking.entity",
 }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.config import settings_beside
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
+from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
 from rltui.importers.trl import COMMON
 from rltui.importers.values import HOLE, product, quotient, to_int, total
@@ -24,13 +24,13 @@ _ZERO = re.compile(r"zero([0-3])(_offload)?")
 _COMMANDS = ("swift", "megatron")
 _TRAININGS = ("rlhf", "sft", "pt")
 _GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
-_TABLE: Mapping[str, tuple[str, Kind]] = {
+_TABLE: Mapping[str, str] = {
     **COMMON,
-    "max_length": ("lengths.prompt", "int"),
-    "lora_rank": ("roles.learner.lora_rank", "int"),
-    "tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "eval_steps": ("data.eval_every", "int"),
-    "dataset": ("data.train", "text"),
+    "max_length": "lengths.prompt",
+    "lora_rank": "roles.learner.lora_rank",
+    "tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    "eval_steps": "data.eval_every",
+    "dataset": "data.train",
 }
 
 

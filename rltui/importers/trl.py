@@ -9,7 +9,7 @@ from rltui.errors import UsageError
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.config import one_beside, read_yaml, settings_beside
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.script import TRL_SERVERS, Script, Server, named_gpus, servers, visible_devices, visible_gpus
 from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient, to_bool, to_int, total
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from rltui.importers.shell_run import Started
 
 NAME = "trl"
-COMMON: Mapping[str, tuple[str, Kind]] = {
-    "num_generations": ("train.samples_per_prompt", "int"),
-    "learning_rate": ("train.learning_rate", "float"),
-    "weight_decay": ("train.weight_decay", "float"),
-    "max_grad_norm": ("train.gradient_clip", "float"),
-    "max_steps": ("train.steps", "int"),
-    "temperature": ("train.temperature", "float"),
-    "top_p": ("train.top_p", "float"),
-    "seed": ("train.seed", "int"),
-    "max_completion_length": ("lengths.response", "int"),
-    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
-    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "beta": ("grpo.kl_coefficient", "float"),
-    "save_steps": ("checkpoint.every", "int"),
+COMMON: Mapping[str, str] = {
+    "num_generations": "train.samples_per_prompt",
+    "learning_rate": "train.learning_rate",
+    "weight_decay": "train.weight_decay",
+    "max_grad_norm": "train.gradient_clip",
+    "max_steps": "train.steps",
+    "temperature": "train.temperature",
+    "top_p": "train.top_p",
+    "seed": "train.seed",
+    "max_completion_length": "lengths.response",
+    "per_device_train_batch_size": "roles.learner.micro_batch",
+    "gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "vllm_gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "beta": "grpo.kl_coefficient",
+    "save_steps": "checkpoint.every",
 }
 """Arguments of TRL that ms-swift, whose GRPO is made from TRL's, calls by the same names."""
 
-_TABLE: Mapping[str, tuple[str, Kind]] = {
+_TABLE: Mapping[str, str] = {
     **COMMON,
-    "max_prompt_length": ("lengths.prompt", "int"),
-    "lora_r": ("roles.learner.lora_rank", "int"),
-    "num_iterations": ("train.epochs", "int"),
-    "warmup_steps": ("train.warmup_steps", "int"),
-    "vllm_enable_sleep_mode": ("roles.rollout.sleep_while_training", "bool"),
-    "dataset_name": ("data.train", "text"),
+    "max_prompt_length": "lengths.prompt",
+    "lora_r": "roles.learner.lora_rank",
+    "num_iterations": "train.epochs",
+    "warmup_steps": "train.warmup_steps",
+    "vllm_enable_sleep_mode": "roles.rollout.sleep_while_training",
+    "dataset_name": "data.train",
 }
 _LAUNCHERS = (
     "accelerate", "accelerate.commands.launch", "torchrun", "deepspeed", "torch.distributed.run",
