@@ -359,7 +359,7 @@ class Run:
 
 
 def _require_consent(profile: Profile, what: str, *, given: bool) -> None:
-    from rltui.service.login_node import here_instead_of_slurm
+    from rltui.service.this_machine import here_instead_of_slurm
 
     said = () if given else here_instead_of_slurm(profile)
     if said:

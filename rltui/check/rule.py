@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from rltui.check.findings import Finding, Severity
+from rltui.layout.roles import SERVED
 from rltui.layout.scalars import LARGEST
 
 if TYPE_CHECKING:
@@ -39,6 +40,17 @@ class Trouble(Struct, frozen=True):
     fix: tuple[str, ...] = ()
 
 
+def settled_by(message: str, key: str, value: object) -> Trouble:
+    """Trouble with a key that another value of the same key settles.
+
+    Args:
+        message: The sentence with its numbers.
+        key: The key.
+        value: What it should be, as YAML has it.
+    """
+    return Trouble(message, key, (f"{key}={value}",))
+
+
 class Subject(Struct, frozen=True):
     """What a rule looks at."""
 
@@ -53,6 +65,12 @@ class Subject(Struct, frozen=True):
     def place(self, key: str) -> tuple[str, int]:
         """File and line of a key."""
         return self.loaded.place(key)
+
+    def roles(self, *names: str) -> Iterator[tuple[str, Any]]:
+        """Those roles of ``names`` that the layout has, each with its settings; without names, all that compute."""
+        for name in names or ("learner", "rollout", "reference", "critic", *SERVED):
+            if (role := getattr(self.layout.roles, name)) is not None:
+                yield name, role
 
     @property
     def unit(self) -> str:
@@ -92,15 +110,20 @@ def _may_be_written(fix: tuple[str, ...]) -> bool:
 REGISTRY: dict[str, Rule] = {}
 
 
-def registering(registry: dict[str, Rule]) -> Callable[[str, Severity], Callable[[Predicate], Predicate]]:
+def registering(registry: dict[str, Rule]) -> Callable[..., Callable[[Predicate], Predicate]]:
     """A decorator that registers predicates in ``registry``; their docstrings become title and story."""
 
-    def rule(code: str, severity: Severity) -> Callable[[Predicate], Predicate]:
+    def rule(code: str, severity: Severity, algorithm: str = "") -> Callable[[Predicate], Predicate]:
+        """Register a rule; one of an ``algorithm`` is asked of its layouts only."""
+
         def register(predicate: Predicate) -> Predicate:
+            def asked(subject: Subject) -> Iterator[Trouble]:
+                return predicate(subject) if algorithm in ("", subject.layout.algorithm) else iter(())
+
             title, _, story = inspect.cleandoc(predicate.__doc__ or "").partition("\n")
             if code in registry:
                 raise ValueError(f"rule {code} is there twice")
-            registry[code] = Rule(code, severity, title.strip(), story.strip(), predicate)
+            registry[code] = Rule(code, severity, title.strip(), story.strip(), asked)
             return predicate
 
         return register

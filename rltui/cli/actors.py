@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run, talk_age
 from rltui.errors import UsageError
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.describe import attempt_path
 from rltui.service.read_evidence import look_at_process
 from rltui.watch.run_watcher import RunWatcher
@@ -60,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _stack(options: argparse.Namespace) -> int:
     """Print the stacks of one actor's process; 1 where nobody could read them."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         if not summary.is_live:
             raise UsageError(f"{summary.run_id} has ended, and its processes with it.")
         client = context.cluster.client

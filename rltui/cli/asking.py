@@ -30,10 +30,15 @@ def ask(question: str) -> None:
     """
     if not sys.stdin.isatty():
         raise UsageError(f"{question} {UNCONFIRMED}", "Add --yes.")
+    if not is_agreed(question):
+        raise UsageError("Not done.")
+
+
+def is_agreed(question: str) -> bool:
+    """Whether somebody who is there says yes."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("Not done.")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def show(preview: ActionPreview) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from rltui.cli.cockpit import open_cockpit
 from rltui.cli.output import add_run
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Open the cockpit on one run."""
-    with open_clusters(options.cluster) as clusters:
-        run_id = clusters.find(options.run)[1].run_id
+    with open_run(options.cluster, options.run) as (_, summary):
+        run_id = summary.run_id
     return open_cockpit(run_id, readonly=options.readonly, ascii_only=options.ascii)

@@ -11,7 +11,7 @@ import msgspec
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.errors import UsageError
 from rltui.onnode.hands_off import DECISION_S
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.hands_off_rules import Policy, Record
 from rltui.service.hands_off_switch import now_of, records_of, switch_off, switch_on, told_of
 
@@ -31,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Switch hands-off mode of a run on or off, or say what it did."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         if options.off:
             talk(switch_off(context, summary))
         elif not options.status:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from rltui.cli.output import add_json, add_run, print_json, print_lines
-from rltui.service.all_clusters import open_clusters
+from rltui.cli.output import add_json, add_run, answer
+from rltui.service.all_clusters import open_run
 from rltui.service.bundle import default_name, in_words, make_bundle
 
 
@@ -23,12 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write one file with all that is known of a run; 1 where a node was asked and did not answer."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         target = Path(options.output or default_name(summary.run_id)).expanduser().resolve()
         bundle = make_bundle(context, summary, target)
-    if options.json:
-        print_json({"schema": 1, "run_id": summary.run_id, **msgspec.to_builtins(bundle)})
-    else:
-        print_lines(in_words(bundle))
+    answer(options, {"run_id": summary.run_id, **msgspec.to_builtins(bundle)}, in_words(bundle))
     return 1 if bundle.silent else 0

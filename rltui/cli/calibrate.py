@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from rltui.cli.output import add_json, add_run, print_json, print_lines
+from rltui.cli.output import add_json, add_run, answer
 from rltui.errors import RltuiError, UsageError
 from rltui.paths import state_dir
 from rltui.plan.calibrate import Calibration, Phase, calibrate
 from rltui.plan.rates import CALIBRATION_FILE, read_calibration, write_calibration
 from rltui.runs.directory import load_attempt_layout
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.describe import attempt_path
 from rltui.watch.run_watcher import RunWatcher
 
@@ -31,8 +31,7 @@ def run(options: argparse.Namespace) -> int:
         known = read_calibration(state_dir())
     except ValueError as error:
         raise UsageError(f"{error}.", "Correct or remove the file first: it would be written anew.") from error
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         path = attempt_path(summary)
         try:
             layout = load_attempt_layout(context.cluster.client, path).layout
@@ -50,10 +49,8 @@ def run(options: argparse.Namespace) -> int:
         raise RltuiError(f"{summary.run_id} cannot tell what its cards reach. {error.message}") from error
     if not options.dry_run:
         write_calibration(state_dir(), {**known, found.card: {**known.get(found.card, {}), found.family: found.rates}})
-    if options.json:
-        print_json({"schema": 1, "run_id": summary.run_id, **structs.asdict(found), "written": not options.dry_run})
-    else:
-        print_lines(_lines(found, written=not options.dry_run))
+    told = {"run_id": summary.run_id, **structs.asdict(found), "written": not options.dry_run}
+    answer(options, told, _lines(found, written=not options.dry_run))
     return 0
 
 

@@ -63,7 +63,7 @@ def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
 
     profile = load_profiles().get(name)
     if profile.scheduler == "local":
-        from rltui.service.machine import machine_facts
+        from rltui.service.this_machine import machine_facts
 
         facts = machine_facts()
         return lambda report: _measured(check_on(report, profile, facts), name)

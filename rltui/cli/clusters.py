@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rltui.cli.asking import is_agreed
 from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cluster.open_transport import choose_way
 from rltui.cluster.plain_text import plain
@@ -138,9 +139,7 @@ def _trust(yes: bool) -> int:
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("Nobody is there to confirm.", "Add --yes once you have read it.")
-        sys.stderr.write(f"Its lines can run commands as you. Use {short(last.path)} from now on? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        if not is_agreed(f"Its lines can run commands as you. Use {short(last.path)} from now on?"):
             raise UsageError("Not done.")
     trust(last)
     talk(f"{short(last.path)} is used from now on; if it changes, you are asked again.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cli.output import add_json, answer, columns
 from rltui.cli.sources import add_open, is_override, load, said
 from rltui.errors import UsageError
 from rltui.layout.diff import diff, setting_text
@@ -33,9 +33,7 @@ def run(options: argparse.Namespace) -> int:
     a = load(sources[0], (), said(options)).layout
     b = load(sources[-1], overrides, said(options)).layout
     found = diff(a, b)
-    if options.json:
-        print_json({"schema": 1, "a": sources[0], "b": sources[-1], "overrides": overrides, "differences": found})
-    elif found:
-        rows = [(each.key, setting_text(each.a, WIDEST), setting_text(each.b, WIDEST)) for each in found]
-        print_lines(columns(("KEY", "A", "B"), rows))
+    rows = [(each.key, setting_text(each.a, WIDEST), setting_text(each.b, WIDEST)) for each in found]
+    told = {"a": sources[0], "b": sources[-1], "overrides": overrides, "differences": found}
+    answer(options, told, columns(("KEY", "A", "B"), rows) if rows else ())
     return 0

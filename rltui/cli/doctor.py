@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cli.asking import is_agreed
 from rltui.cli.output import add_cluster_name, add_json, named_cluster, print_json, talk
 from rltui.cluster.profiles import load_profiles
 from rltui.cluster.prompts import TerminalPrompter
@@ -75,6 +76,4 @@ def _ask(command: str) -> bool:
     if not sys.stdin.isatty():
         talk("Nobody is there to confirm the job; add --yes.")
         return False
-    sys.stderr.write(f"  {command}\nRun this job? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return is_agreed(f"  {command}\nRun this job?")

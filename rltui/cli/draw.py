@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.output import add_json, answer
 from rltui.cli.sources import add_source, load, said
 from rltui.placement.draw import draw
 from rltui.placement.result import as_json
@@ -22,8 +22,5 @@ def run(options: argparse.Namespace) -> int:
     layout = load(options.layout, options.overrides, said(options)).layout
     placement = place(layout)
     lines = draw(layout, placement)
-    if options.json:
-        print_json({"schema": 1, "layout": layout.name, "placement": as_json(placement), "drawing": lines})
-    else:
-        print_lines(lines)
+    answer(options, {"layout": layout.name, "placement": as_json(placement), "drawing": lines}, lines)
     return 1 if placement.homeless else 0

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from rltui.cli.output import add_json, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, answer, columns, talk
 from rltui.cli.pick_runs import add_runs, by_cluster, picked_runs
 from rltui.errors import tried
 from rltui.service.all_clusters import open_clusters
@@ -35,10 +35,7 @@ def run(options: argparse.Namespace) -> int:
             else:
                 problems.append(f"{context.name}: {error}")
     sizes.sort(key=lambda one: -one.total_gib)
-    if options.json:
-        print_json({"schema": 1, "runs": sizes, "disks": disks, "problem": "; ".join(problems)})
-    else:
-        print_lines(_lines(sizes, disks))
+    answer(options, {"runs": sizes, "disks": disks, "problem": "; ".join(problems)}, _lines(sizes, disks))
     for problem in problems:
         talk(f"rltui: {problem}")
     return 3 if problems else 0

@@ -6,28 +6,18 @@ import argparse
 import time
 from typing import Any
 
-from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
+from rltui.cli.output import answer
+from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.cli.run_picture import nothing_yet, read_run
 
 SHOWN = ("time", "kind", "text", "attempt")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    add_run(parser)
-    add_json(parser)
-    add_watch(parser)
-
-
 def run(options: argparse.Namespace) -> int:
     """Print what happened to all attempts of the run, oldest first."""
     picture = read_run(options)
-    if options.json:
-        print_json({"schema": 1, "run_id": picture.summary.run_id, "events": picture.events})
-    elif picture.events:
-        print_lines(_line(event) for event in picture.events)
-    else:
-        talk(nothing_yet(picture, "nothing has happened"))
+    told = {"run_id": picture.summary.run_id, "events": picture.events}
+    answer(options, told, map(_line, picture.events), nothing_yet(picture, "nothing has happened"))
     return 0
 
 

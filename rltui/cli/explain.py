@@ -7,7 +7,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from rltui.check.catalog import RULES
-from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.output import add_json, answer, print_lines
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.report import story as cause_story
 from rltui.errors import UsageError
@@ -30,41 +30,36 @@ def run(options: argparse.Namespace) -> int:
 
         print_lines(markdown())
     elif not options.code:
-        _list(options.json)
+        _list(options)
     elif options.code.lower() in CAUSES:
-        _cause(options.code.lower(), options.json)
+        _cause(options.code.lower(), options)
     elif options.code.upper() in RULES:
-        _rule(RULES[options.code.upper()], options.json)
+        _rule(RULES[options.code.upper()], options)
     else:
         raise UsageError(f"There is no code {options.code[:40]!r}.", "`rltui explain` lists them all.")
     return 0
 
 
-def _list(as_json: bool) -> None:
+def _list(options: argparse.Namespace) -> None:
     rules = sorted(RULES.values(), key=lambda rule: rule.code)
     causes = [cause for _, cause in sorted(CAUSES.items())]
-    if as_json:
-        told = [{"code": rule.code, "severity": rule.severity, "title": rule.title} for rule in rules]
-        print_json({"schema": 1, "rules": told, "causes": [{"id": one.id, "title": one.title} for one in causes]})
-        return
     width = max(map(len, CAUSES))
-    print_lines(f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in rules)
-    print_lines(["", *(f"{cause.id:<{width}}  {cause.title}" for cause in causes)])
+    lines = [f"{rule.code}  {rule.severity:<7}  {rule.title}" for rule in rules]
+    told = [{"code": rule.code, "severity": rule.severity, "title": rule.title} for rule in rules]
+    answer(
+        options,
+        {"rules": told, "causes": [{"id": one.id, "title": one.title} for one in causes]},
+        [*lines, "", *(f"{cause.id:<{width}}  {cause.title}" for cause in causes)],
+    )
 
 
-def _cause(name: str, as_json: bool) -> None:
+def _cause(name: str, options: argparse.Namespace) -> None:
     lines = cause_story(name)
-    if as_json:
-        print_json({"schema": 1, "id": name, "title": CAUSES[name].title, "story": "\n".join(lines)})
-    else:
-        print_lines(lines)
+    answer(options, {"id": name, "title": CAUSES[name].title, "story": "\n".join(lines)}, lines)
 
 
-def _rule(rule: Rule, as_json: bool) -> None:
+def _rule(rule: Rule, options: argparse.Namespace) -> None:
     story = " ".join(rule.story.split())
-    if as_json:
-        told = {"code": rule.code, "severity": rule.severity, "title": rule.title, "story": story}
-        print_json({"schema": 1, **told})
-        return
     wrapped = textwrap.wrap(story, 80)
-    print_lines([f"{rule.code} ({rule.severity}): {rule.title}", *(["", *wrapped] if wrapped else [])])
+    told = {"code": rule.code, "severity": rule.severity, "title": rule.title, "story": story}
+    answer(options, told, [f"{rule.code} ({rule.severity}): {rule.title}", *(["", *wrapped] if wrapped else [])])

@@ -7,10 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from rltui.cli.output import add_json, add_run, print_json, print_lines
+from rltui.cli.output import add_json, add_run, answer
 from rltui.cluster.profile import LOCAL
 from rltui.errors import UsageError
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.exports import plan_export
 
 
@@ -27,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write a checkpoint as a Hugging Face folder; 1 where the exporter could not."""
     target = str(Path(options.to).expanduser().resolve()) if options.to else ""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         where = context.name
         export = plan_export(
             context,
@@ -48,8 +47,5 @@ def run(options: argparse.Namespace) -> int:
     done = subprocess.run(export.argv, cwd=export.code, env=environment, stdout=subprocess.DEVNULL, check=False)
     if done.returncode:
         return 1
-    if options.json:
-        print_json({"schema": 1, "run_id": summary.run_id, "step": export.step, "path": export.target})
-    else:
-        print_lines([export.target])
+    answer(options, {"run_id": summary.run_id, "step": export.step, "path": export.target}, [export.target])
     return 0

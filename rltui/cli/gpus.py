@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, answer, columns, talk
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.run_picture import stragglers_of
 from rltui.service.sampling import start_sampling
 from rltui.watch.card_faults import held_words, unused_words, xids_by_card
@@ -40,25 +40,26 @@ def run(options: argparse.Namespace) -> int:
     if options.sample is not None:
         _sample(options)
     picture = read_run(options)
-    if options.json:
-        print_json({"schema": 1, "run_id": picture.summary.run_id, "hosts": picture.hosts})
-    elif any(host.gpus for host in picture.hosts):
-        print_lines(columns(HEADER, list(_gpu_rows(picture)), frozenset({1, 3, 4, 5, 6, 7, 8})))
-    elif picture.hosts:
-        print_lines(columns(CPU_HEADER, [_host_row(host) for host in picture.hosts], frozenset({1, 2})))
-    else:
-        talk(nothing_yet(picture, "no sampler has spoken"))
+    told = {"run_id": picture.summary.run_id, "hosts": picture.hosts}
+    answer(options, told, _table(picture), nothing_yet(picture, "no sampler has spoken"))
     for name, seconds in silent_nodes(picture).items():
         talk(f"{name} has been silent for {seconds:.0f} s: its numbers are that old")
     return 0
+
+
+def _table(picture: RunSnapshot) -> Iterable[str]:
+    if any(host.gpus for host in picture.hosts):
+        return columns(HEADER, list(_gpu_rows(picture)), frozenset({1, 3, 4, 5, 6, 7, 8}))
+    rows = [_host_row(host) for host in picture.hosts]
+    return columns(CPU_HEADER, rows, frozenset({1, 2})) if rows else ()
 
 
 def _sample(options: argparse.Namespace) -> None:
     minutes, options.sample = options.sample, None  # once, also where it is printed again and again
     if not 1 <= minutes <= MOST_MINUTES:
         raise UsageError(f"--sample takes 1 to {MOST_MINUTES} minutes, not {minutes}.")
-    with open_clusters(options.cluster) as clusters:
-        found = start_sampling(*clusters.find(options.run), minutes)
+    with open_run(options.cluster, options.run) as (context, summary):
+        found = start_sampling(context, summary, minutes)
     talk(f"{found.nodes} {'node is' if found.nodes == 1 else 'nodes are'} sampled for {minutes} min")
     if found.silent:
         talk(f"{found.silent} of its nodes have not spoken yet")

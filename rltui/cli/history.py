@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
-from rltui.service.all_clusters import open_clusters
+from rltui.cli.output import answer, columns
+from rltui.cli.run_picture import add_arguments as add_arguments
+from rltui.service.all_clusters import open_run
 from rltui.service.history import read_history
 from rltui.watch.history import loss_words
 
@@ -18,25 +19,14 @@ if TYPE_CHECKING:
 HEADER = ("#", "STARTED", "QUEUED", "HELD", "START-UP", "KEPT", "AGAIN", "BETWEEN", "AFTER", "STEPS", "END")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    add_run(parser)
-    add_json(parser)
-    add_watch(parser)
-
-
 def run(options: argparse.Namespace) -> int:
     """Print where the time of a run went, over all its attempts: goodput, and what each loss cost."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         history = read_history(context, summary)
-    if options.json:
-        print_json({"schema": 1, "run_id": summary.run_id, "history": history})
-    elif history.attempts:
-        rows = [_row(one) for one in history.attempts]
-        print_lines([*_sums(summary.run_id, history), "", *columns(HEADER, rows, frozenset(range(9)))])
-    else:
-        talk(f"{summary.run_id} is {summary.state}: nothing is known of an attempt yet.")
+    rows = [_row(one) for one in history.attempts]
+    lines = [*_sums(summary.run_id, history), "", *columns(HEADER, rows, frozenset(range(9)))] if rows else []
+    nothing = f"{summary.run_id} is {summary.state}: nothing is known of an attempt yet."
+    answer(options, {"run_id": summary.run_id, "history": history}, lines, nothing)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``rltui hold`` and ``rltui release``, and what ``requeue``, ``update`` and ``release-run`` share with them."""
+"""``rltui hold``, ``release`` and ``release-run``, and what ``requeue`` and ``update`` share with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, print_json, talk
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.job_changes import hold, release
 
 if TYPE_CHECKING:
@@ -22,14 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Keep a pending Slurm job from starting, or let it start."""
+    """Keep a pending Slurm job from starting, let it start, or forget an adopted run, whose job goes on."""
+    if options.verb == "release-run":
+        from rltui.service.adopt import release_run  # reads scripts with all importers
+
+        return change(options, release_run)
     return change(options, {"hold": hold, "release": release}[options.verb])
 
 
 def change(options: argparse.Namespace, act: Callable[[Context, RunSummary], str]) -> int:
     """Find the run, act on it, and say what was done."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         done = act(context, summary)
     talk(done)
     if options.json:

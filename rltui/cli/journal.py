@@ -6,8 +6,8 @@ import argparse
 import time
 from pathlib import Path
 
-from rltui.cli.output import add_json, columns, print_json, print_lines, talk
-from rltui.cluster.printable import printable
+from rltui.cli.output import add_json, answer, columns
+from rltui.cluster.plain_text import printable
 from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
 from rltui.onnode.hands_off import STATE
@@ -33,12 +33,10 @@ def run(options: argparse.Namespace) -> int:
     journals = [Journal(state_dir()), *(Journal(root / STATE) for root in _run_roots())]
     taken = sorted((one for each in journals for one in actions(each.entries())), key=lambda one: one.began_at)
     found = [one for one in taken if one.run.startswith(options.run)][-options.last :]
-    if options.json:
-        print_json({"schema": 1, "path": str(journals[0].path), "actions": found})
-    elif found:
-        print_lines(columns(HEADER, [_row(one) for one in found], frozenset({3})))
-    else:
-        talk(f"Nothing was done with {options.run or 'any run'} from here; what is done goes to {journals[0].path}.")
+    path = journals[0].path
+    lines = columns(HEADER, [_row(one) for one in found], frozenset({3})) if found else ()
+    nothing = f"Nothing was done with {options.run or 'any run'} from here; what is done goes to {path}."
+    answer(options, {"path": str(path), "actions": found}, lines, nothing)
     return 0
 
 

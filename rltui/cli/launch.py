@@ -14,8 +14,8 @@ from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
 from rltui.service.context import Context, open_context
-from rltui.service.launch import checked, launch, launch_in, remembered
-from rltui.service.login_node import here_instead_of_slurm
+from rltui.service.launch import checked, launch, remembered
+from rltui.service.this_machine import here_instead_of_slurm
 from rltui.service.wishes import add_wishes, refuse_for_layout, wishes_of
 
 if TYPE_CHECKING:
@@ -81,16 +81,16 @@ def run(options: argparse.Namespace) -> int:
     with open_context(_cluster(options), TerminalPrompter()) as context:
         if options.dry_run:
             return _show(context, options, into)
-        if into:
-            return _launched(context, launch_in(context, options.layout, options.overrides, into), options)
-        _require_place(context, options)
-        consent(context.cluster.profile, options.layout, given=options.yes)
+        if not into:
+            _require_place(context, options)
+            consent(context.cluster.profile, options.layout, given=options.yes)
         launched = launch(
             context,
             options.layout,
             options.overrides,
             chain=options.chain,
             unchecked=options.unchecked,
+            into=into,
             tell=lambda finding: talk(f"  {finding.severity} {finding.code}: {finding.message}"),
         )
         return _launched(context, launched, options)

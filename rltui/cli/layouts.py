@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, columns, print_json, print_lines
+from rltui.cli.output import add_json, answer, columns
 from rltui.service.presets import preset_summaries
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List the presets, by group."""
     presets = preset_summaries()
-    if options.json:
-        print_json({"schema": 1, "layouts": presets})
-        return 0
-    print_lines(_grouped(presets))
+    answer(options, {"layouts": presets}, _grouped(presets))
     return 0
 
 

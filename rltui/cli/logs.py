@@ -15,7 +15,7 @@ from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.cluster.profile import LOCAL
 from rltui.errors import UsageError
 from rltui.onnode import rundir
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.describe import attempt_path
 from rltui.service.log_stream import logs_of, no_log_of, sources_of
 from rltui.watch.log_folds import fold
@@ -66,8 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the logs, freed of control characters."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         client = context.cluster.client
         query = query_of(options.grep, options.level, options.rank, options.role)
         if query is None:

@@ -79,8 +79,5 @@ def _sheet(options: argparse.Namespace, model: Architecture) -> int:
         near = " or ".join(nearest_gpus(card))
         raise UsageError(f"The card {card!r} is not known.", f"Did you mean {near}?" if near else "")
     sheet = model_sheet.model_sheet(model, gpu)
-    if options.json:
-        print_json(model_sheet.as_json(sheet))
-    else:
-        print_lines(model_sheet.lines(sheet))
+    print_json(model_sheet.as_json(sheet)) if options.json else print_lines(model_sheet.lines(sheet))
     return 0

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_only_cluster, add_watch, answer, columns
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
 
@@ -40,14 +40,15 @@ def run(options: argparse.Namespace) -> int:
         picture = read_run(options)
         metrics, about = picture.metrics, {"run_id": picture.summary.run_id}
         nothing = nothing_yet(picture, "there are no numbers of a step")
-    if options.json:
-        print_json({"schema": 1, **about, "steps": metrics.steps, "series": metrics.series, "latest": metrics.latest})
-    elif metrics.steps:
-        print_lines([f"steps {metrics.steps[0]} to {metrics.steps[-1]}"])
-        print_lines(columns(HEADER, list(_rows(metrics)), frozenset({1, 2, 3, 4})))
-    else:
-        talk(nothing)
+    told = {**about, "steps": metrics.steps, "series": metrics.series, "latest": metrics.latest}
+    answer(options, told, _lines(metrics), nothing)
     return 0
+
+
+def _lines(metrics: MetricsSnapshot) -> Iterator[str]:
+    if metrics.steps:
+        yield f"steps {metrics.steps[0]} to {metrics.steps[-1]}"
+        yield from columns(HEADER, list(_rows(metrics)), frozenset({1, 2, 3, 4}))
 
 
 def _rows(metrics: MetricsSnapshot) -> Iterator[tuple[str, ...]]:

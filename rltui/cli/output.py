@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -92,6 +92,23 @@ def print_json(value: Any) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines to stdout."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def answer(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str], nothing: str = "") -> None:
+    """Print ``told``, with the version of its schema, where JSON is asked for; else ``lines``.
+
+    Args:
+        options: The verb's.
+        told: What a program reads.
+        lines: What people read.
+        nothing: What is said to people where there is no line.
+    """
+    if options.json:
+        print_json({"schema": 1, **told})
+    elif shown := list(lines):
+        print_lines(shown)
+    elif nothing:
+        talk(nothing)
 
 
 def talk(text: str) -> None:

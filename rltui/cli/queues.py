@@ -6,20 +6,14 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
+from rltui.cli.output import print_json, print_lines, talk
+from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.cli.run_picture import nothing_yet, read_run, talk_age
 from rltui.watch.pending import pending_words, waiting_job
 
 if TYPE_CHECKING:
     from rltui.watch.node_samples import EngineSample, HostSnapshot
     from rltui.watch.snapshots import RunSnapshot
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    add_run(parser)
-    add_json(parser)
-    add_watch(parser)
 
 
 def run(options: argparse.Namespace) -> int:

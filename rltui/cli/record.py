@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
-from rltui.service.all_clusters import open_clusters
+from rltui.cli.output import add_json, add_run, answer, talk
+from rltui.service.all_clusters import open_run
 from rltui.service.record import default_name, in_words, record
 
 
@@ -28,14 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write one file from which ``rltui replay`` shows the run again."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         target = Path(options.output or default_name(summary.run_id)).expanduser().resolve()
         if options.follow and summary.is_live:
             talk(f"recording {summary.run_id} until it ends; ctrl+c ends the recording, and the run goes on")
         saved = record(context, summary, target, follow=options.follow)
-    if options.json:
-        print_json({"schema": 1, "run_id": summary.run_id, **msgspec.to_builtins(saved)})
-    else:
-        print_lines(in_words(saved))
+    answer(options, {"run_id": summary.run_id, **msgspec.to_builtins(saved)}, in_words(saved))
     return 0

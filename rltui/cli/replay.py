@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import structs
 
 from rltui.cli.cockpit import open_replay
-from rltui.cli.output import add_json, print_json, print_lines
+from rltui.cli.output import add_json, answer
 from rltui.cli.show import lines
 from rltui.errors import UsageError
 from rltui.service.recording import read_recording
@@ -43,9 +43,6 @@ def run(options: argparse.Namespace) -> int:
         # where it lies for the moment is of no use to anybody
         picture = structs.replace(picture, summary=structs.replace(picture.summary, path=""))
         clock = cockpit.clock
-    if options.json:
-        about = {"at_s": clock.now - clock.begin, "of_s": clock.end - clock.begin, "time": clock.now}
-        print_json({"schema": 1, "replay": about, "run": picture})
-    else:
-        print_lines([f"recording at {clock.in_words}", *lines(picture)])
+    about = {"at_s": clock.now - clock.begin, "of_s": clock.end - clock.begin, "time": clock.now}
+    answer(options, {"replay": about, "run": picture}, [f"recording at {clock.in_words}", *lines(picture)])
     return 0

@@ -11,25 +11,32 @@ import msgspec
 from rltui.cli.asking import confirm, show
 from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.resubmit import needs_consent, possible_change, preview_resubmit, resubmit
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.service.context import Context
+    from rltui.service.submit import Launched
     from rltui.watch.snapshots import RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    add_run(parser)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of the layout")
-    add_exclude(parser)
+    yes = "do not ask before ending what is not over"
+    add_change(parser, "changes of the layout", "only show what would be done", yes)
     parser.add_argument("--lower-memory", action="store_true", help="lower the memory peak that is in its way")
     parser.add_argument("--cancel", action="store_true", help="end it first if it is alive")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before ending what is not over")
+
+
+def add_change(parser: argparse.ArgumentParser, changes: str, dry_run: str, yes: str) -> None:
+    """Declare the run, what to change in it before it is started again, and how far to go, in a verb's own words."""
+    add_run(parser)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=changes)
+    add_exclude(parser)
+    parser.add_argument("--dry-run", action="store_true", help=dry_run)
+    parser.add_argument("-y", "--yes", action="store_true", help=yes)
     add_unchecked(parser)
     parser.add_argument("--wait", action="store_true", help="follow the run to its end; exit 1 if it fails")
     add_json(parser)
@@ -37,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start the run again from its newest complete checkpoint."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         overrides = _overrides(context, summary, options)
         tell: Callable[[Finding], None] | None = _tell
         is_risky = needs_consent(context, summary) and (options.cancel or not summary.is_live)
@@ -60,13 +66,18 @@ def run(options: argparse.Namespace) -> int:
             unchecked=options.unchecked,
             tell=tell,
         )
-        talk(f"attempt {launched.attempt} of {launched.run_id} {launched.start}")
-        if options.wait:
-            from rltui.cli.follow import follow
+        return started(context, options, launched, checkpoint_step=step)
 
-            return follow(context, launched.run_id, options.json)
-        if options.json:
-            print_json({"schema": 1, **msgspec.to_builtins(launched), "checkpoint_step": step})
+
+def started(context: Context, options: argparse.Namespace, launched: Launched, **more: object) -> int:
+    """Say which attempt was started, with ``more`` in its JSON; with ``--wait`` follow the run to its end."""
+    talk(f"attempt {launched.attempt} of {launched.run_id} {launched.start}")
+    if options.wait:
+        from rltui.cli.follow import follow
+
+        return follow(context, launched.run_id, options.json)
+    if options.json:
+        print_json({"schema": 1, **msgspec.to_builtins(launched), **more})
     return 0
 
 

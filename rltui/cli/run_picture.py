@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from rltui.cli.output import talk
-from rltui.service.all_clusters import open_clusters
+from rltui.cli.output import add_json, add_run, add_watch, talk
+from rltui.service.all_clusters import open_run
 from rltui.watch.run_watcher import RunWatcher
 
 if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSnapshot
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what every verb takes that only looks at a run: the run, ``--json`` and ``--watch``."""
+    add_run(parser)
+    add_json(parser)
+    add_watch(parser)
 
 
 def read_run(options: argparse.Namespace) -> RunSnapshot:
@@ -21,8 +28,7 @@ def read_run(options: argparse.Namespace) -> RunSnapshot:
     Raises:
         UsageError: No run, or more than one, is meant.
     """
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         picture = RunWatcher(context.cluster.client, summary.path).snapshot()
     return structs.replace(picture, summary=summary)
 

@@ -8,7 +8,7 @@ import sys
 
 from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
 from rltui.errors import UsageError
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.samples import samples_of
 from rltui.watch.samples import Order, Sample, SampleQuery, SamplesFound
 
@@ -69,8 +69,8 @@ def _found(options: argparse.Namespace) -> SamplesFound:
         clip=WHOLE if options.full or options.json else 200,
     )
     told, found = False, None
-    with open_clusters(options.cluster) as clusters:
-        for found in samples_of(*clusters.find(options.run), query):
+    with open_run(options.cluster, options.run) as (context, summary):
+        for found in samples_of(context, summary, query):
             if found.share < 1.0 and sys.stderr.isatty():
                 told = True
                 sys.stderr.write(f"\r{100 * found.share:3.0f} % searched")

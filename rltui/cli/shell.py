@@ -8,7 +8,7 @@ import sys
 
 from rltui.cli.output import add_run, print_lines
 from rltui.errors import UsageError
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.node_shell import node_shell
 
 SSH_FAILED = 255
@@ -23,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Open a shell where a run is: on Slurm a step inside its job, through ssh where that is elsewhere."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         shell = node_shell(context, summary, options.node)
     if options.only_print:
         print_lines([shlex.join(shell.argv)])

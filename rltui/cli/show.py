@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from rltui.cli import memory_table, words
-from rltui.cli.output import add_json, add_run, add_watch, print_json, print_lines, talk
-from rltui.service.all_clusters import open_clusters
+from rltui.cli.output import add_json, add_run, add_watch, answer, print_json, print_lines, talk
+from rltui.service.all_clusters import open_run
 from rltui.service.attempts import Ending, endings
 from rltui.service.memory_peaks import read_memory
 from rltui.service.run_columns import place_of
@@ -33,16 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print everything that is known about one run."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         if options.memory:
             return _memory(options, summary, read_memory(context, summary))
         snapshot = structs.replace(RunWatcher(context.cluster.client, summary.path).snapshot(), summary=summary)
         before = endings(context.cluster.client, summary)
-    if options.json:
-        print_json({"schema": 1, "run": snapshot, "attempts_before": before})
-    else:
-        print_lines([*lines(snapshot), *(_ending(summary, end) for end in before)])
+    shown = [*lines(snapshot), *(_ending(summary, end) for end in before)]
+    answer(options, {"run": snapshot, "attempts_before": before}, shown)
     return 0
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rltui.cli.output import add_json, add_run, print_json, print_lines
+from rltui.cli.output import add_json, add_run, answer, print_lines
 from rltui.errors import ClusterError, MissingExtraError, RltuiError
-from rltui.service.all_clusters import open_clusters
+from rltui.service.all_clusters import open_run
 from rltui.service.wandb_place import wandb_place
 
 SSH_FAILED = 255
@@ -23,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Let ``wandb sync`` upload a run's offline folders where they lie; W&B itself finds or asks for the key."""
-    with open_clusters(options.cluster) as clusters:
-        context, summary = clusters.find(options.run)
+    with open_run(options.cluster, options.run) as (context, summary):
         context.require_own(summary)
         place = wandb_place(context, summary)
         if options.only_print:
@@ -38,10 +37,8 @@ def run(options: argparse.Namespace) -> int:
         raise ClusterError(f"{context.name} cannot be reached by ssh.", place.send_command)
     # a file that grows meanwhile is no failure of W&B's
     _require_sent(summary.run_id, code, () if summary.is_live else left)
-    if options.json:
-        print_json({"schema": 1, "run_id": summary.run_id, "uploaded": place.unsent, "page": place.page})
-    else:
-        print_lines(place.unsent or [f"W&B has all of {summary.run_id} already."])
+    told = {"run_id": summary.run_id, "uploaded": place.unsent, "page": place.page}
+    answer(options, told, place.unsent or [f"W&B has all of {summary.run_id} already."])
     return 0
 
 

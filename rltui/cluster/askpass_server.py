@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rltui.cluster import askpass
 from rltui.cluster.attention import NeedsAttentionError
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import Field, Prompter, Question
 
 MOST_QUESTION = 1 << 16

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rltui.cluster.attention import AuthFailedError, HostKeyError, NeedsAttentionError
 from rltui.cluster.hops import Hop
 from rltui.cluster.local_transport import LocalStream, cleaned_environment
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import NEXT_STEP, Prompter
 from rltui.cluster.ssh_host import config_words, hop_words, ssh_binary
 from rltui.cluster.ssh_session import (

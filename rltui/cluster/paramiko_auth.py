@@ -10,7 +10,7 @@ import paramiko
 from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
 from rltui.cluster.paramiko_deadline import Deadline, closed_after
 from rltui.cluster.paramiko_keys import KeyRing
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import NEXT_STEP, Field, Prompter, Question
 from rltui.errors import ClusterError
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_identit
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 
 from rltui.cluster.known_hosts import fingerprint
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import Field, Prompter, Question
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import paramiko
 from rltui.cluster.paramiko_auth import authenticate
 from rltui.cluster.paramiko_deadline import closed_after
 from rltui.cluster.paramiko_hosts import HostKeys
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.ssh_session import (
     CONNECT_TIMEOUT_S,
     KEEPALIVE_S,

@@ -30,3 +30,8 @@ def _printable(odd: re.Match[str]) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else " " if letter.isspace() else "" for letter in text)
+
+
+def printable(text: str, limit: int = 300) -> str:
+    """Return at most ``limit`` characters of a server's words, as ``plain`` has them, for a message."""
+    return plain(text[:limit]).strip()

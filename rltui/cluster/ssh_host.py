@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.cluster.hops import Hop, check_hop, parse_hop
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:

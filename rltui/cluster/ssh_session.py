@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.relay_program import relay_argv
 
 CONNECT_TIMEOUT_S = 15.0

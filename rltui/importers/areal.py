@@ -9,36 +9,36 @@ from typing import Any
 from msgspec import Struct
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
+from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.values import product, total
 
 NAME = "areal"
 _ENGINES = ("sglang", "vllm")
 _PART = re.compile(r"(?:(?P<backend>[a-z_]+)(?:\[[\w-]+\])?[:.])?(?P<size>\(?[^()]*\)?)\Z")
 _FACTOR = re.compile(r"([a-z])(\d+)")
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "train_dataset.batch_size": ("train.prompts_per_step", "int"),
-    "gconfig.n_samples": ("train.samples_per_prompt", "int"),
-    "gconfig.temperature": ("train.temperature", "float"),
-    "gconfig.top_p": ("train.top_p", "float"),
-    "gconfig.max_new_tokens": ("lengths.response", "int"),
-    "train_dataset.max_length": ("lengths.prompt", "int"),
-    "actor.optimizer.lr": ("train.learning_rate", "float"),
-    "actor.optimizer.weight_decay": ("train.weight_decay", "float"),
-    "actor.optimizer.gradient_clipping": ("train.gradient_clip", "float"),
-    "actor.ppo_n_minibatches": ("train.optimizer_steps", "int"),
-    "total_train_steps": ("train.steps", "int"),
-    "seed": ("train.seed", "int"),
-    "rollout.max_head_offpolicyness": ("train.async_steps", "int"),
-    "actor.gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "actor.lora_rank": ("roles.learner.lora_rank", "int"),
-    "actor.mb_spec.max_tokens_per_mb": ("lengths.pack", "int"),
-    "actor.eps_clip": ("grpo.clip_low", "float"),
-    "actor.eps_clip_higher": ("grpo.clip_high", "float"),
-    "actor.kl_ctl": ("grpo.kl_coefficient", "float"),
-    "train_dataset.path": ("data.train", "text"),
-    "stats_logger.wandb.mode": ("tracking.wandb", "text"),
-    "stats_logger.wandb.project": ("tracking.project", "text"),
+_TABLE: Mapping[str, str] = {
+    "train_dataset.batch_size": "train.prompts_per_step",
+    "gconfig.n_samples": "train.samples_per_prompt",
+    "gconfig.temperature": "train.temperature",
+    "gconfig.top_p": "train.top_p",
+    "gconfig.max_new_tokens": "lengths.response",
+    "train_dataset.max_length": "lengths.prompt",
+    "actor.optimizer.lr": "train.learning_rate",
+    "actor.optimizer.weight_decay": "train.weight_decay",
+    "actor.optimizer.gradient_clipping": "train.gradient_clip",
+    "actor.ppo_n_minibatches": "train.optimizer_steps",
+    "total_train_steps": "train.steps",
+    "seed": "train.seed",
+    "rollout.max_head_offpolicyness": "train.async_steps",
+    "actor.gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "actor.lora_rank": "roles.learner.lora_rank",
+    "actor.mb_spec.max_tokens_per_mb": "lengths.pack",
+    "actor.eps_clip": "grpo.clip_low",
+    "actor.eps_clip_higher": "grpo.clip_high",
+    "actor.kl_ctl": "grpo.kl_coefficient",
+    "train_dataset.path": "data.train",
+    "stats_logger.wandb.mode": "tracking.wandb",
+    "stats_logger.wandb.project": "tracking.project",
 }
 
 _DEFAULTS: Mapping[str, Any] = {

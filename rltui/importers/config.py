@@ -8,11 +8,13 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
 from rltui.errors import UsageError
+from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.source import read_source
 from rltui.importers.values import HOLE
 
@@ -91,29 +93,67 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
     return values
 
 
-def toml_chain(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
-    """prime-rl's ``toml_files``: ``values`` over the files that they name, and the names of files that are not there.
+class _Chain(NamedTuple):
+    """How a kind of file names those that it builds on.
 
-    Raises:
-        UsageError: The files name each other in a circle, or one of them cannot be read.
+    Attributes:
+        key: Under which it names them.
+        find: The file that a name beside another file means, if it is there.
+        read: Its values, out of its text and name.
     """
-    missing: list[str] = []
-    return _toml_chained(values, path, (path.resolve(),), missing), missing
+
+    key: str
+    find: Callable[[Path, Any], Path | None]
+    read: Callable[[str, str], dict[str, Any]]
+
+    def whole(self, values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+        """``values`` of the file ``path`` over those that it builds on, and the names of files that are not there.
+
+        Raises:
+            UsageError: The files name each other in a circle, or one of them cannot be read.
+        """
+        missing: list[str] = []
+        return self._over(values, path, (path.resolve(),), missing), missing
+
+    def _over(self, values: dict[str, Any], path: Path, seen: tuple[Path, ...], missing: list[str]) -> dict[str, Any]:
+        names = values.get(self.key)
+        result: dict[str, Any] = {}
+        for name in names if isinstance(names, list) else [names] if names else []:
+            if name == "_self_":
+                continue
+            target = self.find(path, name)
+            if target is None:
+                missing.append(str(name))
+                continue
+            if target.resolve() in seen or len(seen) > MAX_FILES:
+                raise UsageError(f"{path}: its {self.key} come back to {target.name}.", "Break the circle.")
+            base = self.read(read_source(target), str(target))
+            result = merged(result, self._over(base, target, (*seen, target.resolve()), missing))
+        return merged(result, {key: value for key, value in values.items() if key != self.key})
 
 
-def _toml_chained(values: dict[str, Any], path: Path, seen: tuple[Path, ...], missing: list[str]) -> dict[str, Any]:
-    names = values.get("toml_files")
-    result: dict[str, Any] = {}
-    for name in names if isinstance(names, list) else [names] if isinstance(names, str) else []:
-        target = one_beside(path, str(name))
-        if target is None:
-            missing.append(str(name))
-            continue
-        if target.resolve() in seen or len(seen) > MAX_FILES:
-            raise UsageError(f"{path}: its toml_files come back to {target.name}.", "Break the circle.")
-        base = read_toml(read_source(target), str(target))
-        result = merged(result, _toml_chained(base, target, (*seen, target.resolve()), missing))
-    return merged(result, {key: value for key, value in values.items() if key != "toml_files"})
+def toml_chain(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+    """prime-rl's ``toml_files``: as ``_Chain.whole``."""
+    return _Chain("toml_files", lambda path, name: one_beside(path, str(name)), read_toml).whole(values, path)
+
+
+def with_defaults(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+    """NeMo-RL's ``defaults``: as ``_Chain.whole``."""
+    return _Chain("defaults", _default, read_yaml).whole(values, path)
+
+
+def _default(path: Path, name: object) -> Path | None:
+    """The file that an entry of ``defaults`` names, if it is there."""
+    if not isinstance(name, str) or "\0" in name:
+        return None
+    targets = (path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
+    return next((target for target in targets if target.is_file()), None)
+
+
+def settings_beside(path: Path, name: str) -> Settings | None:
+    """The settings of the YAML file ``name`` beside ``path``; None where it is not there, as ``one_beside`` looks."""
+    target = one_beside(path, name)
+    return None if target is None else from_mapping(read_yaml(read_source(target), str(target)))
 
 
 def one_beside(path: Path, name: str) -> Path | None:
@@ -142,45 +182,6 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         before = result.get(key)
         result[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return result
-
-
-def with_defaults(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
-    """``values`` over the files that its ``defaults`` name, as far as they are there; and the names of the rest.
-
-    Raises:
-        UsageError: The files name each other in a circle, or one of them cannot be read.
-    """
-    missing: list[str] = []
-    return _chained(values, path, (path.resolve(),), missing), missing
-
-
-def _chained(values: dict[str, Any], path: Path, seen: tuple[Path, ...], missing: list[str]) -> dict[str, Any]:
-    own = {key: value for key, value in values.items() if key != "defaults"}
-    result: dict[str, Any] = {}
-    names = values.get("defaults")
-    for name in names if isinstance(names, list) else [names] if names else []:
-        if name == "_self_":
-            continue
-        target = _target(path, name)
-        if target is None:
-            missing.append(str(name))
-            continue
-        if target.resolve() in seen or len(seen) > MAX_FILES:
-            raise UsageError(f"{path}: its defaults come back to {target.name}.", "Break the circle.")
-        base = read_yaml(read_source(target), str(target))
-        result = merged(result, _chained(base, target, (*seen, target.resolve()), missing))
-    return merged(result, own)
-
-
-def _target(path: Path, name: object) -> Path | None:
-    """The file that an entry of ``defaults`` names, if it is there."""
-    if not isinstance(name, str) or "\0" in name:
-        return None
-    for ending in ("", ".yaml", ".yml"):
-        target = path.parent / f"{name}{ending}"
-        if target.is_file():
-            return target
-    return None
 
 
 def interpolated(values: dict[str, Any]) -> dict[str, Any]:

@@ -6,38 +6,37 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_mapping, from_overrides
-from rltui.importers.config import one_beside, read_yaml
-from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.source import read_source
+from rltui.importers.config import settings_beside
+from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.values import product, quotient
 
 if TYPE_CHECKING:
     from rltui.importers.script import Script
 
 NAME = "easyr1"
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "data.rollout_batch_size": ("train.prompts_per_step", "int"),
-    "worker.rollout.n": ("train.samples_per_prompt", "int"),
-    "worker.rollout.temperature": ("train.temperature", "float"),
-    "worker.rollout.top_p": ("train.top_p", "float"),
-    "worker.rollout.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "worker.rollout.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "worker.actor.optim.lr": ("train.learning_rate", "float"),
-    "worker.actor.optim.weight_decay": ("train.weight_decay", "float"),
-    "worker.actor.max_grad_norm": ("train.gradient_clip", "float"),
-    "worker.actor.clip_ratio_low": ("grpo.clip_low", "float"),
-    "worker.actor.clip_ratio_high": ("grpo.clip_high", "float"),
-    "worker.actor.micro_batch_size_per_device_for_update": ("roles.learner.micro_batch", "int"),
-    "worker.actor.model.enable_gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "worker.actor.ulysses_size": ("roles.learner.sequence_parallel", "int"),
-    "data.max_prompt_length": ("lengths.prompt", "int"),
-    "data.max_response_length": ("lengths.response", "int"),
-    "data.train_files": ("data.train", "text"),
-    "data.seed": ("train.seed", "int"),
-    "trainer.max_steps": ("train.steps", "int"),
-    "trainer.save_freq": ("checkpoint.every", "int"),
-    "trainer.val_freq": ("data.eval_every", "int"),
-    "trainer.project_name": ("tracking.project", "text"),
+_TABLE: Mapping[str, str] = {
+    "data.rollout_batch_size": "train.prompts_per_step",
+    "worker.rollout.n": "train.samples_per_prompt",
+    "worker.rollout.temperature": "train.temperature",
+    "worker.rollout.top_p": "train.top_p",
+    "worker.rollout.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "worker.rollout.enforce_eager": "roles.rollout.enforce_eager",
+    "worker.actor.optim.lr": "train.learning_rate",
+    "worker.actor.optim.weight_decay": "train.weight_decay",
+    "worker.actor.max_grad_norm": "train.gradient_clip",
+    "worker.actor.clip_ratio_low": "grpo.clip_low",
+    "worker.actor.clip_ratio_high": "grpo.clip_high",
+    "worker.actor.micro_batch_size_per_device_for_update": "roles.learner.micro_batch",
+    "worker.actor.model.enable_gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "worker.actor.ulysses_size": "roles.learner.sequence_parallel",
+    "data.max_prompt_length": "lengths.prompt",
+    "data.max_response_length": "lengths.response",
+    "data.train_files": "data.train",
+    "data.seed": "train.seed",
+    "trainer.max_steps": "train.steps",
+    "trainer.save_freq": "checkpoint.every",
+    "trainer.val_freq": "data.eval_every",
+    "trainer.project_name": "tracking.project",
 }
 
 
@@ -67,11 +66,8 @@ def _settings(script: Script, behind: list[str]) -> tuple[Settings, str]:
     if not source.has("config"):
         return source, ""
     name = source.text("config")
-    target = one_beside(script.path, name) if name else None
-    if target is None:
-        return source, name or "the file of config="
-    own = from_mapping(read_yaml(read_source(target), str(target)))
-    return Settings({**own.values, **source.values}, source.is_open, source.is_cut), ""
+    own = settings_beside(script.path, name)
+    return (source, name or "the file of config=") if own is None else (source.over(own.values), "")
 
 
 def _facts(source: Settings, missing: str) -> Facts:

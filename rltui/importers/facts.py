@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from msgspec import Struct
 
-from rltui.importers.values import HOLE, total
+from rltui.importers.values import HOLE, product, total
+from rltui.layout.convert import field_type
+from rltui.layout.schema import Layout
 
 if TYPE_CHECKING:
     from rltui.importers.arguments import Settings
@@ -20,8 +23,6 @@ SHOWS_ONLY_IN_A_RUN = "its value shows only in a run"
 """How a remark on a setting ends whose variable nobody here knows."""
 
 _COUNTS = re.compile(r"(?:^|[._])(?:n_gpus|nnodes|num_(?:[a-z]+_)?(?:gpus|nodes|engines))(?:$|_)")
-
-Kind = Literal["int", "float", "text", "bool"]
 
 
 class Teacher(Struct, frozen=True, kw_only=True):
@@ -97,22 +98,57 @@ class Facts(Struct, frozen=True, kw_only=True):
         return total(main, self.critic_gpus, self.reference_gpus, teacher, self.other_gpus)
 
 
-def mapped(source: Settings, table: Mapping[str, tuple[str, Kind]]) -> dict[str, Any]:
-    """Settings of a layout out of ``source``, by a table of source name → layout key and kind."""
+def only_training(
+    dialect: str,
+    algorithm: str,
+    model: str,
+    machine: tuple[int | None, int | None],
+    trainer: int | None,
+    notes: tuple[str, ...],
+    declared: int | None = None,
+) -> Facts:
+    """A training in which nothing generates, such as fine-tuning.
+
+    Args:
+        dialect: Whose script it is.
+        algorithm: The word for it.
+        model: What it trains.
+        machine: Nodes and GPUs a node.
+        trainer: GPUs that train.
+        notes: What could not be mapped.
+        declared: GPUs that a scheduler is asked for; None: those of the machine.
+    """
+    return Facts(
+        dialect=dialect, algorithm=algorithm, model=model, colocated=False, nodes=machine[0], gpus_per_node=machine[1],
+        declared_gpus=product(*machine) if declared is None else declared, trainer_gpus=trainer, rollout_gpus=0,
+        notes=notes,
+    )  # fmt: skip
+
+
+def mapped(source: Settings, table: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of a layout out of ``source``, by a table of name → layout key; the key's type says how it is read."""
+    read: dict[type, Callable[[str], Any]] = {
+        int: source.integer,
+        float: source.number,
+        str: lambda name: source.text(name) or None,
+        bool: lambda name: source.flag(name, default=None),
+    }
     found: dict[str, Any] = {}
-    for name, (key, kind) in table.items():
-        value: Any = None
-        if kind == "int":
-            value = source.integer(name)
-        elif kind == "float":
-            value = source.number(name)
-        elif kind == "text":
-            value = source.text(name) or None
-        elif source.has(name):
-            value = source.flag(name)
+    for name, key in table.items():
+        value = read[_type_of(key)](name)
         if value is not None:
             found[key] = value
             source.names[key] = name
+    return found
+
+
+@cache
+def _type_of(key: str) -> type:
+    """The plain type of a layout's key: ``int`` also of a choice among whole numbers."""
+    kind = field_type(Layout, tuple(key.split(".")))
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    found: type = type(get_args(kind)[0]) if get_origin(kind) is Literal else kind
     return found
 
 

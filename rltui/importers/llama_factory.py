@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import one_beside, read_yaml
-from rltui.importers.facts import Facts, remarks
+from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.config import settings_beside
+from rltui.importers.facts import Facts, only_training, remarks
 from rltui.importers.script import Script, named_gpus, variable_of, visible_devices
-from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient, to_bool, to_int
 
 if TYPE_CHECKING:
@@ -34,27 +33,17 @@ def _facts(script: Script, command: Started, behind: list[str]) -> Facts:
     nodes, trainer = _processes(command)
     slurm = script.slurm
     per_node = named_gpus(trainer, [visible_devices(command)]) if nodes == 1 else quotient(trainer, nodes)
+    machine = (nodes, per_node) if slurm.gpus is None else (slurm.nodes, slurm.gpus_per_node)
+    algorithm, model = f"{source.text('stage') or 'a training'} of LLaMA-Factory", source.text("model_name_or_path")
     declared = product(nodes, per_node) if slurm.gpus is None else slurm.gpus
-    return Facts(
-        dialect=NAME,
-        algorithm=f"{source.text('stage') or 'a training'} of LLaMA-Factory",
-        model=source.text("model_name_or_path"),
-        colocated=False,
-        nodes=nodes if slurm.gpus is None else slurm.nodes,
-        gpus_per_node=per_node if slurm.gpus is None else slurm.gpus_per_node,
-        declared_gpus=declared,
-        trainer_gpus=trainer,
-        rollout_gpus=0,
-        notes=remarks(source),
-    )
+    return only_training(NAME, algorithm, model, machine, trainer, remarks(source), declared)
 
 
 def _settings(script: Script, behind: list[str]) -> Settings:
     """The settings of the file that the command names, if it is there, or its flags."""
     if not behind or not behind[0].endswith((".yaml", ".yml")):
         return from_flags(behind)
-    target = one_beside(script.path, behind[0])
-    return from_mapping(read_yaml(read_source(target), str(target))) if target else Settings({})
+    return settings_beside(script.path, behind[0]) or Settings({})
 
 
 def _processes(command: Started) -> tuple[int | None, int | None]:

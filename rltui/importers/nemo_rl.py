@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
+from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
 
 NAME = "nemo-rl"
@@ -22,35 +22,35 @@ _WORDS = (
     ("sft", "sft"),
     ("rm", "rm"),
 )
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "grpo.num_prompts_per_step": ("train.prompts_per_step", "int"),
-    "grpo.num_generations_per_prompt": ("train.samples_per_prompt", "int"),
-    "grpo.max_num_steps": ("train.steps", "int"),
-    "ppo.num_prompts_per_step": ("train.prompts_per_step", "int"),
-    "ppo.num_generations_per_prompt": ("train.samples_per_prompt", "int"),
-    "ppo.max_num_steps": ("train.steps", "int"),
-    "distillation.num_prompts_per_step": ("train.prompts_per_step", "int"),
-    "distillation.num_generations_per_prompt": ("train.samples_per_prompt", "int"),
-    "distillation.max_num_steps": ("train.steps", "int"),
-    "grpo.seed": ("train.seed", "int"),
-    "grpo.async_grpo.max_trajectory_age_steps": ("train.async_steps", "int"),
-    "policy.optimizer.kwargs.lr": ("train.learning_rate", "float"),
-    "policy.max_grad_norm": ("train.gradient_clip", "float"),
-    f"{_GENERATION}.temperature": ("train.temperature", "float"),
-    f"{_GENERATION}.top_p": ("train.top_p", "float"),
-    "data.max_input_seq_length": ("lengths.prompt", "int"),
-    f"{_GENERATION}.max_new_tokens": ("lengths.response", "int"),
-    "policy.train_micro_batch_size": ("roles.learner.micro_batch", "int"),
-    f"{_GENERATION}.vllm_cfg.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    f"{_GENERATION}.vllm_cfg.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "loss_fn.ratio_clip_min": ("grpo.clip_low", "float"),
-    "loss_fn.ratio_clip_max": ("grpo.clip_high", "float"),
-    "loss_fn.reference_policy_kl_penalty": ("grpo.kl_coefficient", "float"),
-    "checkpointing.save_period": ("checkpoint.every", "int"),
-    "checkpointing.keep_top_k": ("checkpoint.keep", "int"),
-    "data.dataset_name": ("data.train", "text"),
-    "data.train.dataset_name": ("data.train", "text"),
-    "logger.wandb.project": ("tracking.project", "text"),
+_TABLE: Mapping[str, str] = {
+    "grpo.num_prompts_per_step": "train.prompts_per_step",
+    "grpo.num_generations_per_prompt": "train.samples_per_prompt",
+    "grpo.max_num_steps": "train.steps",
+    "ppo.num_prompts_per_step": "train.prompts_per_step",
+    "ppo.num_generations_per_prompt": "train.samples_per_prompt",
+    "ppo.max_num_steps": "train.steps",
+    "distillation.num_prompts_per_step": "train.prompts_per_step",
+    "distillation.num_generations_per_prompt": "train.samples_per_prompt",
+    "distillation.max_num_steps": "train.steps",
+    "grpo.seed": "train.seed",
+    "grpo.async_grpo.max_trajectory_age_steps": "train.async_steps",
+    "policy.optimizer.kwargs.lr": "train.learning_rate",
+    "policy.max_grad_norm": "train.gradient_clip",
+    f"{_GENERATION}.temperature": "train.temperature",
+    f"{_GENERATION}.top_p": "train.top_p",
+    "data.max_input_seq_length": "lengths.prompt",
+    f"{_GENERATION}.max_new_tokens": "lengths.response",
+    "policy.train_micro_batch_size": "roles.learner.micro_batch",
+    f"{_GENERATION}.vllm_cfg.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    f"{_GENERATION}.vllm_cfg.enforce_eager": "roles.rollout.enforce_eager",
+    "loss_fn.ratio_clip_min": "grpo.clip_low",
+    "loss_fn.ratio_clip_max": "grpo.clip_high",
+    "loss_fn.reference_policy_kl_penalty": "grpo.kl_coefficient",
+    "checkpointing.save_period": "checkpoint.every",
+    "checkpointing.keep_top_k": "checkpoint.keep",
+    "data.dataset_name": "data.train",
+    "data.train.dataset_name": "data.train",
+    "logger.wandb.project": "tracking.project",
 }
 
 _DISTILLATION = "on_policy_distillation"

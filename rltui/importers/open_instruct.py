@@ -9,47 +9,44 @@ from msgspec.structs import replace
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import read_yaml
-from rltui.importers.facts import Facts, Kind, mapped, remarks
-from rltui.importers.source import read_source
-from rltui.importers.values import product
+from rltui.importers.config import settings_beside
+from rltui.importers.facts import Facts, mapped, only_training, remarks
+from rltui.importers.values import HOLE, product
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rltui.importers.script import Script
 
 NAME = "open-instruct"
 _RL = ("grpo_fast.py", "grpo_vllm_thread_ray_gtrl.py", "ppo_vllm_thread_ray_gtrl.py", "ppo_fast.py")
 _OTHER = {"finetune.py": "sft", "dpo_tune_cache.py": "dpo", "dpo.py": "dpo", "reward_modeling.py": "rm"}
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "num_unique_prompts_rollout": ("train.prompts_per_step", "int"),
-    "num_samples_per_prompt_rollout": ("train.samples_per_prompt", "int"),
-    "learning_rate": ("train.learning_rate", "float"),
-    "num_mini_batches": ("train.optimizer_steps", "int"),
-    "num_epochs": ("train.epochs", "int"),
-    "async_steps": ("train.async_steps", "int"),
-    "temperature": ("train.temperature", "float"),
-    "seed": ("train.seed", "int"),
-    "max_prompt_token_length": ("lengths.prompt", "int"),
-    "response_length": ("lengths.response", "int"),
-    "pack_length": ("lengths.pack", "int"),
-    "deepspeed_stage": ("roles.learner.zero_stage", "int"),
-    "deepspeed_zpg": ("roles.learner.hpz_partition", "int"),
-    "sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
-    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
-    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "gather_whole_model": ("roles.learner.gather_whole_model", "bool"),
-    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "vllm_enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "beta": ("grpo.kl_coefficient", "float"),
-    "clip_lower": ("grpo.clip_low", "float"),
-    "clip_higher": ("grpo.clip_high", "float"),
-    "filter_zero_std_samples": ("grpo.filter_zero_std", "bool"),
-    "save_freq": ("checkpoint.every", "int"),
-    "local_eval_every": ("data.eval_every", "int"),
-    "wandb_project_name": ("tracking.project", "text"),
-    "wandb_entity": ("tracking.entity", "text"),
+_TABLE: Mapping[str, str] = {
+    "num_unique_prompts_rollout": "train.prompts_per_step",
+    "num_samples_per_prompt_rollout": "train.samples_per_prompt",
+    "learning_rate": "train.learning_rate",
+    "num_mini_batches": "train.optimizer_steps",
+    "num_epochs": "train.epochs",
+    "async_steps": "train.async_steps",
+    "temperature": "train.temperature",
+    "seed": "train.seed",
+    "max_prompt_token_length": "lengths.prompt",
+    "response_length": "lengths.response",
+    "pack_length": "lengths.pack",
+    "deepspeed_stage": "roles.learner.zero_stage",
+    "deepspeed_zpg": "roles.learner.hpz_partition",
+    "sequence_parallel_size": "roles.learner.sequence_parallel",
+    "per_device_train_batch_size": "roles.learner.micro_batch",
+    "gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "gather_whole_model": "roles.learner.gather_whole_model",
+    "vllm_gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "vllm_enforce_eager": "roles.rollout.enforce_eager",
+    "beta": "grpo.kl_coefficient",
+    "clip_lower": "grpo.clip_low",
+    "clip_higher": "grpo.clip_high",
+    "filter_zero_std_samples": "grpo.filter_zero_std",
+    "save_freq": "checkpoint.every",
+    "local_eval_every": "data.eval_every",
+    "wandb_project_name": "tracking.project",
+    "wandb_entity": "tracking.entity",
 }
 
 
@@ -76,9 +73,9 @@ def _one(script: Script, words: list[str], behind: list[str]) -> Facts:
     head = words[: len(words) - len(behind) - 1]
     nodes, per_node = _machine(script, head)
     source = from_flags(behind)
-    config = _config_file(script.path, behind)
-    if config is not None:
-        source = Settings({**config.values, **source.values}, source.is_open, source.is_cut)
+    if behind and behind[0].endswith((".yaml", ".yml")) and HOLE not in behind[0]:
+        config = settings_beside(script.path, behind[0])
+        source = source if config is None else source.over(config.values)
     if entry in _OTHER:
         return _no_rl(_OTHER[entry], source, head, nodes, per_node)
     return _facts(source, entry, nodes, per_node)
@@ -90,17 +87,6 @@ def _machine(script: Script, head: list[str]) -> tuple[int | None, int | None]:
         flags = from_flags(head)
         return flags.integer("num_nodes", default=1), flags.integer("gpus")
     return script.slurm.nodes, script.slurm.gpus_per_node
-
-
-def _config_file(path: Path, behind: list[str]) -> Settings | None:
-    """Settings of the YAML file that the command names first, if it is there."""
-    if not behind or not behind[0].endswith((".yaml", ".yml")) or "\0" in behind[0]:
-        return None
-    for folder in (path.parent, *path.resolve().parents[1:6]):
-        target = folder / behind[0]
-        if target.is_file():
-            return from_mapping(read_yaml(read_source(target), str(target)))
-    return None
 
 
 def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None) -> Facts:
@@ -173,15 +159,6 @@ def _no_rl(algorithm: str, source: Settings, head: list[str], nodes: int | None,
     """Supervised training: every process of accelerate trains, nothing generates."""
     launcher = from_flags(head)
     asked = product(nodes, per_node)
-    return Facts(
-        dialect=NAME,
-        algorithm=algorithm,
-        model=source.text("model_name_or_path"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=asked,
-        trainer_gpus=asked if asked else launcher.integer("num_processes"),
-        rollout_gpus=0,
-        notes=remarks(source, "--"),
-    )
+    trainer = asked if asked else launcher.integer("num_processes")
+    model = source.text("model_name_or_path")
+    return only_training(NAME, algorithm, model, (nodes, per_node), trainer, remarks(source, "--"))

@@ -7,53 +7,53 @@ from typing import Any
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.facts import Facts, mapped, only_training, remarks
 from rltui.importers.script import Script, ray_gpus
-from rltui.importers.values import product, quotient, total
+from rltui.importers.values import product, quotient
 
 NAME = "openrlhf"
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "rollout_batch_size": ("train.prompts_per_step", "int"),
-    "rollout.batch_size": ("train.prompts_per_step", "int"),
-    "n_samples_per_prompt": ("train.samples_per_prompt", "int"),
-    "rollout.n_samples_per_prompt": ("train.samples_per_prompt", "int"),
-    "actor_learning_rate": ("train.learning_rate", "float"),
-    "actor.adam.lr": ("train.learning_rate", "float"),
-    "temperature": ("train.temperature", "float"),
-    "top_p": ("train.top_p", "float"),
-    "rollout.temperature": ("train.temperature", "float"),
-    "rollout.top_p": ("train.top_p", "float"),
-    "seed": ("train.seed", "int"),
-    "max_epochs": ("train.epochs", "int"),
-    "train.max_epochs": ("train.epochs", "int"),
-    "prompt_max_len": ("lengths.prompt", "int"),
-    "generate_max_len": ("lengths.response", "int"),
-    "rollout.max_new_tokens": ("lengths.response", "int"),
-    "zero_stage": ("roles.learner.zero_stage", "int"),
-    "ds.zero_stage": ("roles.learner.zero_stage", "int"),
-    "zpg": ("roles.learner.hpz_partition", "int"),
-    "ring_attn_size": ("roles.learner.sequence_parallel", "int"),
-    "ds.ring_attn_size": ("roles.learner.sequence_parallel", "int"),
-    "ds_tensor_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "ds.tensor_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "micro_train_batch_size": ("roles.learner.micro_batch", "int"),
-    "train.micro_batch_size": ("roles.learner.micro_batch", "int"),
-    "lora_rank": ("roles.learner.lora_rank", "int"),
-    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "actor.gradient_checkpointing_enable": ("roles.learner.gradient_checkpointing", "bool"),
-    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "vllm.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "vllm.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "save_steps": ("checkpoint.every", "int"),
-    "ckpt.save_steps": ("checkpoint.every", "int"),
-    "prompt_data": ("data.train", "text"),
-    "data.prompt_dataset": ("data.train", "text"),
-    "gamma": ("ppo.gamma", "float"),
-    "lambd": ("ppo.gae_lambda", "float"),
-    "critic_pretrain": ("roles.critic.model", "text"),
-    "critic_learning_rate": ("roles.critic.learning_rate", "float"),
-    "critic.adam.lr": ("roles.critic.learning_rate", "float"),
+_TABLE: Mapping[str, str] = {
+    "rollout_batch_size": "train.prompts_per_step",
+    "rollout.batch_size": "train.prompts_per_step",
+    "n_samples_per_prompt": "train.samples_per_prompt",
+    "rollout.n_samples_per_prompt": "train.samples_per_prompt",
+    "actor_learning_rate": "train.learning_rate",
+    "actor.adam.lr": "train.learning_rate",
+    "temperature": "train.temperature",
+    "top_p": "train.top_p",
+    "rollout.temperature": "train.temperature",
+    "rollout.top_p": "train.top_p",
+    "seed": "train.seed",
+    "max_epochs": "train.epochs",
+    "train.max_epochs": "train.epochs",
+    "prompt_max_len": "lengths.prompt",
+    "generate_max_len": "lengths.response",
+    "rollout.max_new_tokens": "lengths.response",
+    "zero_stage": "roles.learner.zero_stage",
+    "ds.zero_stage": "roles.learner.zero_stage",
+    "zpg": "roles.learner.hpz_partition",
+    "ring_attn_size": "roles.learner.sequence_parallel",
+    "ds.ring_attn_size": "roles.learner.sequence_parallel",
+    "ds_tensor_parallel_size": "roles.learner.tensor_parallel",
+    "ds.tensor_parallel_size": "roles.learner.tensor_parallel",
+    "micro_train_batch_size": "roles.learner.micro_batch",
+    "train.micro_batch_size": "roles.learner.micro_batch",
+    "lora_rank": "roles.learner.lora_rank",
+    "gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "actor.gradient_checkpointing_enable": "roles.learner.gradient_checkpointing",
+    "vllm_gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "vllm.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "enforce_eager": "roles.rollout.enforce_eager",
+    "vllm.enforce_eager": "roles.rollout.enforce_eager",
+    "save_steps": "checkpoint.every",
+    "ckpt.save_steps": "checkpoint.every",
+    "prompt_data": "data.train",
+    "data.prompt_dataset": "data.train",
+    "gamma": "ppo.gamma",
+    "lambd": "ppo.gae_lambda",
+    "critic_pretrain": "roles.critic.model",
+    "critic_learning_rate": "roles.critic.learning_rate",
+    "critic.adam.lr": "roles.critic.learning_rate",
 }
 
 
@@ -196,16 +196,8 @@ def _supervised(script: Script, source: Settings, entry: str, words: list[str]) 
     launcher = from_flags(words)
     per_node = launcher.integer("num_gpus", "nproc_per_node", default=script.slurm.gpus_per_node)
     nodes = launcher.integer("num_nodes", "nnodes", default=script.slurm.nodes or 1)
-    declared = script.slurm.gpus or total(product(nodes, per_node))
-    return Facts(
-        dialect=NAME,
-        algorithm=entry.rsplit("train_", 1)[-1],
-        model=source.text("pretrain", "actor.model_name_or_path"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=declared,
-        trainer_gpus=product(nodes, per_node),
-        rollout_gpus=0,
-        notes=remarks(source, "--"),
-    )
+    model = source.text("pretrain", "actor.model_name_or_path")
+    return only_training(
+        NAME, entry.rsplit("train_", 1)[-1], model, (nodes, per_node), product(nodes, per_node), remarks(source, "--"),
+        script.slurm.gpus or None,
+    )  # fmt: skip

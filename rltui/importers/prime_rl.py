@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.values import HOLE, product, quotient, total
 
 NAME = "prime-rl"
@@ -17,28 +17,28 @@ _SIZES = (
 )  # fmt: skip
 """What decides about GPUs; a file that this one builds on may set any of them."""
 _RESPONSES = ("orchestrator.train.sampling.max_completion_tokens", "orchestrator.sampling.max_tokens")
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "max_steps": ("train.steps", "int"),
-    "trainer.optim.lr": ("train.learning_rate", "float"),
-    "optim.lr": ("train.learning_rate", "float"),
-    "trainer.optim.weight_decay": ("train.weight_decay", "float"),
-    "orchestrator.sampling.temperature": ("train.temperature", "float"),
-    "orchestrator.max_off_policy_steps": ("train.async_steps", "int"),
-    "orchestrator.seed": ("train.seed", "int"),
-    "orchestrator.train.sampling.max_completion_tokens": ("lengths.response", "int"),
-    "orchestrator.sampling.max_tokens": ("lengths.response", "int"),
-    "seq_len": ("lengths.pack", "int"),
-    "trainer.model.cp": ("roles.learner.sequence_parallel", "int"),
-    "inference.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "inference.vllm.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "inference.model.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "ckpt.interval": ("checkpoint.every", "int"),
-    "ckpt.keep_last": ("checkpoint.keep", "int"),
-    "orchestrator.eval.interval": ("data.eval_every", "int"),
-    "wandb.project": ("tracking.project", "text"),
-    "slurm.partition": ("slurm.partition", "text"),
-    "slurm.account": ("slurm.account", "text"),
-    "slurm.time": ("slurm.time", "text"),
+_TABLE: Mapping[str, str] = {
+    "max_steps": "train.steps",
+    "trainer.optim.lr": "train.learning_rate",
+    "optim.lr": "train.learning_rate",
+    "trainer.optim.weight_decay": "train.weight_decay",
+    "orchestrator.sampling.temperature": "train.temperature",
+    "orchestrator.max_off_policy_steps": "train.async_steps",
+    "orchestrator.seed": "train.seed",
+    "orchestrator.train.sampling.max_completion_tokens": "lengths.response",
+    "orchestrator.sampling.max_tokens": "lengths.response",
+    "seq_len": "lengths.pack",
+    "trainer.model.cp": "roles.learner.sequence_parallel",
+    "inference.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "inference.vllm.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "inference.model.enforce_eager": "roles.rollout.enforce_eager",
+    "ckpt.interval": "checkpoint.every",
+    "ckpt.keep_last": "checkpoint.keep",
+    "orchestrator.eval.interval": "data.eval_every",
+    "wandb.project": "tracking.project",
+    "slurm.partition": "slurm.partition",
+    "slurm.account": "slurm.account",
+    "slurm.time": "slurm.time",
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, remarks
+from rltui.importers.facts import Facts, Teacher, mapped, remarks
 from rltui.importers.values import product, quotient, to_int
 
 NAME = "roll"
@@ -15,30 +15,30 @@ _TRAINERS, _ENGINES = ("actor_train", "student_train", "sft_train"), ("actor_inf
 _RANGE = re.compile(r"list\(\s*range\(\s*(?:(\d+)\s*,)?\s*(\d+)\s*\)\s*\)")
 _MAX_DEVICES = 100_000
 _SAMPLES = "num_return_sequences_in_group"
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "max_steps": ("train.steps", "int"),
-    "rollout_batch_size": ("train.prompts_per_step", "int"),
-    _SAMPLES: ("train.samples_per_prompt", "int"),
-    "ppo_epochs": ("train.epochs", "int"),
-    "prompt_length": ("lengths.prompt", "int"),
-    "response_length": ("lengths.response", "int"),
-    "seed": ("train.seed", "int"),
-    "save_steps": ("checkpoint.every", "int"),
-    "eval_steps": ("data.eval_every", "int"),
+_TABLE: Mapping[str, str] = {
+    "max_steps": "train.steps",
+    "rollout_batch_size": "train.prompts_per_step",
+    _SAMPLES: "train.samples_per_prompt",
+    "ppo_epochs": "train.epochs",
+    "prompt_length": "lengths.prompt",
+    "response_length": "lengths.response",
+    "seed": "train.seed",
+    "save_steps": "checkpoint.every",
+    "eval_steps": "data.eval_every",
 }
-_OF_TRAINER: Mapping[str, tuple[str, Kind]] = {
-    "training_args.learning_rate": ("train.learning_rate", "float"),
-    "training_args.weight_decay": ("train.weight_decay", "float"),
-    "training_args.warmup_steps": ("train.warmup_steps", "int"),
-    "training_args.per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
-    "strategy_args.strategy_config.tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "strategy_args.strategy_config.context_parallel_size": ("roles.learner.sequence_parallel", "int"),
+_OF_TRAINER: Mapping[str, str] = {
+    "training_args.learning_rate": "train.learning_rate",
+    "training_args.weight_decay": "train.weight_decay",
+    "training_args.warmup_steps": "train.warmup_steps",
+    "training_args.per_device_train_batch_size": "roles.learner.micro_batch",
+    "strategy_args.strategy_config.tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    "strategy_args.strategy_config.context_parallel_size": "roles.learner.sequence_parallel",
 }
-_OF_ENGINES: Mapping[str, tuple[str, Kind]] = {
-    "generating_args.temperature": ("train.temperature", "float"),
-    "generating_args.top_p": ("train.top_p", "float"),
-    "strategy_args.strategy_config.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "strategy_args.strategy_config.mem_fraction_static": ("roles.rollout.memory_utilization", "float"),
+_OF_ENGINES: Mapping[str, str] = {
+    "generating_args.temperature": "train.temperature",
+    "generating_args.top_p": "train.top_p",
+    "strategy_args.strategy_config.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "strategy_args.strategy_config.mem_fraction_static": "roles.rollout.memory_utilization",
 }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_overrides
-from rltui.importers.facts import Facts, Kind, Teacher, first_of, mapped, on_megatron, remarks, uncounted
-from rltui.importers.values import product, quotient, total
+from rltui.importers.facts import Facts, Teacher, first_of, mapped, on_megatron, only_training, remarks, uncounted
+from rltui.importers.values import product, quotient
 from rltui.importers.variants import Variants
 
 if TYPE_CHECKING:
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 NAME = "skyrl"
 _PLACEMENT = "trainer.placement"
 _ENGINE = "generator.inference_engine"
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "trainer.train_batch_size": ("train.prompts_per_step", "int"),
-    "generator.n_samples_per_prompt": ("train.samples_per_prompt", "int"),
-    "trainer.policy.optimizer_config.lr": ("train.learning_rate", "float"),
-    "trainer.policy.optimizer_config.num_warmup_steps": ("train.warmup_steps", "int"),
-    "trainer.policy.optimizer_config.weight_decay": ("train.weight_decay", "float"),
-    "trainer.policy.optimizer_config.max_grad_norm": ("train.gradient_clip", "float"),
-    "trainer.update_epochs_per_batch": ("train.epochs", "int"),
-    "generator.sampling_params.temperature": ("train.temperature", "float"),
-    "generator.sampling_params.top_p": ("train.top_p", "float"),
-    "trainer.max_prompt_length": ("lengths.prompt", "int"),
-    "generator.sampling_params.max_generate_length": ("lengths.response", "int"),
-    "trainer.policy.sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
-    "trainer.policy.megatron_config.tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "trainer.gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "trainer.policy.model.lora.rank": ("roles.learner.lora_rank", "int"),
-    "trainer.micro_train_batch_size_per_gpu": ("roles.learner.micro_batch", "int"),
-    f"{_ENGINE}.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "generator.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    f"{_ENGINE}.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "trainer.algorithm.eps_clip_low": ("grpo.clip_low", "float"),
-    "trainer.algorithm.eps_clip_high": ("grpo.clip_high", "float"),
-    "trainer.algorithm.kl_loss_coef": ("grpo.kl_coefficient", "float"),
-    "trainer.ckpt_interval": ("checkpoint.every", "int"),
-    "trainer.eval_interval": ("data.eval_every", "int"),
-    "trainer.project_name": ("tracking.project", "text"),
-    "trainer.critic.optimizer_config.lr": ("roles.critic.learning_rate", "float"),
-    "trainer.fully_async.max_staleness_steps": ("train.async_steps", "int"),
+_TABLE: Mapping[str, str] = {
+    "trainer.train_batch_size": "train.prompts_per_step",
+    "generator.n_samples_per_prompt": "train.samples_per_prompt",
+    "trainer.policy.optimizer_config.lr": "train.learning_rate",
+    "trainer.policy.optimizer_config.num_warmup_steps": "train.warmup_steps",
+    "trainer.policy.optimizer_config.weight_decay": "train.weight_decay",
+    "trainer.policy.optimizer_config.max_grad_norm": "train.gradient_clip",
+    "trainer.update_epochs_per_batch": "train.epochs",
+    "generator.sampling_params.temperature": "train.temperature",
+    "generator.sampling_params.top_p": "train.top_p",
+    "trainer.max_prompt_length": "lengths.prompt",
+    "generator.sampling_params.max_generate_length": "lengths.response",
+    "trainer.policy.sequence_parallel_size": "roles.learner.sequence_parallel",
+    "trainer.policy.megatron_config.tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    "trainer.gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "trainer.policy.model.lora.rank": "roles.learner.lora_rank",
+    "trainer.micro_train_batch_size_per_gpu": "roles.learner.micro_batch",
+    f"{_ENGINE}.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "generator.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    f"{_ENGINE}.enforce_eager": "roles.rollout.enforce_eager",
+    "trainer.algorithm.eps_clip_low": "grpo.clip_low",
+    "trainer.algorithm.eps_clip_high": "grpo.clip_high",
+    "trainer.algorithm.kl_loss_coef": "grpo.kl_coefficient",
+    "trainer.ckpt_interval": "checkpoint.every",
+    "trainer.eval_interval": "data.eval_every",
+    "trainer.project_name": "tracking.project",
+    "trainer.critic.optimizer_config.lr": "roles.critic.learning_rate",
+    "trainer.fully_async.max_staleness_steps": "train.async_steps",
 }
 
 _RATIOS = {"gspo": "sequence", **{name: name for name in ("cispo", "sapo", "clip_cov", "kl_cov")}}
@@ -216,16 +216,5 @@ def _notes(source: Settings) -> list[str]:
 def _supervised(source: Settings) -> Facts:
     nodes = source.integer("placement.num_nodes", f"{_PLACEMENT}.policy_num_nodes", default=1)
     per_node = source.integer("placement.num_gpus_per_node", f"{_PLACEMENT}.policy_num_gpus_per_node")
-    trainer = product(nodes, per_node)
-    return Facts(
-        dialect=NAME,
-        algorithm="sft",
-        model=source.text("model.path", "trainer.policy.model.path"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=total(trainer),
-        trainer_gpus=trainer,
-        rollout_gpus=0,
-        notes=remarks(source),
-    )
+    model = source.text("model.path", "trainer.policy.model.path")
+    return only_training(NAME, "sft", model, (nodes, per_node), product(nodes, per_node), remarks(source))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks, uncounted
 from rltui.importers.script import Script, ray_gpus, servers
 from rltui.importers.values import HOLE, product, quotient, total
 from rltui.importers.variants import Variants
@@ -16,35 +16,35 @@ NAME = "slime"
 _PROGRAM = re.compile(r"train(?:_\w+)?\.py\Z")
 _COUNTED = ("actor_", "critic_", "rollout_", "sglang_", "prefill_", "num_gpus_per_node")
 _OWN = {"actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus", "rollout_num_gpus_per_engine"}
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "num_rollout": ("train.steps", "int"),
-    "rollout_batch_size": ("train.prompts_per_step", "int"),
-    "n_samples_per_prompt": ("train.samples_per_prompt", "int"),
-    "lr": ("train.learning_rate", "float"),
-    "weight_decay": ("train.weight_decay", "float"),
-    "clip_grad": ("train.gradient_clip", "float"),
-    "num_steps_per_rollout": ("train.optimizer_steps", "int"),
-    "rollout_temperature": ("train.temperature", "float"),
-    "rollout_top_p": ("train.top_p", "float"),
-    "seed": ("train.seed", "int"),
-    "rollout_max_prompt_len": ("lengths.prompt", "int"),
-    "rollout_max_response_len": ("lengths.response", "int"),
-    "max_tokens_per_gpu": ("lengths.pack", "int"),
-    "tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "context_parallel_size": ("roles.learner.sequence_parallel", "int"),
-    "micro_batch_size": ("roles.learner.micro_batch", "int"),
-    "lora_rank": ("roles.learner.lora_rank", "int"),
-    "sglang_mem_fraction_static": ("roles.rollout.memory_utilization", "float"),
-    "sglang_disable_cuda_graph": ("roles.rollout.enforce_eager", "bool"),
-    "sglang_max_running_requests": ("roles.rollout.max_concurrency", "int"),
-    "eps_clip": ("grpo.clip_low", "float"),
-    "eps_clip_high": ("grpo.clip_high", "float"),
-    "kl_loss_coef": ("grpo.kl_coefficient", "float"),
-    "opd_kl_coef": ("opd.kl_coefficient", "float"),
-    "save_interval": ("checkpoint.every", "int"),
-    "eval_interval": ("data.eval_every", "int"),
-    "prompt_data": ("data.train", "text"),
-    "wandb_project": ("tracking.project", "text"),
+_TABLE: Mapping[str, str] = {
+    "num_rollout": "train.steps",
+    "rollout_batch_size": "train.prompts_per_step",
+    "n_samples_per_prompt": "train.samples_per_prompt",
+    "lr": "train.learning_rate",
+    "weight_decay": "train.weight_decay",
+    "clip_grad": "train.gradient_clip",
+    "num_steps_per_rollout": "train.optimizer_steps",
+    "rollout_temperature": "train.temperature",
+    "rollout_top_p": "train.top_p",
+    "seed": "train.seed",
+    "rollout_max_prompt_len": "lengths.prompt",
+    "rollout_max_response_len": "lengths.response",
+    "max_tokens_per_gpu": "lengths.pack",
+    "tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    "context_parallel_size": "roles.learner.sequence_parallel",
+    "micro_batch_size": "roles.learner.micro_batch",
+    "lora_rank": "roles.learner.lora_rank",
+    "sglang_mem_fraction_static": "roles.rollout.memory_utilization",
+    "sglang_disable_cuda_graph": "roles.rollout.enforce_eager",
+    "sglang_max_running_requests": "roles.rollout.max_concurrency",
+    "eps_clip": "grpo.clip_low",
+    "eps_clip_high": "grpo.clip_high",
+    "kl_loss_coef": "grpo.kl_coefficient",
+    "opd_kl_coef": "opd.kl_coefficient",
+    "save_interval": "checkpoint.every",
+    "eval_interval": "data.eval_every",
+    "prompt_data": "data.train",
+    "wandb_project": "tracking.project",
 }
 
 

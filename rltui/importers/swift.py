@@ -8,11 +8,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants
-from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import one_beside, read_yaml
-from rltui.importers.facts import Facts, Kind, Teacher, mapped, on_megatron, remarks
+from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.config import settings_beside
+from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
-from rltui.importers.source import read_source
 from rltui.importers.trl import COMMON
 from rltui.importers.values import HOLE, product, quotient, to_int, total
 
@@ -25,13 +24,13 @@ _ZERO = re.compile(r"zero([0-3])(_offload)?")
 _COMMANDS = ("swift", "megatron")
 _TRAININGS = ("rlhf", "sft", "pt")
 _GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
-_TABLE: Mapping[str, tuple[str, Kind]] = {
+_TABLE: Mapping[str, str] = {
     **COMMON,
-    "max_length": ("lengths.prompt", "int"),
-    "lora_rank": ("roles.learner.lora_rank", "int"),
-    "tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    "eval_steps": ("data.eval_every", "int"),
-    "dataset": ("data.train", "text"),
+    "max_length": "lengths.prompt",
+    "lora_rank": "roles.learner.lora_rank",
+    "tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    "eval_steps": "data.eval_every",
+    "dataset": "data.train",
 }
 
 
@@ -124,11 +123,8 @@ def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:
     name = source.text("config") or next(iter(behind), "")
     if not name.endswith((".yaml", ".yml")):
         return source, not source.is_open
-    target = one_beside(script.path, name)
-    if target is None:
-        return source, False
-    own = from_mapping(read_yaml(read_source(target), str(target)))
-    return Settings({**own.values, **source.values}, source.is_open, source.is_cut), not source.is_open
+    own = settings_beside(script.path, name)
+    return (source, False) if own is None else (source.over(own.values), not source.is_open)
 
 
 def _processes(command: Started) -> tuple[int | None, int | None]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.errors import UsageError
 from rltui.importers import variants
-from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import one_beside, read_yaml
-from rltui.importers.facts import Facts, Kind, mapped, remarks
+from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.config import one_beside, read_yaml, settings_beside
+from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.script import TRL_SERVERS, Script, Server, named_gpus, servers, visible_devices, visible_gpus
 from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient, to_bool, to_int, total
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from rltui.importers.shell_run import Started
 
 NAME = "trl"
-COMMON: Mapping[str, tuple[str, Kind]] = {
-    "num_generations": ("train.samples_per_prompt", "int"),
-    "learning_rate": ("train.learning_rate", "float"),
-    "weight_decay": ("train.weight_decay", "float"),
-    "max_grad_norm": ("train.gradient_clip", "float"),
-    "max_steps": ("train.steps", "int"),
-    "temperature": ("train.temperature", "float"),
-    "top_p": ("train.top_p", "float"),
-    "seed": ("train.seed", "int"),
-    "max_completion_length": ("lengths.response", "int"),
-    "per_device_train_batch_size": ("roles.learner.micro_batch", "int"),
-    "gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "vllm_gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    "beta": ("grpo.kl_coefficient", "float"),
-    "save_steps": ("checkpoint.every", "int"),
+COMMON: Mapping[str, str] = {
+    "num_generations": "train.samples_per_prompt",
+    "learning_rate": "train.learning_rate",
+    "weight_decay": "train.weight_decay",
+    "max_grad_norm": "train.gradient_clip",
+    "max_steps": "train.steps",
+    "temperature": "train.temperature",
+    "top_p": "train.top_p",
+    "seed": "train.seed",
+    "max_completion_length": "lengths.response",
+    "per_device_train_batch_size": "roles.learner.micro_batch",
+    "gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "vllm_gpu_memory_utilization": "roles.rollout.memory_utilization",
+    "beta": "grpo.kl_coefficient",
+    "save_steps": "checkpoint.every",
 }
 """Arguments of TRL that ms-swift, whose GRPO is made from TRL's, calls by the same names."""
 
-_TABLE: Mapping[str, tuple[str, Kind]] = {
+_TABLE: Mapping[str, str] = {
     **COMMON,
-    "max_prompt_length": ("lengths.prompt", "int"),
-    "lora_r": ("roles.learner.lora_rank", "int"),
-    "num_iterations": ("train.epochs", "int"),
-    "warmup_steps": ("train.warmup_steps", "int"),
-    "vllm_enable_sleep_mode": ("roles.rollout.sleep_while_training", "bool"),
-    "dataset_name": ("data.train", "text"),
+    "max_prompt_length": "lengths.prompt",
+    "lora_r": "roles.learner.lora_rank",
+    "num_iterations": "train.epochs",
+    "warmup_steps": "train.warmup_steps",
+    "vllm_enable_sleep_mode": "roles.rollout.sleep_while_training",
+    "dataset_name": "data.train",
 }
 _LAUNCHERS = (
     "accelerate", "accelerate.commands.launch", "torchrun", "deepspeed", "torch.distributed.run",
@@ -121,11 +121,8 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
 def _with_file(script: Script, source: Settings) -> Settings:
     """``source`` over the YAML file of TRL's settings that it names, if that is there."""
     name = source.text("config")
-    target = one_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
-    if target is None:
-        return source
-    own = from_mapping(read_yaml(read_source(target), str(target)))
-    return Settings({**own.values, **source.values, "config": [name]}, source.is_open, source.is_cut)
+    own = settings_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
+    return source if own is None else source.over(own.values)
 
 
 def _engines(started: list[Server], mode: str) -> list[Server]:
@@ -160,12 +157,9 @@ def _included(words: str) -> int | None:
 def _config(script: Script, machine: Settings) -> Settings:
     """The accelerate configuration that the command names, if it is there."""
     name = machine.text("config_file")
-    folders = (script.path.parent, *script.path.resolve().parents[1:5])
-    for folder in folders if name else ():
-        target = folder / name
-        if target.is_file():
-            return Settings({key: [value] for key, value in read_yaml(read_source(target), str(target)).items()})
-    return Settings({})
+    target = one_beside(script.path, name)
+    values = read_yaml(read_source(target), str(target)) if target else {}
+    return Settings({key: [value] for key, value in values.items()})
 
 
 def _processes(script: Script, command: Started, machine: Settings, config: Settings) -> int | None:

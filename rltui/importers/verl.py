@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_mapping, from_overrides
-from rltui.importers.facts import Facts, Kind, first_of, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import Facts, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 from rltui.importers.verl_others import generation, supervised
 
@@ -35,39 +35,39 @@ _ULYSSES = (f"{_ACTOR}.ulysses_sequence_parallel_size", f"{_ACTOR}.fsdp_config.u
 _ENGINE_CUTS = ("pipeline_model_parallel_size", "data_parallel_size", "expert_parallel_size")
 _BF16 = ("bf16", "bfloat16")
 _OVERRIDE = re.compile(r"\+{0,2}[a-z_]+(?:\.\w+)+=")
-_TABLE: Mapping[str, tuple[str, Kind]] = {
-    "data.train_batch_size": ("train.prompts_per_step", "int"),
-    f"{_ROLLOUT}.n": ("train.samples_per_prompt", "int"),
-    f"{_ACTOR}.optim.lr": ("train.learning_rate", "float"),
-    f"{_ACTOR}.optim.lr_warmup_steps": ("train.warmup_steps", "int"),
-    f"{_ACTOR}.optim.weight_decay": ("train.weight_decay", "float"),
-    f"{_ACTOR}.ppo_epochs": ("train.epochs", "int"),
-    f"{_ROLLOUT}.temperature": ("train.temperature", "float"),
-    f"{_ROLLOUT}.top_p": ("train.top_p", "float"),
-    "trainer.total_training_steps": ("train.steps", "int"),
-    "data.max_prompt_length": ("lengths.prompt", "int"),
-    "data.max_response_length": ("lengths.response", "int"),
-    "data.train_files": ("data.train", "text"),
-    "data.val_files": ("data.eval", "text"),
-    "actor_rollout_ref.model.enable_gradient_checkpointing": ("roles.learner.gradient_checkpointing", "bool"),
-    "actor_rollout_ref.model.lora_rank": ("roles.learner.lora_rank", "int"),
-    f"{_ACTOR}.ulysses_sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
-    f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size": ("roles.learner.sequence_parallel", "int"),
-    f"{_ACTOR}.megatron.tensor_model_parallel_size": ("roles.learner.tensor_parallel", "int"),
-    f"{_ACTOR}.ppo_micro_batch_size_per_gpu": ("roles.learner.micro_batch", "int"),
-    f"{_ROLLOUT}.gpu_memory_utilization": ("roles.rollout.memory_utilization", "float"),
-    f"{_ROLLOUT}.enforce_eager": ("roles.rollout.enforce_eager", "bool"),
-    "trainer.save_freq": ("checkpoint.every", "int"),
-    "trainer.test_freq": ("data.eval_every", "int"),
-    "trainer.project_name": ("tracking.project", "text"),
-    f"{_ACTOR}.grad_clip": ("train.gradient_clip", "float"),
-    "critic.cliprange_value": ("ppo.value_clip", "float"),
-    "algorithm.gamma": ("ppo.gamma", "float"),
-    "algorithm.lam": ("ppo.gae_lambda", "float"),
-    "trainer.critic_warmup": ("ppo.critic_warmup_steps", "int"),
-    "critic.optim.lr": ("roles.critic.learning_rate", "float"),
-    "critic.ppo_micro_batch_size_per_gpu": ("roles.critic.micro_batch", "int"),
-    "critic.model.enable_gradient_checkpointing": ("roles.critic.gradient_checkpointing", "bool"),
+_TABLE: Mapping[str, str] = {
+    "data.train_batch_size": "train.prompts_per_step",
+    f"{_ROLLOUT}.n": "train.samples_per_prompt",
+    f"{_ACTOR}.optim.lr": "train.learning_rate",
+    f"{_ACTOR}.optim.lr_warmup_steps": "train.warmup_steps",
+    f"{_ACTOR}.optim.weight_decay": "train.weight_decay",
+    f"{_ACTOR}.ppo_epochs": "train.epochs",
+    f"{_ROLLOUT}.temperature": "train.temperature",
+    f"{_ROLLOUT}.top_p": "train.top_p",
+    "trainer.total_training_steps": "train.steps",
+    "data.max_prompt_length": "lengths.prompt",
+    "data.max_response_length": "lengths.response",
+    "data.train_files": "data.train",
+    "data.val_files": "data.eval",
+    "actor_rollout_ref.model.enable_gradient_checkpointing": "roles.learner.gradient_checkpointing",
+    "actor_rollout_ref.model.lora_rank": "roles.learner.lora_rank",
+    f"{_ACTOR}.ulysses_sequence_parallel_size": "roles.learner.sequence_parallel",
+    f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size": "roles.learner.sequence_parallel",
+    f"{_ACTOR}.megatron.tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    f"{_ACTOR}.ppo_micro_batch_size_per_gpu": "roles.learner.micro_batch",
+    f"{_ROLLOUT}.gpu_memory_utilization": "roles.rollout.memory_utilization",
+    f"{_ROLLOUT}.enforce_eager": "roles.rollout.enforce_eager",
+    "trainer.save_freq": "checkpoint.every",
+    "trainer.test_freq": "data.eval_every",
+    "trainer.project_name": "tracking.project",
+    f"{_ACTOR}.grad_clip": "train.gradient_clip",
+    "critic.cliprange_value": "ppo.value_clip",
+    "algorithm.gamma": "ppo.gamma",
+    "algorithm.lam": "ppo.gae_lambda",
+    "trainer.critic_warmup": "ppo.critic_warmup_steps",
+    "critic.optim.lr": "roles.critic.learning_rate",
+    "critic.ppo_micro_batch_size_per_gpu": "roles.critic.micro_batch",
+    "critic.model.enable_gradient_checkpointing": "roles.critic.gradient_checkpointing",
 }
 
 

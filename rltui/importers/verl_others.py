@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.importers.facts import Facts, remarks
+from rltui.importers.facts import Facts, only_training, remarks
 from rltui.importers.values import product, quotient
 
 if TYPE_CHECKING:
@@ -17,18 +17,8 @@ def supervised(script: Script, source: Settings, launcher: Settings) -> Facts:
     nodes = launcher.integer("nnodes", default=source.integer("trainer.nnodes", default=1))
     per_node = launcher.integer("nproc_per_node", default=source.integer("trainer.n_gpus_per_node"))
     asked = product(nodes, per_node)
-    return Facts(
-        dialect="verl",
-        algorithm="sft",
-        model=source.text("model.path", "model.partial_pretrain"),
-        colocated=False,
-        nodes=nodes,
-        gpus_per_node=per_node,
-        declared_gpus=asked if script.slurm.gpus is None else script.slurm.gpus,
-        trainer_gpus=asked,
-        rollout_gpus=0,
-        notes=remarks(source),
-    )
+    model = source.text("model.path", "model.partial_pretrain")
+    return only_training("verl", "sft", model, (nodes, per_node), asked, remarks(source), script.slurm.gpus)
 
 
 def generation(source: Settings) -> Facts:

@@ -35,7 +35,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 def read_evidence(client: RelayClient, attempt_path: str, uuid: str) -> Evidence:
     """Read what the attempt's directory says of the submission ``uuid``."""
     names = (rundir.JOB, rundir.SUBMITTED, *STARTED_FILES, rundir.END)
-    found = {file.path: _parsed(file.text) for file in client.collect(attempt_path, names)}
+    found = {file.path: parsed(file.text) for file in client.collect(attempt_path, names)}
     if found.get(rundir.JOB, {}).get("uuid") != uuid:
         return Evidence()
     # a start after a requeue has no note of rltui's; the pid of its driver, though, is nobody's job id
@@ -56,7 +56,7 @@ def read_uuid(client: RelayClient, attempt_path: str) -> str:
     Raises:
         ClusterError: Its job file cannot be read.
     """
-    uuid = _parsed(client.read(f"{attempt_path}/{rundir.JOB}", 0, 1 << 20).data.decode("utf-8", "replace")).get("uuid")
+    uuid = parsed(client.read(f"{attempt_path}/{rundir.JOB}", 0, 1 << 20).data.decode("utf-8", "replace")).get("uuid")
     if not isinstance(uuid, str) or not uuid:
         raise ClusterError(f"{attempt_path}/{rundir.JOB} is damaged.")
     return uuid
@@ -160,7 +160,8 @@ def _is_file(client: RelayClient, path: str) -> bool:
     return True
 
 
-def _parsed(text: str | None) -> dict[str, Any]:
+def parsed(text: str | None) -> dict[str, Any]:
+    """The object in a small file of an attempt; an empty one where the file is missing, or torn."""
     try:
         value = json.loads(text or "")
     except ValueError:

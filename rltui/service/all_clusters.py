@@ -246,6 +246,17 @@ def open_clusters(name: str = "") -> Iterator[AllClusters]:
 
 
 @contextmanager
+def open_run(cluster: str, word: str) -> Iterator[tuple[Context, RunSummary]]:
+    """The run that ``word`` names, with its cluster, for the length of a verb; ``cluster`` is as for ``open_clusters``.
+
+    Raises:
+        UsageError: No run, or more than one, is meant.
+    """
+    with open_clusters(cluster) as clusters:
+        yield clusters.find(word)
+
+
+@contextmanager
 def kept_open() -> Iterator[None]:
     """What ``open_clusters`` opens inside is kept for the next time, and closed at the end: for a verb done often."""
     _keeping.set()

@@ -15,7 +15,7 @@ from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.ssh_session import Opened
 from rltui.errors import ClusterError, RltuiError
 from rltui.paths import run_root
-from rltui.service.doctor_checks import Check, Patient, failed, ok, warning
+from rltui.service.doctor_checks import Check, ClusterUnderTest, failed, ok, warning
 from rltui.service.doctor_links import LINKS
 from rltui.service.doctor_nodes import check_nodes
 
@@ -53,11 +53,11 @@ def examine(
         return
     relay = open_relay(profile, prompter, transport)
     try:
-        patient = yield from _connect(profile, way, transport, relay)
+        tested = yield from _connect(profile, way, transport, relay)
         for name, link in LINKS:
-            yield from _guarded(name, link(patient))
+            yield from _guarded(name, link(tested))
         if confirm_nodes is not None:
-            yield from _guarded("node", check_nodes(patient, confirm_nodes))
+            yield from _guarded("node", check_nodes(tested, confirm_nodes))
     except Unreachable:
         return
     finally:
@@ -76,7 +76,9 @@ def _guarded(name: str, checks: Iterator[Check]) -> Iterator[Check]:
         yield failed(name, error)
 
 
-def _connect(profile: Profile, way: Way, transport: Transport, relay: RelayClient) -> Generator[Check, None, Patient]:
+def _connect(
+    profile: Profile, way: Way, transport: Transport, relay: RelayClient
+) -> Generator[Check, None, ClusterUnderTest]:
     began = time.monotonic()
     try:
         hello = relay.hello()
@@ -90,7 +92,7 @@ def _connect(profile: Profile, way: Way, transport: Transport, relay: RelayClien
         took_s -= opened.connect_s + opened.auth_s + opened.shell_s
     yield ok("relay", f"python {hello.python}, {hello.user} on {hello.host}, {hello.cpus} CPUs", max(0.0, took_s))
     root = RemoteRoot(relay, profile)
-    return Patient(profile=profile, relay=relay, hello=hello, root=root)
+    return ClusterUnderTest(profile=profile, relay=relay, hello=hello, root=root)
 
 
 def _about_login(opened: Opened, way: Way) -> Iterator[Check]:

@@ -34,8 +34,8 @@ class Check(Struct, frozen=True, kw_only=True):
     """Whether the cluster could not be reached at all."""
 
 
-class Patient(Struct, frozen=True, kw_only=True):
-    """The cluster under examination."""
+class ClusterUnderTest(Struct, frozen=True, kw_only=True):
+    """The cluster that is tested, and the way to it."""
 
     profile: Profile
     relay: RelayClient

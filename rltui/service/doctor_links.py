@@ -18,7 +18,7 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.trusted_server import is_in_the_clear, trust_ray
 from rltui.errors import ClusterError
 from rltui.layout.settings import Slurm
-from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
+from rltui.service.doctor_checks import Check, ClusterUnderTest, broken, ok, skipped, warning
 from rltui.service.doctor_host import check_host
 from rltui.service.doctor_team import check_team
 from rltui.service.login_facts import container_problems
@@ -37,13 +37,13 @@ USEFUL = ("vllm", "wandb")
 PYTHON_TIMEOUT_S = 120.0
 
 
-def check_round_trip(patient: Patient) -> Iterator[Check]:
+def check_round_trip(tested: ClusterUnderTest) -> Iterator[Check]:
     """Round trip of a request, and how far the clocks are apart."""
     times, skews = [], []
     for _ in range(HELLOS):
         before = time.time()
         began = time.monotonic()
-        hello = patient.relay.hello()
+        hello = tested.relay.hello()
         times.append(time.monotonic() - began)
         skews.append(hello.time - (before + times[-1] / 2))
     median_s = statistics.median(times)
@@ -64,20 +64,20 @@ def _clock(skew_s: float) -> Check:
     return ok("clock", f"{abs(skew_s):.1f} s apart")
 
 
-def check_scheduler(patient: Patient) -> Iterator[Check]:
+def check_scheduler(tested: ClusterUnderTest) -> Iterator[Check]:
     """The scheduler answers, and the profile's partition and nodes are there."""
-    if patient.profile.scheduler == "slurm":
-        yield from _slurm(patient)
-    elif patient.profile.scheduler == "ray":
-        yield _ray(patient)
-    elif patient.profile.scheduler == "hosts":
-        yield from check_host(patient)
+    if tested.profile.scheduler == "slurm":
+        yield from _slurm(tested)
+    elif tested.profile.scheduler == "ray":
+        yield _ray(tested)
+    elif tested.profile.scheduler == "hosts":
+        yield from check_host(tested)
     else:
         yield skipped("scheduler", "jobs are started on this machine directly")
 
 
-def _slurm(patient: Patient) -> Iterator[Check]:
-    client = SlurmClient(patient.relay)
+def _slurm(tested: ClusterUnderTest) -> Iterator[Check]:
+    client = SlurmClient(tested.relay)
     began = time.monotonic()
     jobs = sum(not job.has_ended for _, job in client.queue())  # those that ended are listed for some minutes
     took_s = time.monotonic() - began
@@ -86,24 +86,24 @@ def _slurm(patient: Patient) -> Iterator[Check]:
         yield warning("squeue", found, f"the controller took {took_s:.0f} s", "Lists will be old at times.", took_s)
     else:
         yield ok("squeue", found, took_s)
-    facts = gather_facts(patient.relay)
-    yield from _federation(patient)
-    yield _partition(patient, facts)
-    yield from _nodes(patient, facts)
-    yield _test_only(patient, client)
+    facts = gather_facts(tested.relay)
+    yield from _federation(tested)
+    yield _partition(tested, facts)
+    yield from _nodes(tested, facts)
+    yield _test_only(tested, client)
 
 
-def _federation(patient: Patient) -> Iterator[Check]:
+def _federation(tested: ClusterUnderTest) -> Iterator[Check]:
     """A job of a federation may start on any of its clusters, where this profile does not look."""
-    name = "" if patient.profile.slurm_cluster else federation(patient.relay)
+    name = "" if tested.profile.slurm_cluster else federation(tested.relay)
     if name:
-        here = cluster_name(patient.relay)
+        here = cluster_name(tested.relay)
         cause = f"jobs may start on other clusters of federation {name}, where rltui does not look"
         yield warning("federation", name, cause, f"slurm_cluster: {here} in the profile keeps them on this one.")
 
 
-def _partition(patient: Patient, facts: ClusterFacts) -> Check:
-    wanted = patient.profile.partition
+def _partition(tested: ClusterUnderTest, facts: ClusterFacts) -> Check:
+    wanted = tested.profile.partition
     names = ", ".join(partition.name for partition in facts.partitions) or "none that you may see"
     known = facts.partition(wanted)
     if known is None:
@@ -116,8 +116,8 @@ def _partition(patient: Patient, facts: ClusterFacts) -> Check:
     return ok("partition", f"{known.name}{'' if wanted else ' (the default)'}, {longest}")
 
 
-def _nodes(patient: Patient, facts: ClusterFacts) -> Iterator[Check]:
-    profile = patient.profile
+def _nodes(tested: ClusterUnderTest, facts: ClusterFacts) -> Iterator[Check]:
+    profile = tested.profile
     nodes = facts.nodes_of(profile.partition)
     usable = [node for node in nodes if node.is_usable]
     gpus = sum(node.gpus for node in usable)
@@ -136,33 +136,33 @@ def _nodes(patient: Patient, facts: ClusterFacts) -> Iterator[Check]:
         yield warning("bad nodes", f"{len(profile.bad_nodes)} in the profile", cause, "Take them out of bad_nodes:.")
 
 
-def _test_only(patient: Patient, client: SlurmClient) -> Check:
+def _test_only(tested: ClusterUnderTest, client: SlurmClient) -> Check:
     """A small job as the profile would ask for it; ``--test-only`` never submits."""
-    script = f"{patient.hello.home.rstrip('/')}/.rltui-doctor-{secrets.token_hex(6)}.sh"
-    patient.relay.put(script, b"#!/bin/bash\ntrue\n", 0o600, exclusive=True)
+    script = f"{tested.hello.home.rstrip('/')}/.rltui-doctor-{secrets.token_hex(6)}.sh"
+    tested.relay.put(script, b"#!/bin/bash\ntrue\n", 0o600, exclusive=True)
     try:
-        verdict = client.test_only(script, job_options(patient))
+        verdict = client.test_only(script, job_options(tested))
     finally:
-        patient.relay.run(["rm", "-f", "--", script], timeout_s=15)
+        tested.relay.run(["rm", "-f", "--", script], timeout_s=15)
     if verdict.accepted:
         return ok("sbatch", f"takes a job: {verdict.sentence}")
     return broken("sbatch", f"refuses a small job: {verdict.sentence}", "Correct partition, account, qos or gres.")
 
 
-def job_options(patient: Patient) -> list[str]:
+def job_options(tested: ClusterUnderTest) -> list[str]:
     """The options of a one-node job of the profile."""
-    profile = patient.profile
+    profile = tested.profile
     given = {"--partition": profile.partition, "--account": profile.account, "--qos": profile.qos}
     given["--constraint"] = profile.constraint
     given["--gres"] = f"{profile.gres}:1" if profile.gpus_per_node and profile.gres else ""
     return [*(f"{name}={value}" for name, value in given.items() if value), "--nodes=1", "--ntasks=1", "--time=2"]
 
 
-def _ray(patient: Patient) -> Check:
-    address = patient.profile.ray_address.rstrip("/")
-    trust_ray(patient.relay, patient.profile)
+def _ray(tested: ClusterUnderTest) -> Check:
+    address = tested.profile.ray_address.rstrip("/")
+    trust_ray(tested.relay, tested.profile)
     try:
-        version = RayJobs(patient.relay, address).version()
+        version = RayJobs(tested.relay, address).version()
     except ClusterError as error:
         return broken("ray", error.message.rstrip("."), error.hint or "Check ray_address: and its way.")
     if is_in_the_clear(address):
@@ -183,10 +183,10 @@ df -Pi -- "$root" 2>/dev/null | awk 'NR == 2 {print "free_files=" $4; print "tot
 """
 
 
-def check_run_root(patient: Patient) -> Iterator[Check]:
+def check_run_root(tested: ClusterUnderTest) -> Iterator[Check]:
     """The folder of the runs can be written, and has room."""
-    root = patient.root.path
-    done = patient.relay.run(["sh", "-c", DISK, "sh", root], timeout_s=60)
+    root = tested.root.path
+    done = tested.relay.run(["sh", "-c", DISK, "sh", root], timeout_s=60)
     if done.rc:
         said = plain(done.err.strip().splitlines()[-1]) if done.err.strip() else "it cannot be written"
         yield broken("run root", f"{root}: {said}", "Set run_root: to a folder that you may write and that nodes see.")
@@ -194,7 +194,7 @@ def check_run_root(patient: Patient) -> Iterator[Check]:
     facts = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
     free_gib = _number(facts.get("free_kib")) / 2**20
     found = f"{root}: {free_gib:.0f} GiB free"
-    held = quotas(patient.relay, root)
+    held = quotas(tested.relay, root)
     found += "".join(f", quota {one.words}" for one in held)
     # BeeGFS, Btrfs and others have no fixed number of inodes and write 0 for all of them
     if _number(facts.get("free_files"), 1.0) == 0 and _number(facts.get("total_files")):
@@ -243,14 +243,14 @@ def python_words(profile: Profile, code: str, *words: str) -> list[str]:
     return ["bash", *(["-l"] if profile.setup_lines else []), "-c", script, "bash", profile.python, code, *words]
 
 
-def check_python(patient: Patient) -> Iterator[Check]:
+def check_python(tested: ClusterUnderTest) -> Iterator[Check]:
     """The interpreter of the trainers, after the set-up lines, as a job would have it."""
-    profile = patient.profile
+    profile = tested.profile
     if container_of(Slurm(), profile) is not None:
-        yield _check_container(patient)
+        yield _check_container(tested)
         return
     names = (*NEEDED, *USEFUL)
-    done = patient.relay.run(python_words(profile, PACKAGES, *names), env=dict(profile.env), timeout_s=PYTHON_TIMEOUT_S)
+    done = tested.relay.run(python_words(profile, PACKAGES, *names), env=dict(profile.env), timeout_s=PYTHON_TIMEOUT_S)
     found = _packages(done.out)
     if found is None:
         said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else f"it ended with status {done.rc}"
@@ -270,10 +270,10 @@ def check_python(patient: Patient) -> Iterator[Check]:
         yield ok("python", text)
 
 
-def _check_container(patient: Patient) -> Check:
+def _check_container(tested: ClusterUnderTest) -> Check:
     """What the login node has of the container; the python inside is asked by the check of a job's nodes."""
-    told = patient.profile.container
-    problem, absent = container_problems(patient.relay, patient.profile, Slurm())
+    told = tested.profile.container
+    problem, absent = container_problems(tested.relay, tested.profile, Slurm())
     name = f"{told.runtime}, {told.image or 'the image is named by each layout'}"
     if problem:
         return broken("container", problem, "Correct container: in the profile; `rltui clusters NAME` shows its file.")
@@ -300,12 +300,12 @@ stat -L -c '%a %u' -- "$file"; id -u
 """
 
 
-def check_env_file(patient: Patient) -> Iterator[Check]:
+def check_env_file(tested: ClusterUnderTest) -> Iterator[Check]:
     """The file of secrets is there and nobody else can read it; its content is not looked at."""
-    file = patient.profile.env_file
+    file = tested.profile.env_file
     if not file:
         return
-    done = patient.relay.run(["sh", "-c", ENV_FILE, "sh", file], timeout_s=30)
+    done = tested.relay.run(["sh", "-c", ENV_FILE, "sh", file], timeout_s=30)
     words = done.out.split()
     if done.rc or len(words) != 3:
         yield broken("env file", f"{file} is not there, or cannot be read", f"Make it: umask 077; touch {file}")
@@ -317,7 +317,7 @@ def check_env_file(patient: Patient) -> Iterator[Check]:
         yield ok("env file", f"{file}, mode {words[0]}")
 
 
-LINKS: tuple[tuple[str, Callable[[Patient], Iterator[Check]]], ...] = (
+LINKS: tuple[tuple[str, Callable[[ClusterUnderTest], Iterator[Check]]], ...] = (
     ("round trip", check_round_trip),
     ("scheduler", check_scheduler),
     ("run root", check_run_root),

@@ -14,7 +14,7 @@ from rltui.cluster.slurm.runner import on_cluster
 from rltui.hardware.gpus import find_gpu, gpu_by_nvml
 from rltui.layout.schema import Slurm
 from rltui.onnode.card_kernels import runs_on
-from rltui.service.doctor_checks import Check, Patient, broken, ok, skipped, warning
+from rltui.service.doctor_checks import Check, ClusterUnderTest, broken, ok, skipped, warning
 from rltui.service.doctor_links import job_options, python_words
 
 WAIT_S = 60
@@ -53,29 +53,29 @@ print("torch=" + " ".join([torch.__version__, str(torch.version.cuda), flash, *t
 """Run on the node by the trainers' interpreter; a card's driver is not touched."""
 
 
-def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Check]:
+def check_nodes(tested: ClusterUnderTest, confirm: Callable[[str], bool]) -> Iterator[Check]:
     """Run one short job on one node, if ``confirm`` agrees to its command, and say what it saw."""
-    if patient.profile.scheduler != "slurm":
+    if tested.profile.scheduler != "slurm":
         yield skipped("node", "only a Slurm cluster has nodes of its own to ask")
         return
     mark = secrets.token_hex(8)
-    root = patient.root.path
-    options = [*job_options(patient), "--job-name=rltui-doctor", f"--immediate={WAIT_S}", "--chdir=/"]
-    inside = container_of(Slurm(), patient.profile) is not None
-    python = [] if inside else python_words(patient.profile, TORCH)
-    argv = on_cluster(patient.relay, ["srun", *options, "sh", "-c", ON_NODE, "sh", root, mark, *python])
+    root = tested.root.path
+    options = [*job_options(tested), "--job-name=rltui-doctor", f"--immediate={WAIT_S}", "--chdir=/"]
+    inside = container_of(Slurm(), tested.profile) is not None
+    python = [] if inside else python_words(tested.profile, TORCH)
+    argv = on_cluster(tested.relay, ["srun", *options, "sh", "-c", ON_NODE, "sh", root, mark, *python])
     if not confirm(shlex.join(["srun", *options, "…"])):
         yield skipped("node", "you did not want a job")
         return
     probe = f"{root}/.rltui-doctor-{mark}"
     try:
-        patient.relay.put(probe, mark.encode(), 0o600, exclusive=True)
+        tested.relay.put(probe, mark.encode(), 0o600, exclusive=True)
     except RelayError as error:
         yield broken("node", f"not asked, for {root} cannot be written: {error.message}", "Settle the run root first.")
         return
     try:
         # a proxy of the profile's is how jobs reach the internet
-        done = patient.relay.run(argv, env=dict(patient.profile.env), timeout_s=TIMEOUT_S)
+        done = tested.relay.run(argv, env=dict(tested.profile.env), timeout_s=TIMEOUT_S)
         facts = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
         if "host" not in facts:
             said = plain(done.err.strip().splitlines()[-1])[:200] if done.err.strip() else f"status {done.rc}"
@@ -84,13 +84,13 @@ def check_nodes(patient: Patient, confirm: Callable[[str], bool]) -> Iterator[Ch
             )
             return
         yield ok("node", f"a job ran on {facts['host']}; {facts.get('gpus', '0')} GPUs in it")
-        yield from _card(patient, facts.get("card", ""))
+        yield from _card(tested, facts.get("card", ""))
         yield from _torch(facts)
-        back = patient.relay.run(["cat", "--", f"{probe}-back"], timeout_s=30).out.strip() == mark
+        back = tested.relay.run(["cat", "--", f"{probe}-back"], timeout_s=30).out.strip() == mark
         yield from _shared(root, facts, back)
-        yield from _internet(patient, facts)
+        yield from _internet(tested, facts)
     finally:
-        patient.relay.run(["rm", "-f", "--", probe, f"{probe}-back"], timeout_s=30)
+        tested.relay.run(["rm", "-f", "--", probe, f"{probe}-back"], timeout_s=30)
 
 
 def _shared(root: str, facts: dict[str, str], back: bool) -> Iterator[Check]:
@@ -104,17 +104,17 @@ def _shared(root: str, facts: dict[str, str], back: bool) -> Iterator[Check]:
     yield broken("shared disk", f"{facts['host']} {what} {root}", hint)
 
 
-def _card(patient: Patient, said: str) -> Iterator[Check]:
+def _card(tested: ClusterUnderTest, said: str) -> Iterator[Check]:
     """What nvidia-smi says of the first GPU, beside the profile's word for it."""
     name, _, mib = said.rpartition(",")
     if not name or not mib.strip().isdigit():
         return
     gpu = gpu_by_nvml(name.strip(), float(mib))
-    wanted = find_gpu(patient.profile.gpu)
+    wanted = find_gpu(tested.profile.gpu)
     if gpu is None:
         yield warning("gpu", said, "this card is not in rltui's table", "Estimates need one: gpu: in the profile.")
     elif wanted is None or wanted.name != gpu.name:
-        cause = f"the profile says {patient.profile.gpu or 'nothing'}"
+        cause = f"the profile says {tested.profile.gpu or 'nothing'}"
         yield warning("gpu", f"the node has {gpu.name}", cause, f"Set gpu: {gpu.name}")
     else:
         yield ok("gpu", gpu.name)
@@ -138,11 +138,11 @@ def _torch(facts: dict[str, str]) -> Iterator[Check]:
         yield ok("torch", text)
 
 
-def _internet(patient: Patient, facts: dict[str, str]) -> Iterator[Check]:
+def _internet(tested: ClusterUnderTest, facts: dict[str, str]) -> Iterator[Check]:
     if "internet" not in facts:
         yield skipped("internet", f"{facts['host']} has neither python3 nor curl to ask with")
         return
-    has, is_offline = facts["internet"] == "yes", patient.profile.offline
+    has, is_offline = facts["internet"] == "yes", tested.profile.offline
     if has or is_offline:
         said = "reaches huggingface.co" if has else "has none, as the profile says (offline: true)"
         yield ok("internet", f"{facts['host']} {said}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rltui.cluster.plain_text import plain
-from rltui.service.doctor_checks import Check, Patient, ok, warning
+from rltui.service.doctor_checks import Check, ClusterUnderTest, ok, warning
 from rltui.service.team import find_roots
 
 REACH = """
@@ -23,13 +23,13 @@ exit 0
 """Says who stands in the way of a group: a folder above the run root lets it through as its own, or as anybody."""
 
 
-def check_team(patient: Patient) -> Iterator[Check]:
+def check_team(tested: ClusterUnderTest) -> Iterator[Check]:
     """Whether sharing works as far as the profile wants any."""
-    profile = patient.profile
+    profile = tested.profile
     if profile.run_root_group:
-        yield _sharing(patient, profile.run_root_group)
+        yield _sharing(tested, profile.run_root_group)
     if profile.team_run_roots:
-        roots = find_roots(patient.relay, profile.team_run_roots)
+        roots = find_roots(tested.relay, profile.team_run_roots)
         yield (
             ok("team", f"{len(roots)} run roots can be read: {', '.join(roots[:8])}")
             if roots
@@ -39,10 +39,10 @@ def check_team(patient: Patient) -> Iterator[Check]:
         )
 
 
-def _sharing(patient: Patient, group: str) -> Check:
-    done = patient.relay.run(["sh", "-c", REACH, "sh", group, patient.root.path], timeout_s=20)
+def _sharing(tested: ClusterUnderTest, group: str) -> Check:
+    done = tested.relay.run(["sh", "-c", REACH, "sh", group, tested.root.path], timeout_s=20)
     problems = [plain(line) for line in done.out.splitlines()]
     if problems:
         step = "Choose another run_root:, or chmod g+x (o+x) what is yours; access lists are not looked at."
         return warning("sharing", f"new runs are for group {group}", "; ".join(problems[:4]), step)
-    return ok("sharing", f"group {group} can reach {patient.root.path}")
+    return ok("sharing", f"group {group} can reach {tested.root.path}")

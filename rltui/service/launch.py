@@ -146,7 +146,7 @@ def asked(context: Context, report: Report) -> Report:
 
 def _machine(report: Report) -> ClusterFacts | None:
     """This machine's GPUs, where the layout wants any: the driver takes a moment to list them."""
-    from rltui.service.machine import machine_facts
+    from rltui.service.this_machine import machine_facts
 
     wants_any = report.loaded is not None and not report.loaded.layout.hardware.on_cpu
     return machine_facts() if wants_any else None
@@ -170,6 +170,7 @@ def launch(
     unchecked: bool = False,
     after_job: str = "",
     sweep: str = "",
+    into: str = "",
     tell: Callable[[Finding], None] | None = None,
 ) -> Launched:
     """Check ``source``, make a run of it and submit its first attempt.
@@ -183,6 +184,8 @@ def launch(
         unchecked: Do not ask the cluster first whether it could run this, nor heed what its profile says.
         after_job: Id of a Slurm job that must have ended, however, before this one starts.
         sweep: What all runs of its sweep have in common.
+        into: Id of a running job of the user's that it is to run in, on nodes that no run there has; empty: a job is
+            submitted. The cluster is not asked then: its job is there.
         tell: Is told, before anything is submitted, of nodes that are remembered as bad and may be used, and of the
             memory that earlier runs like this one took.
 
@@ -196,10 +199,15 @@ def launch(
         raise UsageError(f"A chain has 1 to {MOST_LINKS} jobs, not {chain}.")
     if chain > 1 and context.cluster.profile.scheduler != "slurm":
         raise UsageError(f"{context.name} has no Slurm, so no time limit that a chain would help over.", "Launch once.")
-    report, name = checked(context, source, overrides, unchecked=unchecked)
+    if into:
+        report, name = launchable(check_file(resolve(source), overrides)), ""
+    else:
+        report, name = checked(context, source, overrides, unchecked=unchecked)
     if not report.ok or report.loaded is None:
         raise RefusedError(report, context.name)
     layout = report.loaded.layout
+    if into:
+        return submit_new(context, layout, share=share_of(context, into, layout), origins=origins(report.loaded))
     if context.cluster.profile.scheduler == "local":
         require_modules(layout)
     if tell is not None:
@@ -236,20 +244,6 @@ def remembered(context: Context, layout: Layout) -> tuple[Finding, ...]:
     from rltui.service.memory_peaks import measured_findings
 
     return (*offers(context, layout), *measured_findings(context, layout))
-
-
-def launch_in(context: Context, source: str, overrides: Sequence[str], job_id: str) -> Launched:
-    """Check ``source``, make a run of it and start it in the allocation ``job_id``, on nodes that no run there has.
-
-    Raises:
-        RefusedError: A finding stands in the way.
-        RltuiError: The allocation has too little or is none of ours, or the run could not be started.
-    """
-    report = launchable(check_file(resolve(source), overrides))
-    if not report.ok or report.loaded is None:
-        raise RefusedError(report, context.name)
-    layout = report.loaded.layout
-    return submit_new(context, layout, share=share_of(context, job_id, layout), origins=origins(report.loaded))
 
 
 def require_modules(layout: Layout) -> None:

@@ -63,15 +63,12 @@ class LiveCockpit(RunReading):
         return self._last
 
     def want_gpus(self, *, on: bool) -> None:
-        """Let rows of live runs tell how busy their GPUs are, or no more."""
         self._clusters.want_gpus(on)
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-        """A fresh picture of one run."""
         return self._look("watched", run_id, log)
 
     def beside(self, run_id: str) -> RunSnapshot:
-        """A fresh picture of a run that another is compared with."""
         return self._look("beside", run_id, "")
 
     def _look(self, use: str, run_id: str, log: str) -> RunSnapshot:
@@ -102,13 +99,11 @@ class LiveCockpit(RunReading):
         return self._estimated[1] or ()
 
     def presets(self) -> tuple[PresetSummary, ...]:
-        """The presets that can be launched, and the scripts of this folder."""
         from rltui.service.presets import preset_summaries, scripts_here
 
         return (*preset_summaries(), *scripts_here())
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
-        """The clusters of the user's profiles."""
         return self._clusters.summaries()
 
     def connect(self, cluster: str, prompter: Prompter) -> str:
@@ -130,7 +125,6 @@ class LiveCockpit(RunReading):
     def review(
         self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", sweep: Sweep = NO_SWEEP
     ) -> LaunchReview:
-        """Check ``preset`` with ``overrides``, and write the script that ``cluster`` would get."""
         from rltui.service.review import review_launch
 
         profile = self._clusters.profiles.get(cluster)
@@ -139,7 +133,6 @@ class LiveCockpit(RunReading):
         return review_launch(profile, preset, overrides, context, sweep)
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
-        """When it would start, and what is different from the last run of that name."""
         from rltui.service.outlook import LaunchOutlook, outlook
 
         if not self._clusters.has_answered(cluster):
@@ -148,7 +141,6 @@ class LiveCockpit(RunReading):
         return outlook(self._clusters.context(cluster), preset, overrides, self._last.runs)
 
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
-        """Every key of a layout."""
         from rltui.layout.fields import read_fields
         from rltui.layout.presets import resolve
 
@@ -162,7 +154,6 @@ class LiveCockpit(RunReading):
         sweep: Sweep = NO_SWEEP,
         auto: bool = False,
     ) -> tuple[str, ...]:
-        """Launch, in hands-off mode if ``auto``, or all runs of a sweep; returns the ids of the runs."""
         context = self._clusters.context(cluster)
         if sweep.words:
             from rltui.service.sweep import launch_sweep
@@ -190,47 +181,38 @@ class LiveCockpit(RunReading):
         return tuple(found)
 
     def queue(self, cluster: str, *, again: bool = False) -> ClusterQueue:
-        """Everybody's jobs on a cluster."""
         return self._clusters.context(cluster).queue.look(again=again)
 
     def adopt(self, cluster: str, job_id: str) -> str:
-        """Make a run of a job."""
         from rltui.service.adopt import adopt_job
 
         return adopt_job(self._clusters.context(cluster), job_id).run_id
 
     def node_shell(self, run_id: str, node: str = "") -> NodeShell:
-        """A shell where a run is."""
         from rltui.service.node_shell import node_shell
 
         return node_shell(*self._clusters.find(run_id), node)
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
-        """What cancelling would do."""
         return actions.preview_cancel(*self._clusters.find(run_id))
 
     def preview_signal(self, run_id: str, name: str) -> ActionPreview:
-        """What sending a signal would do."""
         return signals.preview_signal(*self._clusters.find(run_id), name)
 
     def send_signal(self, run_id: str, name: str) -> str:
-        """Send a signal."""
         return signals.send_signal(*self._clusters.find(run_id), name)
 
     def cancel(self, run_id: str) -> str:
-        """Cancel."""
         return actions.cancel(*self._clusters.find(run_id))
 
     def preview_resubmit(
         self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
     ) -> ActionPreview:
-        """What resubmitting would do."""
         from rltui.service.resubmit import preview_resubmit
 
         return preview_resubmit(*self._clusters.find(run_id), overrides, exclude)
 
     def preview_lower_memory(self, run_id: str) -> ActionPreview:
-        """The change that lowers the memory peak in this run's way."""
         from rltui.service.fixes import lower_memory
         from rltui.service.resubmit import preview_resubmit
 
@@ -241,20 +223,17 @@ class LiveCockpit(RunReading):
         return structs.replace(preview, title=title, consequences=(*fix.words, *preview.consequences))
 
     def preview_fix(self, run_id: str) -> ActionPreview:
-        """What mends everything that is known to be wrong with this run."""
         from rltui.service.one_fix import compose_fix, preview_fix
 
         context, run = self._clusters.find(run_id)
         return preview_fix(context, run, compose_fix(context, run))
 
     def preview_auto(self, run_id: str) -> ActionPreview:
-        """What switching hands-off mode of this run would do."""
         from rltui.service.hands_off_switch import preview_switch
 
         return preview_switch(*self._clusters.find(run_id))
 
     def auto(self, run_id: str, *, on: bool) -> str:
-        """Switch hands-off mode of a run."""
         from rltui.service.hands_off_rules import Policy
         from rltui.service.hands_off_switch import switch_off, switch_on
 
@@ -270,7 +249,6 @@ class LiveCockpit(RunReading):
         return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
 
     def terminal(self, event: Event) -> str:
-        """What this terminal is sent for an event."""
         from rltui.service.telling import terminal_of
 
         return terminal_of(self._clusters.profiles.by_name.get(event.run.cluster), event.kind)
@@ -292,8 +270,9 @@ class LiveCockpit(RunReading):
         """The newest row of a run; one that no list has shown yet is looked for."""
         return self._rows.get(run_id) or self._clusters.find(run_id)[1]
 
-    def _context(self, run: RunSummary) -> Context:
-        return self._clusters.context(run.reader)
+    def _found(self, run_id: str) -> tuple[Context, RunSummary]:
+        row = self._row(run_id)
+        return self._clusters.context(row.reader), row
 
     def _failure(self, run: RunSummary) -> str:
         from rltui.service.failure_cache import failure_of

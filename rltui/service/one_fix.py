@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -14,6 +13,7 @@ from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_text
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
+from rltui.runs.claims import parsed
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.describe import attempt_path
@@ -179,21 +179,13 @@ class _Nodes(Struct, frozen=True):
 def _nodes_to_blame(context: Context, run: RunSummary) -> _Nodes:
     """Nodes that the attempt's end or the scheduler names; where all of several are bad, it is none of them."""
     texts = {file.path: file.text for file in context.cluster.client.collect(attempt_path(run), _NODE_FILES, LARGEST)}
-    ended, started = (_record(texts.get(name)) for name in _NODE_FILES)
+    ended, started = (parsed(texts.get(name)) for name in _NODE_FILES)
     of_job = run.job.failed_nodes if run.job is not None else ()
     bad = tuple(dict.fromkeys([*ended.get("bad_nodes", {}), *of_job]))
     nodes = started.get("nodes", [])
     if len(nodes) >= SHARED_FAULT_NODES and set(bad) >= set(nodes):
         return _Nodes((), frozenset(nodes))
     return _Nodes(bad)
-
-
-def _record(text: str | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:  # torn
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _own_words(work: Layout | ScriptJob | None, overrides: Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.stuck import Evidence, Observed, halted_at_the_end, halted_now, idle_roles, is_overdue, stuck_words
 from rltui.errors import RltuiError
 from rltui.onnode import evidence, progress, rundir
-from rltui.watch.lines import decode, parse_object
+from rltui.watch.lines import decode, parse_object, tail_of
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def look_at_process(client: RelayClient, attempt: str, host: str, pid: int, dead
     name = _request(client, attempt, evidence.request("a look at one process", host, pid))
     path = f"{attempt}/{rundir.EVIDENCE}/{evidence.answer_name(name, host, pid)}"
     deadline = time.monotonic() + deadline_s
-    while (answer := parse_answer(_tail(client, path, ANSWER_BYTES))) is None:
+    while (answer := parse_answer(tail_of(client, path, ANSWER_BYTES))) is None:
         if time.monotonic() > deadline:
             hint = "A node that runs a sampler of an older rltui answers for all its processes only: `rltui bundle`."
             raise RltuiError(f"The sampler of {host} did not answer within {deadline_s:.0f} s.", hint)
@@ -143,7 +143,7 @@ def read_evidence(client: RelayClient, attempt: str) -> Evidence | None:
         return None
     numbers = {name: int(name.partition("-")[0]) for name in names if name.partition("-")[0].isdigit()}
     newest = [name for name, number in numbers.items() if number == max(numbers.values())][:MOST_NODES]
-    found = (parse_answer(_tail(client, f"{folder}/{name}", ANSWER_BYTES)) for name in newest)
+    found = (parse_answer(tail_of(client, f"{folder}/{name}", ANSWER_BYTES)) for name in newest)
     answers = [answer for answer in found if answer is not None]
     if not answers:
         return None
@@ -188,13 +188,6 @@ def _roles(client: RelayClient, attempt: str) -> tuple[float, dict[tuple[str, in
 def _events(client: RelayClient, attempt: str, *words: str) -> Iterator[dict[str, Any]]:
     """The attempt's newest events that have one of ``words`` as their kind or as a key, oldest first."""
     marks = [f'"{word}"'.encode() for word in words]
-    for line in _tail(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
+    for line in tail_of(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
         if any(mark in line for mark in marks) and (event := parse_object(line)) is not None:
             yield event
-
-
-def _tail(client: RelayClient, path: str, size: int) -> bytes:
-    try:
-        return client.tail(path, size).data
-    except RelayError:
-        return b""

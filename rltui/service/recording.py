@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 import rltui
-from rltui.cluster.printable import printable
+from rltui.cluster.plain_text import printable
 from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import Entry, RelayError
 from rltui.errors import UsageError

@@ -174,11 +174,8 @@ class ReplayCockpit(RunReading):
         # what is listed now and then is listed by the recording's clock
         return RunWatcher(self._client, str(self._files.path), lambda: self._files.now)
 
-    def _row(self, run_id: str) -> RunSummary:
-        return self._last or self.watch(run_id).summary
-
-    def _context(self, run: RunSummary) -> Context:  # noqa: ARG002 there is one
-        return self._at_files
+    def _found(self, run_id: str) -> tuple[Context, RunSummary]:
+        return self._at_files, self._last or self.watch(run_id).summary
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:  # noqa: ARG002 there is one
         """The run as it was at the clock's moment."""

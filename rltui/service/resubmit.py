@@ -26,10 +26,10 @@ from rltui.service.describe import attempt_path, newest_checkpoint_step, start_w
 from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_facts import ask_cluster
-from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.run_jobs import write_last_word
 from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
 from rltui.service.submit import Launched, submit_attempt
+from rltui.service.this_machine import here_instead_of_slurm
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding

@@ -18,11 +18,11 @@ from rltui.plan.measured import read_measured
 from rltui.plan.of_layout import predict
 from rltui.plan.rates import read_calibration
 from rltui.runs.script_job import ScriptJob, is_script
-from rltui.service.launch import review
+from rltui.service.launch import remembered, review
 from rltui.service.launch_review import LaunchReview
-from rltui.service.login_node import here_instead_of_slurm
 from rltui.service.sweep import require_limit, swept_layouts, swept_scripts
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
+from rltui.service.this_machine import here_instead_of_slurm
 from rltui.service.wishes import read_wishes
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def review_launch(
         findings=(
             *_said_of_place(profile),
             *report.findings,
-            *_bad_nodes(context, layout),
-            *_measured(context, layout),
+            *(remembered(context, layout) if context is not None and layout is not None else ()),
         ),
         drawing=report.drawing,
         arithmetic=report.arithmetic_lines,
@@ -159,6 +158,7 @@ def _plan(layout: Layout | None, cluster: str) -> tuple[str, ...]:
 
 def _review_script(profile: Profile, source: str, words: Sequence[str], context: Context | None) -> LaunchReview:
     """What launching a script would do. Only what cannot be placed or read stands in the way: it is not ours."""
+    from rltui.service.bad_nodes import offers
     from rltui.service.scripts import prepare
 
     place = ["--cluster", profile.name] if profile.name != LOCAL else []
@@ -180,7 +180,7 @@ def _review_script(profile: Profile, source: str, words: Sequence[str], context:
             *_said_of_place(profile),
             *_problems(prepared, wishes.anyway),
             *mild,
-            *_bad_nodes(context, prepared.job),
+            *(offers(context, prepared.job) if context is not None else ()),
         ),
         notes=prepared.notes,
         drawing=prepared.drawing,
@@ -193,20 +193,6 @@ def _said_of_place(profile: Profile) -> tuple[Finding, ...]:
     """What the reviewer is asked before a launch here; the shell asks it in words."""
     said = here_instead_of_slurm(profile)
     return (Finding(code="HERE", severity="warning", message="; ".join(said)),) if said else ()
-
-
-def _bad_nodes(context: Context | None, work: Layout | ScriptJob | None) -> tuple[Finding, ...]:
-    """The offer to leave out nodes that the cluster remembers as bad."""
-    from rltui.service.bad_nodes import offers
-
-    return offers(context, work) if context is not None and work is not None else ()
-
-
-def _measured(context: Context | None, layout: Layout | None) -> tuple[Finding, ...]:
-    """What earlier runs like this one took of their cards."""
-    from rltui.service.memory_peaks import measured_findings
-
-    return measured_findings(context, layout) if context is not None and layout is not None else ()
 
 
 def _script(report: Report, profile: Profile) -> str:

@@ -19,7 +19,7 @@ from rltui.onnode.progress import in_order
 from rltui.paths import state_dir
 from rltui.watch.actors import ActorsReader
 from rltui.watch.hosts import HostState, SamplerLine
-from rltui.watch.lines import decode
+from rltui.watch.lines import decode, tail_of
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, owners_of, patterns_of
@@ -60,14 +60,14 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
         silent = silent_s([node.host for node in nodes], now)
         nodes = [node for node in nodes if node.host.host not in silent]
     asked = tuple(engine for node in nodes for engine in node.engines) if run.is_live else ()
-    logged = _tail(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
+    logged = tail_of(client, f"{attempt}/{rundir.OUT_LOG}", ENGINE_BYTES) if run.is_live and not asked else b""
     first, steps = _steps(client, f"{attempt}/{rundir.METRICS}") if rundir.METRICS in names else ((), ())
     return RunPicture(
         now=now,
         stage=run.stage,
         end=run.end,
         job=run.job,
-        bad_nodes=_bad_nodes(_tail(client, f"{attempt}/{rundir.PREFLIGHT}", PREFLIGHT_BYTES))
+        bad_nodes=_bad_nodes(tail_of(client, f"{attempt}/{rundir.PREFLIGHT}", PREFLIGHT_BYTES))
         if rundir.PREFLIGHT in names
         else {},
         steps=steps,
@@ -87,7 +87,7 @@ def _behind_plan(client: RelayClient, attempt: str, steps: Sequence[Step]) -> tu
     from rltui.plan.rates import read_calibration
 
     try:
-        layout = load_text(_tail(client, f"{attempt}/{rundir.LAYOUT}", LAYOUT_BYTES).decode(), rundir.LAYOUT).layout
+        layout = load_text(tail_of(client, f"{attempt}/{rundir.LAYOUT}", LAYOUT_BYTES).decode(), rundir.LAYOUT).layout
         known = read_calibration(state_dir())
     except (RltuiError, ValueError):  # another's version of it, or a calibration that plan itself will speak of
         return ()
@@ -100,10 +100,10 @@ def _waiting_actors(client: RelayClient, attempt: str, names: Sequence[str]) -> 
     """Classes of the actors that Ray has not placed, as noted on the run's head node, or as Ray itself says."""
     actors: tuple[ActorSnapshot, ...] = ()
     if rundir.ACTORS in names:
-        text = _tail(client, f"{attempt}/{rundir.ACTORS}", ACTORS_BYTES).decode("utf-8", "replace")
+        text = tail_of(client, f"{attempt}/{rundir.ACTORS}", ACTORS_BYTES).decode("utf-8", "replace")
         actors = parse_actors_note(text).actors
     elif rundir.RAY_ENDPOINT in names:
-        known = decode(_tail(client, f"{attempt}/{rundir.RAY_ENDPOINT}", ACTORS_BYTES), RayFile)
+        known = decode(tail_of(client, f"{attempt}/{rundir.RAY_ENDPOINT}", ACTORS_BYTES), RayFile)
         reader = ActorsReader(client)
         endpoint = known.endpoint if known is not None else None
         if endpoint is not None and endpoint.is_on(client.hello().host):  # its token is for nobody else's loopback
@@ -115,13 +115,6 @@ def _waiting_actors(client: RelayClient, attempt: str, names: Sequence[str]) -> 
 def steps_of(lines: Iterable[Mapping[str, float]]) -> tuple[Step, ...]:
     """Lines of metrics by canonical name as steps; those that do not say when they were done are left out."""
     return tuple(Step(values["time"], dict(values)) for values in lines if "time" in values)
-
-
-def _tail(client: RelayClient, path: str, size: int) -> bytes:
-    try:
-        return client.tail(path, size).data
-    except RelayError:
-        return b""
 
 
 def _bad_nodes(text: bytes) -> dict[str, str]:
@@ -162,7 +155,7 @@ class _Node(NamedTuple):
 
 
 def _node(client: RelayClient, path: str, owners: Owners) -> _Node | None:
-    lines, state = _tail(client, path, SAMPLER_BYTES).splitlines(), HostState()
+    lines, state = tail_of(client, path, SAMPLER_BYTES).splitlines(), HostState()
     state.take(lines)
     host = state.snapshot()
     if host is None:

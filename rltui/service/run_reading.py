@@ -33,59 +33,45 @@ def stragglers_in(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
 class RunReading:
     """The part of ``rltui.service.cockpit.Cockpit`` that only reads a run's files."""
 
-    def _row(self, run_id: str) -> RunSummary:
-        """The newest row of a run."""
-        raise NotImplementedError
-
-    def _context(self, run: RunSummary) -> Context:
-        """Where its files are."""
+    def _found(self, run_id: str) -> tuple[Context, RunSummary]:
+        """Where a run's files are, and its newest row."""
         raise NotImplementedError
 
     def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
-        """The piece of a log around ``line``."""
-        row = self._row(run_id)
-        client = self._context(row).cluster.client
-        return read_part(client, attempt_path(row), name, line, offset)
+        context, row = self._found(run_id)
+        return read_part(context.cluster.client, attempt_path(row), name, line, offset)
 
     def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
-        """A piece of the logs around a place."""
-        row = self._row(run_id)
-        return read_piece(self._context(row).cluster.client, row, name, place, at)
+        context, row = self._found(run_id)
+        return read_piece(context.cluster.client, row, name, place, at)
 
     def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
-        """Search a whole log, or all of them, piece by piece."""
-        row = self._row(run_id)
-        return search_run(self._context(row).cluster.client, row, name, query)
+        context, row = self._found(run_id)
+        return search_run(context.cluster.client, row, name, query)
 
     def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
-        """Search the samples of a run, piece by piece."""
         from rltui.service.samples import samples_of
 
-        row = self._row(run_id)
-        return samples_of(self._context(row), row, query)
+        return samples_of(*self._found(run_id), query)
 
     def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
-        """A sample in full, with its siblings."""
         from rltui.service.samples import group_of
 
-        row = self._row(run_id)
-        return group_of(self._context(row), row, sample, evaluation=evaluation)
+        return group_of(*self._found(run_id), sample, evaluation=evaluation)
 
     def config(self, run_id: str) -> RunConfig:
-        """Every setting of a run, and where it comes from."""
         from rltui.service.config import read_config
 
-        row = self._row(run_id)
-        return read_config(self._context(row), row)
+        return read_config(*self._found(run_id))
 
     def layout_file(self, run_id: str) -> str:
         """A copy of the run's layout on this machine, for what reads and judges files."""
         from rltui.paths import cache_dir, ensure_private
         from rltui.runs.directory import read_layout
 
-        row = self._row(run_id)
+        context, row = self._found(run_id)
         try:
-            text = read_layout(self._context(row).cluster.client, attempt_path(row))
+            text = read_layout(context.cluster.client, attempt_path(row))
         except RelayError as error:
             if error.kind != "missing":
                 raise
@@ -97,28 +83,23 @@ class RunReading:
         return str(path)
 
     def wandb(self, run_id: str) -> WandbPlace:
-        """Where W&B has a run."""
         from rltui.service.wandb_place import wandb_place
 
-        row = self._row(run_id)
-        return wandb_place(self._context(row), row)
+        return wandb_place(*self._found(run_id))
 
     def why(self, run_id: str) -> WhyReport:
-        """Why the run died or stands still."""
         from rltui.service.attempt_differences import unexplained
         from rltui.service.interrupted import unfinished_words
         from rltui.service.why import examine_run
         from rltui.service.why_report import why_report
 
-        row = self._row(run_id)
-        context = self._context(row)
+        context, row = self._found(run_id)
         found = examine_run(context, row)
         different = unexplained(context.cluster.client, row, found)
         return why_report(row, found, different, unfinished_words(context, row))
 
     def node_report(self, run_id: str, node: str) -> str:
-        """What the run's cluster remembers against a node."""
         from rltui.service.bad_nodes import report
 
-        cluster = self._context(self._row(run_id)).cluster
+        cluster = self._found(run_id)[0].cluster
         return report(cluster.client, cluster.run_root, cluster.name, node)

@@ -61,7 +61,7 @@ VERBS = (
     Verb("attach", "open the cockpit on one run", takes="run", use="terminal"),
     Verb("shell", "a shell on a node of a run, inside its job", takes="run", use="terminal"),
     Verb("adopt", "make a run of a job or process that rltui did not start", use="changes"),
-    Verb("release-run", "forget an adopted run; its job goes on", takes="run", use="changes"),
+    Verb("release-run", "forget an adopted run; its job goes on", takes="run", use="changes", module="job_change"),
     Verb("cancel", "end a run", takes="run", use="changes"),
     Verb("du", "what runs take of their disks, the largest first", takes="run"),
     Verb("archive", "put ended runs away as one file each, or bring them back", takes="run", use="changes"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rltui.cluster.slurm.reasons import ReasonKind, explain_reason
+from rltui.cluster.slurm.reasons import explain_reason
 from rltui.watch.run_facts import fold_state
 from rltui.watch.snapshots import EndSnapshot, RunState, StageSnapshot
 
@@ -27,8 +27,6 @@ class JobFacts(Struct, frozen=True, kw_only=True):
     sentence: str = ""
     """Why it waits or how it ended; empty where there is nothing to say."""
     next_step: str = ""
-    reason_kind: ReasonKind | None = None
-    """What sort of reason it waits for; None where it does not wait."""
     starts_by_itself: bool = True
     """False where it waits for something that will not come by itself."""
 
@@ -143,7 +141,6 @@ def _waiting(job: JobSnapshot) -> JobFacts:
         state="queued",
         sentence=again + reason.sentence,
         next_step=reason.next_step,
-        reason_kind=reason.kind,
         starts_by_itself=reason.starts_by_itself,
     )
 

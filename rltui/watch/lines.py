@@ -27,6 +27,14 @@ JUMP_BYTES = 8 << 20
 MAX_LINE_BYTES = 1 << 18
 
 
+def tail_of(client: RelayClient, path: str, size: int) -> bytes:
+    """The last ``size`` bytes of a file; none where it cannot be read."""
+    try:
+        return client.tail(path, size).data
+    except RelayError:
+        return b""
+
+
 class LineFollower:
     """Follows one file, through growth, truncation, replacement and disappearance.
 

@@ -85,7 +85,7 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder: Path, monkeyp
             session.launch("local/grpo-tiny", "hardware.gpus_per_node=0", "roles.learner.micro_batch=7")
         with pytest.raises(rltui.UsageError):
             session.run("nothing")
-        monkeypatch.setattr("rltui.service.login_node.stands_before_slurm", lambda: True)
+        monkeypatch.setattr("rltui.service.this_machine.stands_before_slurm", lambda: True)
         with pytest.raises(rltui.UsageError, match="has Slurm"):
             session.launch("train.sh")
         assert session.runs() == ()

@@ -13,7 +13,7 @@ from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Completed, Hello
-from rltui.service.doctor_checks import Patient
+from rltui.service.doctor_checks import ClusterUnderTest
 from rltui.service.doctor_links import NEEDED, check_python, check_run_root, python_words
 from rltui.service.doctor_nodes import ON_NODE, TORCH, check_nodes
 
@@ -38,21 +38,21 @@ class Answering:
     def put(self, *_: object, **__: object) -> None: ...
 
 
-def patient(relay: Answering) -> Patient:
+def under_test(relay: Answering) -> ClusterUnderTest:
     hello = Hello(1, "3.11", "login", "alice", 1, "/home/alice", 2, 0.0)
     profile = Profile(name="alps", env={"https_proxy": "http://proxy:3128"})
-    return Patient(profile=profile, relay=relay, hello=hello, root=Root())  # type: ignore[arg-type]
+    return ClusterUnderTest(profile=profile, relay=relay, hello=hello, root=Root())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("total", "state"), [("0", "ok"), ("1000", "warning")])
 def test_a_disk_that_does_not_count_inodes_has_not_run_out_of_them(total: str, state: str) -> None:
     relay = Answering(f"free_kib=999999999\ntotal_kib=999999999\nfree_files=0\ntotal_files={total}\n")
-    assert [check.state for check in check_run_root(patient(relay))] == [state]
+    assert [check.state for check in check_run_root(under_test(relay))] == [state]
 
 
 def test_a_node_that_cannot_ask_does_not_count_as_one_without_internet() -> None:
     relay = Answering("host=n1\nsees=yes\n")
-    found = {check.name: check.state for check in check_nodes(patient(relay), lambda _: True)}
+    found = {check.name: check.state for check in check_nodes(under_test(relay), lambda _: True)}
     assert found["internet"] == "skipped"
     assert relay.environments == [{"https_proxy": "http://proxy:3128"}]
 
@@ -67,7 +67,7 @@ def test_a_node_that_cannot_ask_does_not_count_as_one_without_internet() -> None
     ],
 )
 def test_a_node_says_what_its_torch_was_built_for_and_how_it_attends(facts: str, state: str, said: str) -> None:
-    found = {check.name: check for check in check_nodes(patient(Answering(f"host=n1\n{facts}\n")), lambda _: True)}
+    found = {check.name: check for check in check_nodes(under_test(Answering(f"host=n1\n{facts}\n")), lambda _: True)}
     assert found["torch"].state == state
     assert said in found["torch"].found
 
@@ -114,7 +114,7 @@ def test_a_torch_without_cuda_is_not_well_where_nodes_have_gpus(tmp_path: Path, 
     relay = RelayClient(LocalTransport())
     try:
         hello = relay.hello()
-        found = list(check_python(Patient(profile=profile, relay=relay, hello=hello, root=Root())))  # type: ignore[arg-type]
+        found = list(check_python(ClusterUnderTest(profile=profile, relay=relay, hello=hello, root=Root())))  # type: ignore[arg-type]
     finally:
         relay.close()
     assert [check.state for check in found] == [state]

@@ -9,7 +9,7 @@ import pytest
 from rltui.check.run import check_text
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
-from rltui.importers.read import Imported, import_file
+from rltui.importers.read import Imported, import_file, read_facts
 
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=m"
 
@@ -343,3 +343,24 @@ def test_the_size_of_an_engine_is_known_where_their_number_is_not(tmp_path: Path
     line = "python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 4 --vllm_tensor_parallel_size 2"
     assert counts(read(tmp_path, f"{line} --vllm_num_engines $N --colocate_all_models\n"))[3:] == (None, 2, None)
     assert counts(read(tmp_path, f"{line} --colocate_all_models\n"))[4:] == (None, None)
+
+
+def test_a_file_beside_the_script_is_under_what_the_command_sets(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("vllm_num_engines: 4\nnum_learners_per_node: [7]\nlearning_rate: 1.0e-5\n")
+    text = "python open_instruct/grpo_fast.py conf.yaml --num_learners_per_node 2 --model_name_or_path org/m"
+    facts, _ = read_facts(text, tmp_path / "run.sh")
+    assert (facts.trainer_gpus, facts.rollout_engines, facts.model) == (2, 4, "org/m")
+    assert facts.settings["train.learning_rate"] == 1e-5
+    alone, _ = read_facts(text.replace("conf.yaml", "none.yaml"), tmp_path / "run.sh")
+    assert (alone.trainer_gpus, alone.rollout_engines) == (2, 1)
+
+
+def test_fine_tuning_takes_the_processes_of_its_launcher(tmp_path: Path) -> None:
+    text = "deepspeed --num_nodes 2 --num_gpus 4 --module openrlhf.cli.train_sft --pretrain org/m"
+    facts, _ = read_facts(text, tmp_path / "run.sh")
+    assert (facts.algorithm, facts.nodes, facts.gpus_per_node, facts.model) == ("sft", 2, 4, "org/m")
+    assert (facts.trainer_gpus, facts.declared_gpus, facts.rollout_gpus) == (8, 8, 0)
+    inside, _ = read_facts(f"#SBATCH --nodes=3\n#SBATCH --gpus-per-node=2\n{text}", tmp_path / "run.sh")
+    assert inside.declared_gpus == 6
+    single, _ = read_facts(text.replace("--num_nodes 2 ", ""), tmp_path / "run.sh")
+    assert (single.nodes, single.trainer_gpus) == (1, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,14 +97,7 @@ def grep(tmp_path: Path, client: RelayClient, monkeypatch: pytest.MonkeyPatch, c
     context = SimpleNamespace(cluster=SimpleNamespace(client=client))
     run = SimpleNamespace(run_id="r", path=str(tmp_path), attempt=1, is_live=False, created_at=0.0)
 
-    class Clusters:
-        def __enter__(self) -> Any:
-            return SimpleNamespace(find=lambda _: (context, run))
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    monkeypatch.setattr(logs, "open_clusters", lambda _: Clusters())
+    monkeypatch.setattr(logs, "open_run", lambda *_: nullcontext((context, run)))
 
     def run_it(*words: str) -> tuple[int, list[str]]:
         code = main(["logs", "r", *words])

@@ -24,7 +24,7 @@ class Opened:
         self._run, self._attempts = run, attempts
 
     def __enter__(self) -> Any:
-        return SimpleNamespace(find=lambda word: (self, self.find(word)))
+        return self, self.find("")
 
     def __exit__(self, *_: object) -> None:
         self.cluster.client.close()
@@ -46,7 +46,7 @@ def run(tmp_path: Path) -> Path:
 def said(
     run: Path, attempts: list[tuple[int, bool]], words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> list[str]:
-    monkeypatch.setattr(logs, "open_clusters", lambda _: Opened(run, attempts))
+    monkeypatch.setattr(logs, "open_run", lambda *_: Opened(run, attempts))
     monkeypatch.setattr(logs, "PERIOD_S", 0.01)
     assert main(["logs", "r", *words]) == 0
     return capsys.readouterr().out.split()

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.verdicts import Change, Diagnosis, Remedy
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import chain, rundir
+from rltui.runs import claims
+from rltui.runs.script_job import read_script_job
 from rltui.runs.submission import Submission, fold_submissions
 from rltui.service.fixes import choose, shares_gpu
 from rltui.service.naming import find_run
@@ -155,6 +158,19 @@ def test_a_run_is_at_the_attempt_that_runs_or_comes_next(attempts: dict[str, dic
     facts = run_facts("grpo-1", files(**attempts))
     assert facts is not None
     assert facts.newest.number == number
+
+
+def test_a_submission_is_barred_unless_it_has_started_even_as_a_requeue(client: RelayClient, tmp_path: Path) -> None:
+    path = tmp_path / "attempts" / "01"
+    path.mkdir(parents=True)
+    assert read_script_job(client, str(path)) is None
+    (path / rundir.JOB).write_text(json.dumps({"uuid": "u", "requeue_of": "01"}))
+    assert claims.read_evidence(client, str(path), "u").started
+    assert not claims.withdraw(client, str(path), "u", "refused")
+    (path / rundir.JOB).write_text(json.dumps({"uuid": "u"}))
+    assert not claims.read_evidence(client, str(path), "u").started
+    assert claims.withdraw(client, str(path), "u", "refused")
+    assert not tmp_path.exists()  # with the run, which never was one
 
 
 def row(run_id: str, name: str, created_at: float) -> RunSummary:

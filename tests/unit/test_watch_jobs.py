@@ -80,7 +80,7 @@ def test_a_start_that_is_over_says_nothing_of_the_next() -> None:
 
 def test_a_job_that_waits_says_why_and_what_to_do() -> None:
     facts = job_facts(None, None, job("pending", reason="PartitionTimeLimit"))
-    assert (facts.state, facts.reason_kind, facts.starts_by_itself) == ("queued", "never", False)
+    assert (facts.state, facts.starts_by_itself) == ("queued", False)
     assert "time limit" in facts.sentence
     assert facts.next_step
     again = job_facts(None, None, job("pending", reason="BeginTime", restarts=2))

@@ -96,80 +96,55 @@ def _settling(row: Assertion, table: Sequence[Assertion], asked: Asked, name: st
     return None
 
 
-def multiple(
-    code: str, title: str, where: str, parts: tuple[Term, Term], change: Setting, when: tuple[Condition, ...] = ()
-) -> Assertion:
-    """The first of two numbers must be a multiple of the second."""
-    whole, part = parts
+def _comparing(
+    fails: Callable[[Number, Number], bool], words: str, *, bounds: bool = False
+) -> Callable[..., Assertion]:
+    """What makes rows that compare two numbers.
 
-    def fails(asked: Asked) -> bool:
-        a, b = whole.value(asked), part.value(asked)
-        return a is not None and b is not None and b > 0 and a % b != 0
+    Args:
+        fails: Whether two numbers break the assertion.
+        words: What is said between them then.
+        bounds: Whether either number settles it by being what the other is.
+    """
 
-    def says(asked: Asked) -> str:
-        return f"{whole.described(asked)} cannot be divided by {part.described(asked)}"
+    def row(
+        code: str,
+        title: str,
+        where: str,
+        parts: tuple[Term, Term],
+        change: Setting,
+        when: tuple[Condition, ...] = (),
+        severity: Severity = "error",
+    ) -> Assertion:
+        left, right = parts
 
-    return Assertion(
-        code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=_nearest(change), when=when
-    )
+        def broken(asked: Asked) -> bool:
+            a, b = left.value(asked), right.value(asked)
+            return a is not None and b is not None and fails(a, b)
 
+        def says(asked: Asked) -> str:
+            return f"{left.described(asked)} {words} {right.described(asked)}"
 
-def at_least(
-    code: str,
-    title: str,
-    where: str,
-    parts: tuple[Term, Term],
-    change: Setting,
-    when: tuple[Condition, ...] = (),
-    severity: Severity = "error",
-) -> Assertion:
-    """The first of two numbers must not be smaller than the second."""
-    large, small = parts
+        def fixes(asked: Asked) -> Iterator[Number]:
+            bound = (right if change is left else left).value(asked)
+            return iter([bound]) if bounds and bound is not None and change in parts else _nearest(change, asked)
 
-    def fails(asked: Asked) -> bool:
-        a, b = large.value(asked), small.value(asked)
-        return a is not None and b is not None and a < b
+        return Assertion(
+            code=code, title=title, where=where, fails=broken, says=says, key=change, fixes=fixes, when=when,
+            severity=severity,
+        )  # fmt: skip
 
-    def says(asked: Asked) -> str:
-        return f"{large.described(asked)} is below {small.described(asked)}"
-
-    def fixes(asked: Asked) -> Iterator[Number]:
-        other = small if change is large else large
-        bound = other.value(asked)
-        if bound is not None and change in parts:
-            yield bound
-        else:
-            yield from _nearest(change)(asked)
-
-    return Assertion(
-        code=code,
-        title=title,
-        where=where,
-        fails=fails,
-        says=says,
-        key=change,
-        fixes=fixes,
-        when=when,
-        severity=severity,
-    )
+    return row
 
 
-def equal(
-    code: str, title: str, where: str, parts: tuple[Term, Term], change: Setting, when: tuple[Condition, ...] = ()
-) -> Assertion:
-    """Two numbers must be the same."""
-    left, right = parts
+multiple = _comparing(lambda whole, part: part > 0 and whole % part != 0, "cannot be divided by")
+"""The first of two numbers must be a multiple of the second."""
 
-    def fails(asked: Asked) -> bool:
-        a, b = left.value(asked), right.value(asked)
-        return a is not None and b is not None and a != b
+at_least = _comparing(lambda large, small: large < small, "is below", bounds=True)
+"""The first of two numbers must not be smaller than the second."""
 
-    def says(asked: Asked) -> str:
-        return f"{left.described(asked)} is not {right.described(asked)}"
-
-    return Assertion(
-        code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=_nearest(change), when=when
-    )
+equal = _comparing(lambda left, right: left != right, "is not")
+"""Two numbers must be the same."""
 
 
 def never(
@@ -198,13 +173,9 @@ def never(
     )
 
 
-def _nearest(change: Setting) -> Callable[[Asked], Iterator[Number]]:
+def _nearest(change: Setting, asked: Asked) -> Iterator[Number]:
     """Values of a setting upwards from what it is, then downwards to 1."""
-
-    def values(asked: Asked) -> Iterator[Number]:
-        now = change.value(asked)
-        if now is not None:
-            yield from range(int(now) + 1, int(now) + MAX_TRIES)
-            yield from range(int(now) - 1, 0, -1)
-
-    return values
+    now = change.value(asked)
+    if now is not None:
+        yield from range(int(now) + 1, int(now) + MAX_TRIES)
+        yield from range(int(now) - 1, 0, -1)

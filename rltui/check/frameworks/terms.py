@@ -6,6 +6,7 @@ None; what is made of it is None too, and an assertion that is not known to fail
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -218,34 +219,27 @@ def one_of(name: str, *values: str, default: str = "") -> Condition:
     return is_one
 
 
-def above(term: Term, bound: Number) -> Condition:
-    """The number is larger than ``bound``."""
+def _comparing(holds: Callable[[Number, Number], bool]) -> Callable[[Term, Number], Condition]:
+    """What makes conditions that hold a number against a bound."""
 
-    def is_above(asked: Asked) -> bool | None:
-        found = term.value(asked)
-        return None if found is None else found > bound
+    def condition(term: Term, bound: Number) -> Condition:
+        def is_met(asked: Asked) -> bool | None:
+            found = term.value(asked)
+            return None if found is None else holds(found, bound)
 
-    return is_above
+        return is_met
 
-
-def at_most(term: Term, bound: Number) -> Condition:
-    """The number is known and not larger than ``bound``."""
-
-    def is_at_most(asked: Asked) -> bool | None:
-        found = term.value(asked)
-        return None if found is None else found <= bound
-
-    return is_at_most
+    return condition
 
 
-def exactly(term: Term, number: Number) -> Condition:
-    """The number is ``number``."""
+above = _comparing(operator.gt)
+"""The number is larger than a bound."""
 
-    def is_exactly(asked: Asked) -> bool | None:
-        found = term.value(asked)
-        return None if found is None else found == number
+at_most = _comparing(operator.le)
+"""The number is known and not larger than a bound."""
 
-    return is_exactly
+exactly = _comparing(operator.eq)
+"""The number is this one."""
 
 
 def fact(name: str, value: object) -> Condition:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.live_subject import LiveSubject, duration, live_rule, some
-from rltui.check.rule import Trouble
+from rltui.check.rule import Trouble, settled_by
 from rltui.cluster.profile import container_of
 from rltui.layout.time_limit import time_limit_s
 
@@ -21,7 +21,7 @@ def longer_than_the_profile(subject: LiveSubject) -> Iterator[Trouble]:
     message = time_over_profile(subject.profile, subject.layout.slurm.time) if subject.on_slurm else ""
     if message:
         most = duration(time_limit_s(subject.profile.max_time) or 0.0)
-        yield Trouble(message, "slurm.time", (f"slurm.time={most}",))
+        yield settled_by(message, "slurm.time", most)
 
 
 @live_rule("S612", "error")
@@ -89,10 +89,8 @@ def longer_than_the_partition(subject: LiveSubject) -> Iterator[Trouble]:
     partition, asked = subject.partition, time_limit_s(subject.layout.slurm.time)
     if partition and partition.max_time_s is not None and asked is not None and asked > partition.max_time_s:
         most = duration(partition.max_time_s)
-        yield Trouble(
-            f"{subject.layout.slurm.time} is asked for; partition {partition.name} allows {most}",
-            "slurm.time",
-            (f"slurm.time={most}",),
+        yield settled_by(
+            f"{subject.layout.slurm.time} is asked for; partition {partition.name} allows {most}", "slurm.time", most
         )
 
 
@@ -119,7 +117,7 @@ def account_is_not_let_in(subject: LiveSubject) -> Iterator[Trouble]:
         let_in = [name for name in partition.accounts if name in own]
         if let_in:
             message = f"partition {partition.name} does not let account {account!r} in; it lets in {some(let_in)}"
-            yield Trouble(message, "slurm.account", (f"slurm.account={let_in[0]}",))
+            yield settled_by(message, "slurm.account", let_in[0])
 
 
 @live_rule("S618", "error")
@@ -206,6 +204,4 @@ def excludes_what_is_not_there(subject: LiveSubject) -> Iterator[Trouble]:
     strange = [name for name in exclude if name not in known and "[" not in name]
     if strange:
         kept = ", ".join(name for name in exclude if name not in strange)
-        yield Trouble(
-            f"{subject.profile.name} has no node {some(strange)}", "slurm.exclude", (f"slurm.exclude=[{kept}]",)
-        )
+        yield settled_by(f"{subject.profile.name} has no node {some(strange)}", "slurm.exclude", f"[{kept}]")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rltui.check.arithmetic import resolve
 from rltui.check.live_subject import LiveSubject, card_of, live_rule, some
-from rltui.check.rule import Trouble
+from rltui.check.rule import Trouble, settled_by
 from rltui.cluster.profile import merged_container
 from rltui.layout.roles import SERVED
 
@@ -19,10 +19,10 @@ def another_card(subject: LiveSubject) -> Iterator[Trouble]:
     if subject.layout.hardware.on_cpu or not wanted:
         return
     if has and wanted != has:
-        yield Trouble(
+        yield settled_by(
             f"the layout is for {subject.layout.hardware.gpu}; {subject.profile.name} has {subject.profile.gpu}",
             "hardware.gpu",
-            (f"hardware.gpu={subject.profile.gpu}",),
+            subject.profile.gpu,
         )
         return
     cards = {card_of(node.gpu) for node in subject.nodes if node.gpus}
@@ -53,10 +53,8 @@ def more_cores_than_a_node_has(subject: LiveSubject) -> Iterator[Trouble]:
     counted = [node.cpus for node in subject.nodes if node.cpus]
     most = max(counted) if counted else subject.profile.cpus_per_node
     if most and cores > most:
-        yield Trouble(
-            f"{cores} cores a node; nodes of {subject.profile.name} have {most}",
-            "hardware.cpus_per_node",
-            (f"hardware.cpus_per_node={most}",),
+        yield settled_by(
+            f"{cores} cores a node; nodes of {subject.profile.name} have {most}", "hardware.cpus_per_node", most
         )
 
 
@@ -67,10 +65,10 @@ def more_memory_than_a_node_has(subject: LiveSubject) -> Iterator[Trouble]:
     counted = [node.memory_gib for node in subject.nodes if node.memory_gib]
     most = max(counted) if counted else subject.profile.memory_gib
     if most and memory > most * 1.01:
-        yield Trouble(
+        yield settled_by(
             f"{memory:g} GiB of host memory a node; nodes of {subject.profile.name} have {most:.0f}",
             "hardware.memory_gib_per_node",
-            (f"hardware.memory_gib_per_node={most:.0f}",),
+            f"{most:.0f}",
         )
 
 
@@ -119,18 +117,16 @@ def tracking_without_a_network(subject: LiveSubject) -> Iterator[Trouble]:
     Offline runs are kept in the run directory; `wandb sync` uploads them from a machine with a network.
     """
     if subject.profile.offline and subject.layout.tracking.wandb == "online":
-        yield Trouble(
-            f"tracking.wandb is online, nodes of {subject.profile.name} are offline",
-            "tracking.wandb",
-            ("tracking.wandb=offline",),
+        yield settled_by(
+            f"tracking.wandb is online, nodes of {subject.profile.name} are offline", "tracking.wandb", "offline"
         )
 
 
 def _models(subject: LiveSubject) -> Iterator[tuple[str, str]]:
     """Key and name of each model that is loaded from the Hugging Face hub."""
     seen: set[str] = set()
-    for role in ("learner", "reference", "critic", *SERVED):
-        model = getattr(getattr(subject.layout.roles, role), "model", "")
+    for role, found in subject.roles("learner", "reference", "critic", *SERVED):
+        model = found.model
         if model and model not in seen and _HUB_NAME.fullmatch(model) and not model.startswith("builtin/"):
             seen.add(model)
             yield f"roles.{role}.model", model

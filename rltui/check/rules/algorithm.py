@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.bundled import needs_reference
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.layout.settings import rewards_of
 
 if TYPE_CHECKING:
@@ -28,12 +29,7 @@ def new_role(layout: Layout, role: str) -> str:
 def kl_without_reference(subject: Subject) -> Iterator[Trouble]:
     """A KL penalty needs a reference model to compare with."""
     layout = subject.layout
-    wanted = {
-        "grpo": layout.grpo.penalises_kl,
-        "ppo": layout.ppo.kl != "none" and layout.ppo.kl_coefficient > 0,
-        "opd": False,  # distillation compares with the teacher
-    }
-    if wanted[layout.algorithm] and layout.roles.reference is None:
+    if needs_reference(layout) and layout.roles.reference is None:
         key = f"{layout.algorithm}.kl_coefficient"
         yield Trouble("there is a KL penalty, but no reference role", key, (new_role(layout, "reference"),))
 
@@ -45,26 +41,19 @@ def idle_reference(subject: Subject) -> Iterator[Trouble]:
     It costs 2 bytes a parameter and a forward pass a step, even with a coefficient of zero.
     """
     layout = subject.layout
-    used = {
-        "grpo": layout.grpo.penalises_kl,
-        "ppo": layout.ppo.kl != "none" and layout.ppo.kl_coefficient > 0,
-        "opd": False,
-    }
-    if layout.roles.reference is not None and not used[layout.algorithm]:
-        yield Trouble(
-            "the reference model is loaded for a KL penalty of 0", "roles.reference", ("roles.reference=null",)
-        )
+    if layout.roles.reference is not None and not needs_reference(layout):
+        yield settled_by("the reference model is loaded for a KL penalty of 0", "roles.reference", "null")
 
 
-@rule("B222", "error")
+@rule("B222", "error", "ppo")
 def ppo_without_critic(subject: Subject) -> Iterator[Trouble]:
     """PPO needs a critic: its advantages are differences to the values that the critic predicts."""
     layout = subject.layout
-    if layout.algorithm == "ppo" and layout.roles.critic is None:
+    if layout.roles.critic is None:
         yield Trouble("algorithm ppo has no critic role", "roles", (new_role(layout, "critic"),))
 
 
-@rule("B223", "error")
+@rule("B223", "error", "opd")
 def opd_without_teacher(subject: Subject) -> Iterator[Trouble]:
     """On-policy distillation needs a teacher.
 
@@ -72,7 +61,7 @@ def opd_without_teacher(subject: Subject) -> Iterator[Trouble]:
     `hardware.gpus_outside_ray` alone.
     """
     layout = subject.layout
-    if layout.algorithm == "opd" and layout.roles.teacher is None and not layout.hardware.gpus_outside_ray:
+    if layout.roles.teacher is None and not layout.hardware.gpus_outside_ray:
         yield Trouble("algorithm opd has no teacher role", "roles.teacher")
 
 
@@ -82,13 +71,13 @@ def role_without_use(subject: Subject) -> Iterator[Trouble]:
     layout = subject.layout
     asked = rewards_asked(layout)
     if layout.roles.judge is not None and not any(one == "judge" or ":" in one for one in asked):
-        yield Trouble("no reward asks the judge", "roles.judge", ("roles.judge=null",))
+        yield settled_by("no reward asks the judge", "roles.judge", "null")
     if layout.roles.reward_model is not None and "reward_model" not in asked:
-        yield Trouble("no reward is the reward model's", "roles.reward_model", ("roles.reward_model=null",))
+        yield settled_by("no reward is the reward model's", "roles.reward_model", "null")
     for role, algorithm in (("critic", "ppo"), ("teacher", "opd")):
         if getattr(layout.roles, role) is not None and layout.algorithm != algorithm:
             message = f"algorithm {layout.algorithm} does not use a {role}"
-            yield Trouble(message, f"roles.{role}", (f"roles.{role}=null",))
+            yield settled_by(message, f"roles.{role}", "null")
 
 
 def rewards_asked(layout: Layout) -> list[str]:
@@ -142,29 +131,21 @@ def section_without_use(subject: Subject) -> Iterator[Trouble]:
             yield Trouble(f"the section is not read by algorithm {subject.layout.algorithm}", section)
 
 
-@rule("B226", "warning")
+@rule("B226", "warning", "ppo")
 def ppo_kl_at_odds(subject: Subject) -> Iterator[Trouble]:
     """Where the KL penalty goes and how much it weighs contradict each other."""
-    layout = subject.layout
-    if layout.algorithm != "ppo" or (layout.ppo.kl == "none") == (layout.ppo.kl_coefficient == 0):
-        return
-    yield Trouble(
-        f"ppo.kl is {layout.ppo.kl} with kl_coefficient {layout.ppo.kl_coefficient:g}: no penalty is applied",
-        "ppo.kl_coefficient",
-        ("ppo.kl=none", "ppo.kl_coefficient=0.0"),
-    )
+    ppo = subject.layout.ppo
+    if (ppo.kl == "none") != (ppo.kl_coefficient == 0):
+        message = f"ppo.kl is {ppo.kl} with kl_coefficient {ppo.kl_coefficient:g}: no penalty is applied"
+        yield Trouble(message, "ppo.kl_coefficient", ("ppo.kl=none", "ppo.kl_coefficient=0.0"))
 
 
-@rule("B227", "error")
+@rule("B227", "error", "ppo")
 def warm_up_of_critic_too_long(subject: Subject) -> Iterator[Trouble]:
     """The critic warms up for the whole run, so the policy is never trained."""
-    layout = subject.layout
-    if layout.algorithm == "ppo" and 0 < layout.train.steps <= layout.ppo.critic_warmup_steps:
-        yield Trouble(
-            f"critic_warmup_steps {layout.ppo.critic_warmup_steps} of {layout.train.steps} steps",
-            "ppo.critic_warmup_steps",
-            (f"ppo.critic_warmup_steps={layout.train.steps // 20}",),
-        )
+    steps, warmup = subject.layout.train.steps, subject.layout.ppo.critic_warmup_steps
+    if 0 < steps <= warmup:
+        yield settled_by(f"critic_warmup_steps {warmup} of {steps} steps", "ppo.critic_warmup_steps", steps // 20)
 
 
 @rule("B228", "error")
@@ -195,10 +176,10 @@ def useless_hpz(subject: Subject) -> Iterator[Trouble]:
     else:
         return
     message = f"hpz_partition {learner.hpz_partition}: {why}"
-    yield Trouble(message, "roles.learner.hpz_partition", ("roles.learner.hpz_partition=0",))
+    yield settled_by(message, "roles.learner.hpz_partition", 0)
 
 
-@rule("B231", "warning")
+@rule("B231", "warning", "opd")
 def opd_temperature(subject: Subject) -> Iterator[Trouble]:
     """The student samples at a temperature that the teacher's scores do not have.
 
@@ -206,9 +187,9 @@ def opd_temperature(subject: Subject) -> Iterator[Trouble]:
     compared on different distributions. A teacher that rltui starts scores at the student's.
     """
     layout = subject.layout
-    if layout.algorithm == "opd" and layout.roles.teacher is None and layout.train.temperature != 1.0:
+    if layout.roles.teacher is None and layout.train.temperature != 1.0:
         message = f"temperature {layout.train.temperature:g}: the teacher's log-probs are those of temperature 1"
-        yield Trouble(message, "train.temperature", ("train.temperature=1.0",))
+        yield settled_by(message, "train.temperature", 1.0)
 
 
 @rule("B253", "error")
@@ -219,12 +200,12 @@ def one_token_to_draw(subject: Subject) -> Iterator[Trouble]:
     """
     train = subject.layout.train
     if train.samples_per_prompt > 1 and train.top_k == 1:
-        yield Trouble("top_k 1 leaves one token to draw", "train.top_k", ("train.top_k=0",))
+        yield settled_by("top_k 1 leaves one token to draw", "train.top_k", 0)
     if train.samples_per_prompt > 1 and train.min_p == 1.0:
-        yield Trouble("min_p 1 leaves one token to draw", "train.min_p", ("train.min_p=0.0",))
+        yield settled_by("min_p 1 leaves one token to draw", "train.min_p", 0.0)
 
 
-@rule("B254", "warning")
+@rule("B254", "warning", "grpo")
 def truncated_without_weights(subject: Subject) -> Iterator[Trouble]:
     """Unlikely tokens are never drawn, and nothing corrects it, or the product over a whole sample does.
 
@@ -233,21 +214,21 @@ def truncated_without_weights(subject: Subject) -> Iterator[Trouble]:
     (`sequence_product`) falls with its length, so that long samples count for nothing.
     """
     layout = subject.layout
-    if layout.algorithm == "grpo" and layout.train.truncates and layout.grpo.importance in ("off", "sequence_product"):
+    if layout.train.truncates and layout.grpo.importance in ("off", "sequence_product"):
         message = f"truncated sampling with importance {layout.grpo.importance}"
-        yield Trouble(message, "grpo.importance", ("grpo.importance=cap",))
+        yield settled_by(message, "grpo.importance", "cap")
 
 
-@rule("B243", "warning")
+@rule("B243", "warning", "grpo")
 def stale_without_weights(subject: Subject) -> Iterator[Trouble]:
     """Rollouts run ahead, and nothing corrects that older weights sampled them.
 
     With `grpo.importance: off` a sample counts as if the policy of the step had drawn it, however far that has moved.
     """
     layout = subject.layout
-    if layout.algorithm == "grpo" and layout.train.async_steps and layout.grpo.importance == "off":
+    if layout.train.async_steps and layout.grpo.importance == "off":
         message = f"samples may be {layout.train.async_steps} steps old, and importance is off"
-        yield Trouble(message, "grpo.importance", ("grpo.importance=cap",))
+        yield settled_by(message, "grpo.importance", "cap")
 
 
 @rule("B244", "warning")
@@ -259,25 +240,23 @@ def inflight_without_running_ahead(subject: Subject) -> Iterator[Trouble]:
     train = subject.layout.train
     if train.inflight_updates and not train.async_steps:
         message = "inflight_updates has no effect with async_steps 0"
-        yield Trouble(message, "train.inflight_updates", ("train.inflight_updates=false",))
+        yield settled_by(message, "train.inflight_updates", "false")
 
 
-@rule("B232", "warning")
+@rule("B232", "warning", "grpo")
 def clip_upside_down(subject: Subject) -> Iterator[Trouble]:
     """The clip range is narrower upwards than downwards.
 
     Clip-higher (DAPO, 2025) widens it upwards, to keep rare tokens alive; the other way round shrinks the entropy.
     """
     grpo = subject.layout.grpo
-    if subject.layout.algorithm == "grpo" and grpo.clip_high < grpo.clip_low:
-        yield Trouble(
-            f"clip_high {grpo.clip_high:g} is below clip_low {grpo.clip_low:g}",
-            "grpo.clip_high",
-            (f"grpo.clip_high={grpo.clip_low:g}",),
+    if grpo.clip_high < grpo.clip_low:
+        yield settled_by(
+            f"clip_high {grpo.clip_high:g} is below clip_low {grpo.clip_low:g}", "grpo.clip_high", f"{grpo.clip_low:g}"
         )
 
 
-@rule("B248", "error")
+@rule("B248", "error", "opd")
 def off_policy_without_divergence(subject: Subject) -> Iterator[Trouble]:
     """Distillation takes answers of the dataset, where the layout's estimator or queue has no place for them.
 
@@ -285,15 +264,13 @@ def off_policy_without_divergence(subject: Subject) -> Iterator[Trouble]:
     that run ahead, the prompts of a step are with the engines before it is drawn whose answers it takes.
     """
     layout = subject.layout
-    if layout.algorithm != "opd" or layout.opd.on_policy_fraction == 1.0:
+    if layout.opd.on_policy_fraction == 1.0:
         return
     fraction = f"on_policy_fraction {layout.opd.on_policy_fraction:g}"
     if layout.opd.estimator != "top_k":
-        yield Trouble(f"{fraction} with the sampled-token estimator", "opd.estimator", ("opd.estimator=top_k",))
+        yield settled_by(f"{fraction} with the sampled-token estimator", "opd.estimator", "top_k")
     if layout.train.async_steps:
-        yield Trouble(
-            f"{fraction} with async_steps {layout.train.async_steps}", "train.async_steps", ("train.async_steps=0",)
-        )
+        yield settled_by(f"{fraction} with async_steps {layout.train.async_steps}", "train.async_steps", 0)
 
 
 LARGEST_ENTROPY_COEFFICIENT = 0.1
@@ -310,4 +287,4 @@ def entropy_outweighs_reward(subject: Subject) -> Iterator[Trouble]:
     coefficient = subject.layout.entropy_coefficient
     if coefficient > LARGEST_ENTROPY_COEFFICIENT:
         key = f"{subject.layout.algorithm}.entropy_coefficient"
-        yield Trouble(f"an entropy bonus of {coefficient:g}", key, (f"{key}=0.01",))
+        yield settled_by(f"an entropy bonus of {coefficient:g}", key, 0.01)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Train
@@ -48,11 +48,11 @@ def uneven_ranks(subject: Subject) -> Iterator[Trouble]:
     """
     train, learners = subject.layout.train, subject.layout.num_ranks
     if learners and train.samples_per_step >= learners and train.samples_per_step % learners:
-        yield Trouble(
+        yield settled_by(
             f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = {train.samples_per_step} do not "
             f"divide over {learners} learners",
             "train.prompts_per_step",
-            (f"train.prompts_per_step={whole_prompts(train, learners)}",),
+            whole_prompts(train, learners),
         )
 
 
@@ -68,14 +68,14 @@ def uneven_micro_batches(subject: Subject) -> Iterator[Trouble]:
     if remainder or not learner.micro_batch or rank % learner.micro_batch == 0:
         return
     best = divisor_below(rank, learner.micro_batch)
-    yield Trouble(
+    yield settled_by(
         f"{rank} samples of a rank are no multiple of micro_batch {learner.micro_batch}",
         "roles.learner.micro_batch",
-        (f"roles.learner.micro_batch={best}",),
+        best,
     )
 
 
-@rule("B204", "error")
+@rule("B204", "error", "grpo")
 def lonely_samples(subject: Subject) -> Iterator[Trouble]:
     """A group of one sample has no advantage.
 
@@ -84,16 +84,11 @@ def lonely_samples(subject: Subject) -> Iterator[Trouble]:
     """
     layout, alone = subject.layout, ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
     advantage = layout.grpo.advantage
-    if (
-        layout.algorithm == "grpo"
-        and layout.train.samples_per_prompt < 2
-        and advantage not in alone
-        and ":" not in advantage
-    ):
-        yield Trouble(
+    if layout.train.samples_per_prompt < 2 and advantage not in alone and ":" not in advantage:
+        yield settled_by(
             f"samples_per_prompt is 1: a sample alone has advantage 0 in GRPO with advantage {advantage}",
             "train.samples_per_prompt",
-            ("train.samples_per_prompt=8",),
+            8,
         )
 
 
@@ -106,11 +101,7 @@ def checkpoints_never(subject: Subject) -> Iterator[Trouble]:
     every, steps = subject.layout.checkpoint.every, subject.layout.train.steps
     if steps > 1 and (every == 0 or every >= steps):
         what = "checkpoint.every is 0" if every == 0 else f"checkpoint.every {every} is not below {steps} steps"
-        yield Trouble(
-            f"{what}: the only checkpoint is the final one",
-            "checkpoint.every",
-            (f"checkpoint.every={max(1, steps // 4)}",),
-        )
+        yield settled_by(f"{what}: the only checkpoint is the final one", "checkpoint.every", max(1, steps // 4))
 
 
 @rule("B206", "warning")
@@ -131,10 +122,10 @@ def warm_up_too_long(subject: Subject) -> Iterator[Trouble]:
     """The learning rate is still rising when the run ends."""
     train = subject.layout.train
     if train.steps and train.warmup_steps >= train.steps:
-        yield Trouble(
+        yield settled_by(
             f"warm-up takes {train.warmup_steps} of {train.steps} steps: the full learning rate is never reached",
             "train.warmup_steps",
-            (f"train.warmup_steps={train.steps // 20}",),
+            train.steps // 20,
         )
 
 
@@ -147,7 +138,7 @@ def evals_never(subject: Subject) -> Iterator[Trouble]:
     data, steps = subject.layout.data, subject.layout.train.steps
     if data.eval and steps > 1 and (data.eval_every == 0 or data.eval_every > steps):
         what = f"eval_every {data.eval_every} never comes in {steps} steps" if data.eval_every else "eval_every is 0"
-        yield Trouble(what, "data.eval_every", (f"data.eval_every={max(1, steps // 4)}",))
+        yield settled_by(what, "data.eval_every", max(1, steps // 4))
 
 
 @rule("B209", "warning")
@@ -156,7 +147,7 @@ def nothing_to_evaluate(subject: Subject) -> Iterator[Trouble]:
     data = subject.layout.data
     if data.eval_every and not data.eval:
         message = f"eval_every is {data.eval_every}, but data.eval is empty"
-        yield Trouble(message, "data.eval_every", ("data.eval_every=0",))
+        yield settled_by(message, "data.eval_every", 0)
 
 
 @rule("B210", "error")
@@ -168,10 +159,10 @@ def pack_too_short(subject: Subject) -> Iterator[Trouble]:
     lengths = subject.layout.lengths
     longest = lengths.prompt + lengths.response
     if 0 < lengths.pack < longest:
-        yield Trouble(
+        yield settled_by(
             f"pack {lengths.pack} is below prompt {lengths.prompt} + response {lengths.response} = {longest}",
             "lengths.pack",
-            (f"lengths.pack={longest}",),
+            longest,
         )
 
 
@@ -186,10 +177,8 @@ def uneven_optimizer_steps(subject: Subject) -> Iterator[Trouble]:
     if remainder or rank % steps == 0:
         return
     best = divisor_below(rank, steps)
-    yield Trouble(
-        f"{rank} samples of a rank do not divide over {steps} optimizer steps",
-        "train.optimizer_steps",
-        (f"train.optimizer_steps={best}",),
+    yield settled_by(
+        f"{rank} samples of a rank do not divide over {steps} optimizer steps", "train.optimizer_steps", best
     )
 
 
@@ -198,10 +187,10 @@ def fewer_samples_than_ranks(subject: Subject) -> Iterator[Trouble]:
     """A step has fewer samples than there are learners: some ranks would have nothing to train on."""
     train, ranks = subject.layout.train, subject.layout.num_ranks
     if train.samples_per_step < ranks:
-        yield Trouble(
+        yield settled_by(
             f"{train.samples_per_step} samples a step for {ranks} learner ranks",
             "train.prompts_per_step",
-            (f"train.prompts_per_step={whole_prompts(train, ranks)}",),
+            whole_prompts(train, ranks),
         )
 
 
@@ -239,11 +228,7 @@ def learning_rate_high(subject: Subject) -> Iterator[Trouble]:
     """
     rate, learner = subject.layout.train.learning_rate, subject.layout.roles.learner
     if rate > 5e-5 and not learner.lora_rank and not learner.model.startswith("builtin/"):
-        yield Trouble(
-            f"learning_rate {rate:g} for all weights of {learner.model}",
-            "train.learning_rate",
-            ("train.learning_rate=1e-6",),
-        )
+        yield settled_by(f"learning_rate {rate:g} for all weights of {learner.model}", "train.learning_rate", "1e-6")
 
 
 @rule("B247", "note")
@@ -255,7 +240,7 @@ def learning_rate_low_for_lora(subject: Subject) -> Iterator[Trouble]:
     rate, learner = subject.layout.train.learning_rate, subject.layout.roles.learner
     if learner.lora_rank and rate < 5e-6:
         message = f"learning_rate {rate:g} for adapters of rank {learner.lora_rank}"
-        yield Trouble(message, "train.learning_rate", (f"train.learning_rate={10 * rate:g}",))
+        yield settled_by(message, "train.learning_rate", f"{10 * rate:g}")
 
 
 @rule("B216", "warning")
@@ -266,7 +251,7 @@ def far_off_policy(subject: Subject) -> Iterator[Trouble]:
     """
     train = subject.layout.train
     if train.async_steps > 8:
-        yield Trouble(f"rollouts may be {train.async_steps} steps old", "train.async_steps", ("train.async_steps=4",))
+        yield settled_by(f"rollouts may be {train.async_steps} steps old", "train.async_steps", 4)
 
 
 @rule("B217", "note")
@@ -274,4 +259,4 @@ def single_checkpoint(subject: Subject) -> Iterator[Trouble]:
     """Only the newest checkpoint is kept: if it cannot be read, there is none before it."""
     checkpoint, steps = subject.layout.checkpoint, subject.layout.train.steps
     if checkpoint.keep == 1 and 0 < checkpoint.every < steps:
-        yield Trouble("checkpoint.keep is 1", "checkpoint.keep", ("checkpoint.keep=2",))
+        yield settled_by("checkpoint.keep is 1", "checkpoint.keep", 2)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.bundled import TASKS
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.roles import SERVED
 from rltui.layout.settings import (
@@ -77,7 +77,7 @@ def unknown_builtin_model(subject: Subject) -> Iterator[Trouble]:
     model = subject.layout.roles.learner.model
     if model.startswith("builtin/") and model not in MODELS:
         match = difflib.get_close_matches(model, MODELS, n=1, cutoff=0.0)[0]
-        yield Trouble(f"there is no model {model!r}", "roles.learner.model", (f"roles.learner.model={match}",))
+        yield settled_by(f"there is no model {model!r}", "roles.learner.model", match)
 
 
 @rule("D504", "note")
@@ -93,12 +93,8 @@ def placeholder(subject: Subject) -> Iterator[Trouble]:
 
     Layouts are read as they stand: neither a shell nor a resolver looks into them.
     """
-    roles, data = subject.layout.roles, subject.layout.data
-    names = [("roles.learner.model", roles.learner.model), *_names(data)]
-    for role in (*SERVED, "critic", "reference"):
-        found = getattr(roles, role)
-        if found is not None:
-            names.append((f"roles.{role}.model", found.model))
+    names = [("roles.learner.model", subject.layout.roles.learner.model), *_names(subject.layout.data)]
+    names += [(f"roles.{name}.model", role.model) for name, role in subject.roles(*SERVED, "critic", "reference")]
     for key, name in names:
         if _PLACEHOLDER.search(name):
             yield Trouble(f"{name!r} is a placeholder", key)
@@ -177,10 +173,8 @@ def images_longer_than_prompt(subject: Subject) -> Iterator[Trouble]:
     """A prompt's images have more tokens than the prompt may have."""
     lengths = subject.layout.lengths
     if lengths.images >= lengths.prompt:
-        yield Trouble(
-            f"{lengths.images} image tokens in prompts of {lengths.prompt}",
-            "lengths.prompt",
-            (f"lengths.prompt={lengths.images + 512}",),
+        yield settled_by(
+            f"{lengths.images} image tokens in prompts of {lengths.prompt}", "lengths.prompt", lengths.images + 512
         )
 
 
@@ -214,10 +208,10 @@ def reference_of_another_kind(subject: Subject) -> Iterator[Trouble]:
     """
     roles = subject.layout.roles
     if roles.reference is not None and roles.reference.model not in ("", roles.learner.model):
-        yield Trouble(
+        yield settled_by(
             f"the reference is {roles.reference.model}, the learner starts from {roles.learner.model}",
             "roles.reference.model",
-            (f"roles.reference.model={roles.learner.model}",),
+            roles.learner.model,
         )
 
 
@@ -243,7 +237,7 @@ def workers_for_nothing(subject: Subject) -> Iterator[Trouble]:
     layout, reward = subject.layout, subject.layout.roles.reward
     if reward is not None and reward.workers and not layout.num_reward_workers:
         message = f"{reward.workers} reward workers for reward {layout.data.reward}: none is started"
-        yield Trouble(message, "roles.reward.workers", ("roles.reward.workers=0",))
+        yield settled_by(message, "roles.reward.workers", 0)
 
 
 @rule("D518", "error")
@@ -273,7 +267,7 @@ def temperature_too_low(subject: Subject) -> Iterator[Trouble]:
     found = {"train.temperature": layout.train.temperature, "data.eval_temperature": layout.data.eval_temperature}
     for key, temperature in found.items():
         if 0 < temperature < LOWEST_TEMPERATURE:
-            yield Trouble(f"temperature {temperature:g} is below {LOWEST_TEMPERATURE}", key, (f"{key}=0.01",))
+            yield settled_by(f"temperature {temperature:g} is below {LOWEST_TEMPERATURE}", key, 0.01)
 
 
 @rule("D526", "note")
@@ -284,7 +278,7 @@ def greedy_has_nothing_to_cut(subject: Subject) -> Iterator[Trouble]:
     for key, nothing in cuts.items():
         if data.eval and not data.eval_temperature and getattr(data, key) != nothing:
             message = f"{key} {getattr(data, key):g} does nothing at eval_temperature 0"
-            yield Trouble(message, f"data.{key}", (f"data.{key}={nothing}",))
+            yield settled_by(message, f"data.{key}", nothing)
 
 
 @rule("D527", "warning")
@@ -300,7 +294,7 @@ def curriculum_of_nothing(subject: Subject) -> Iterator[Trouble]:
     if data.curriculum_skip and not (repeats and judged):
         message = "no prompt comes twice" if judged else "no answer is judged"
         key = "data.curriculum_skip"
-        yield Trouble(f"{key} {data.curriculum_skip:g}, but {message}", key, (f"{key}=0.0",))
+        yield settled_by(f"{key} {data.curriculum_skip:g}, but {message}", key, 0.0)
 
 
 @rule("D525", "error")

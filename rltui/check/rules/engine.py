@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rltui.check.bundled import unsupported
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.host import is_pre_ampere
 from rltui.check.rules.memory_fix import has_room, with_word
 from rltui.check.rules.pools import colocated
@@ -20,10 +20,10 @@ def hf_cannot_split(subject: Subject) -> Iterator[Trouble]:
     """
     rollout = subject.layout.roles.rollout
     if rollout.engine == "hf" and rollout.tensor_parallel > 1:
-        yield Trouble(
+        yield settled_by(
             f"engine hf runs on one slot, not on tensor_parallel {rollout.tensor_parallel}",
             "roles.rollout.tensor_parallel",
-            ("roles.rollout.tensor_parallel=1",),
+            1,
         )
 
 
@@ -36,10 +36,10 @@ def greedy_engine(subject: Subject) -> Iterator[Trouble]:
     """
     rollout = subject.layout.roles.rollout
     if rollout.engine == "vllm" and not subject.layout.hardware.on_cpu and rollout.memory_utilization > 0.95:
-        yield Trouble(
+        yield settled_by(
             f"memory_utilization {rollout.memory_utilization:g} leaves no room for CUDA context and graphs",
             "roles.rollout.memory_utilization",
-            ("roles.rollout.memory_utilization=0.9",),
+            0.9,
         )
 
 
@@ -52,10 +52,10 @@ def precision_mismatch(subject: Subject) -> Iterator[Trouble]:
     """
     learner, rollout = subject.layout.roles.learner, subject.layout.roles.rollout
     if learner.precision != rollout.precision:
-        yield Trouble(
+        yield settled_by(
             f"learner computes in {learner.precision}, engine in {rollout.precision}: log-probs will differ",
             "roles.rollout.precision",
-            (f"roles.rollout.precision={learner.precision}",),
+            learner.precision,
         )
 
 
@@ -69,10 +69,10 @@ def timid_engine(subject: Subject) -> Iterator[Trouble]:
     layout, rollout = subject.layout, subject.layout.roles.rollout
     if rollout.engine != "vllm" or layout.hardware.on_cpu or rollout.pool or rollout.memory_utilization >= 0.7:
         return
-    yield Trouble(
+    yield settled_by(
         f"memory_utilization {rollout.memory_utilization:g} on GPUs that nobody else uses throws KV cache away",
         "roles.rollout.memory_utilization",
-        ("roles.rollout.memory_utilization=0.9",),
+        0.9,
     )
 
 
@@ -101,10 +101,8 @@ def eager_engine(subject: Subject) -> Iterator[Trouble]:
     """CUDA graphs are off: decoding of small batches is slower, up to a gigabyte or three of memory is saved."""
     rollout = subject.layout.roles.rollout
     if rollout.engine == "vllm" and rollout.enforce_eager and not subject.layout.hardware.on_cpu:
-        yield Trouble(
-            "enforce_eager is on: for debugging or the last gigabyte only",
-            "roles.rollout.enforce_eager",
-            ("roles.rollout.enforce_eager=false",),
+        yield settled_by(
+            "enforce_eager is on: for debugging or the last gigabyte only", "roles.rollout.enforce_eager", "false"
         )
 
 
@@ -115,7 +113,7 @@ def wide_precision(subject: Subject) -> Iterator[Trouble]:
     if not subject.layout.hardware.on_cpu and roles.rollout.precision == "fp32":
         card = subject.layout.hardware_of("rollout").gpu
         half = "fp16" if roles.learner.precision == "fp16" or is_pre_ampere(card) else "bf16"
-        yield Trouble("the engine computes in fp32 on a GPU", key, (f"{key}={half}",))
+        yield settled_by("the engine computes in fp32 on a GPU", key, half)
 
 
 @rule("E309", "warning")
@@ -125,14 +123,10 @@ def served_on_leftovers(subject: Subject) -> Iterator[Trouble]:
     Weights come out of `memory_utilization` first: 32 billion parameters in bf16 are 61 GiB, and 0.6 of an 80 GB card
     is 47. On GPUs of its own it can have 0.9.
     """
-    for name in SERVED:
-        served, key = getattr(subject.layout.roles, name), f"roles.{name}.memory_utilization"
-        if served is not None and not served.pool and served.memory_utilization < 0.7:
-            yield Trouble(
-                f"the {name} may use {served.memory_utilization:.0%} of cards that nobody else uses",
-                key,
-                (f"{key}=0.9",),
-            )
+    for name, served in subject.roles(*SERVED):
+        if not served.pool and served.memory_utilization < 0.7:
+            message = f"the {name} may use {served.memory_utilization:.0%} of cards that nobody else uses"
+            yield settled_by(message, f"roles.{name}.memory_utilization", 0.9)
 
 
 @rule("E390", "note")

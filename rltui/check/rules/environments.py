@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from rltui.check.bundled import ENVIRONMENTS
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 
 
 @rule("D522", "error")
@@ -16,7 +16,7 @@ def unknown_environment(subject: Subject) -> Iterator[Trouble]:
     if name.startswith("builtin/") and name not in ENVIRONMENTS:
         match = difflib.get_close_matches(name, ENVIRONMENTS, n=1, cutoff=0.0)[0]
         message = f"there is no environment {name!r}; known: {', '.join(ENVIRONMENTS)}"
-        yield Trouble(message, "data.environment", (f"data.environment={match}",))
+        yield settled_by(message, "data.environment", match)
 
 
 @rule("D523", "warning")
@@ -46,13 +46,9 @@ def reward_beside_environment(subject: Subject) -> Iterator[Trouble]:
     if not data.environment:
         return
     if data.reward not in ("exact", "none", "coin"):
-        yield Trouble(
-            f"reward {data.reward} beside the environment {data.environment}", "data.reward", ("data.reward=none",)
-        )
+        yield settled_by(f"reward {data.reward} beside the environment {data.environment}", "data.reward", "none")
     if data.added_rewards:
         message = f"added rewards beside the environment {data.environment}"
-        yield Trouble(message, "data.added_rewards", ("data.added_rewards={}",))
+        yield settled_by(message, "data.added_rewards", "{}")
     if data.format != "none":
-        yield Trouble(
-            f"format {data.format} beside the environment {data.environment}", "data.format", ("data.format=none",)
-        )
+        yield settled_by(f"format {data.format} beside the environment {data.environment}", "data.format", "none")

@@ -7,7 +7,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.memory_fix import sequences_at_once, with_word
 from rltui.check.rules.widths import divides_heads, widest
 from rltui.errors import UsageError
@@ -27,7 +27,7 @@ def _split_roles(subject: Subject) -> Iterator[tuple[str, int, str, Architecture
     """Key, GPUs, name and shape of every role that splits the heads of a model of the table."""
     roles = subject.layout.roles
     names = {"learner": roles.learner.model, "rollout": roles.learner.model}
-    names |= {name: getattr(roles, name).model for name in SERVED if getattr(roles, name) is not None}
+    names |= {name: role.model for name, role in subject.roles(*SERVED)}
     keys = [
         (f"roles.{role}.tensor_parallel", getattr(roles, role).tensor_parallel, name) for role, name in names.items()
     ]
@@ -47,10 +47,8 @@ def heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
     """
     for key, width, name, model in _split_roles(subject):
         if model.heads % width:
-            yield Trouble(
-                f"{key.split('.')[-1]} {width} does not divide {model.heads} attention heads",
-                key,
-                (f"{key}={widest(width, name)}",),
+            yield settled_by(
+                f"{key.split('.')[-1]} {width} does not divide {model.heads} attention heads", key, widest(width, name)
             )
 
 
@@ -63,10 +61,10 @@ def kv_heads_do_not_divide(subject: Subject) -> Iterator[Trouble]:
     """
     for key, width, name, model in _split_roles(subject):
         if model.heads % width == 0 and not divides_heads(width, model):
-            yield Trouble(
+            yield settled_by(
                 f"{key.split('.')[-1]} {width} and {model.kv_heads} key-value heads do not divide one another",
                 key,
-                (f"{key}={widest(width, name)}",),
+                widest(width, name),
             )
 
 
@@ -134,12 +132,11 @@ def longer_than_teacher(subject: Subject) -> Iterator[Trouble]:
 @rule("E315", "error")
 def longer_than_grader(subject: Subject) -> Iterator[Trouble]:
     """The context of the judge, or of the reward model, is longer than its model can position."""
-    for name in ("judge", "reward_model"):
-        role, key = getattr(subject.layout.roles, name), f"roles.{name}.context"
-        model = known_model(role.model) if role is not None else None
-        if role is not None and model is not None and 0 < model.max_position < role.context:
+    for name, role in subject.roles("judge", "reward_model"):
+        model, key = known_model(role.model), f"roles.{name}.context"
+        if model is not None and 0 < model.max_position < role.context:
             message = f"{key} {role.context}: {role.model} has positions for {model.max_position}"
-            yield Trouble(message, key, (f"{key}={model.max_position}",))
+            yield settled_by(message, key, model.max_position)
 
 
 @rule("E316", "warning")
@@ -159,7 +156,7 @@ def grader_reads_too_little(subject: Subject) -> Iterator[Trouble]:
     for name, wanted, said in (("judge", sample + verdict, judged), ("reward_model", sample, scored)):
         role, key = getattr(layout.roles, name), f"roles.{name}.context"
         if role is not None and name in asked and role.context < wanted:
-            yield Trouble(f"{said} {role.context} tokens", key, (f"{key}={wanted}",))
+            yield settled_by(f"{said} {role.context} tokens", key, wanted)
 
 
 @rule("E317", "error")
@@ -182,7 +179,7 @@ def no_reward_model(subject: Subject) -> Iterator[Trouble]:
         yield Trouble(f"{role.model} has {outputs} outputs, and one is a score", "roles.reward_model.model")
     if 0 < positions < role.context:
         key = "roles.reward_model.context"
-        yield Trouble(f"{key} {role.context}: {role.model} has positions for {positions}", key, (f"{key}={positions}",))
+        yield settled_by(f"{key} {role.context}: {role.model} has positions for {positions}", key, positions)
 
 
 def _config_in(folder: str) -> dict[str, Any]:
@@ -218,10 +215,8 @@ def unknown_shape(subject: Subject) -> Iterator[Trouble]:
 
     The name may also be wrong: a repository that does not exist is found only after the job has queued.
     """
-    roles = subject.layout.roles
-    for role in ("learner", *SERVED):
-        found = getattr(roles, role)
-        if found is None or found.model.startswith(("builtin/", "/", ".", "~")) or known_model(found.model):
+    for role, found in subject.roles("learner", *SERVED):
+        if found.model.startswith(("builtin/", "/", ".", "~")) or known_model(found.model):
             continue
         near = nearest_models(found.model)
         hint = f"; near: {', '.join(near)}" if near else ""
@@ -236,8 +231,8 @@ def images_without_eyes(subject: Subject) -> Iterator[Trouble]:
     layout = subject.layout
     model = known_model(layout.roles.learner.model) if layout.lengths.images else None
     if model is not None and not model.vision_params:
-        yield Trouble(
+        yield settled_by(
             f"{layout.lengths.images} image tokens for {layout.roles.learner.model}, which takes text only",
             "lengths.images",
-            ("lengths.images=0",),
+            0,
         )

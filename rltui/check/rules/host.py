@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from rltui.check.arithmetic import resolve
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.placement import part_key
 from rltui.hardware.gpus import find_gpu, nearest_gpus
-from rltui.layout.roles import SERVED
 
 FEW_PASSES = 4
 """Micro-batches of an optimizer step up to which moving their gradients takes no longer than AdamW in host memory."""
@@ -19,10 +18,8 @@ _PRE_AMPERE = re.compile(r"\b(?:V100|T4)\b", re.IGNORECASE)
 
 def _computing(subject: Subject) -> Iterator[tuple[str, str, str]]:
     """Key and value of the precision of every role that the layout has, and its card."""
-    for role in ("learner", "rollout", "reference", "critic", *SERVED):
-        found = getattr(subject.layout.roles, role)
-        if found is not None:
-            yield f"roles.{role}.precision", found.precision, subject.layout.hardware_of(role).gpu
+    for role, found in subject.roles():
+        yield f"roles.{role}.precision", found.precision, subject.layout.hardware_of(role).gpu
 
 
 @rule("H401", "error")
@@ -79,7 +76,7 @@ def fp16_on_new_card(subject: Subject) -> Iterator[Trouble]:
     hardware = subject.layout.hardware_of("learner")
     if subject.layout.roles.learner.precision == "fp16" and not hardware.on_cpu and not is_pre_ampere(hardware.gpu):
         key = "roles.learner.precision"
-        yield Trouble(f"fp16 with loss scaling, though {hardware.gpu} has bf16", key, (f"{key}=bf16",))
+        yield settled_by(f"fp16 with loss scaling, though {hardware.gpu} has bf16", key, "bf16")
 
 
 @rule("H405", "note")
@@ -88,11 +85,8 @@ def unknown_host_memory(subject: Subject) -> Iterator[Trouble]:
 
     Offloaded Adam takes 12 to 18 bytes a parameter over the nodes, and half as much again in buffers.
     """
-    layout = subject.layout
-    critic = layout.roles.critic
-    offloads = {"learner": layout.roles.learner.offload, "critic": critic.offload if critic else "none"}
-    unknown = [role for role, offload in offloads.items() if offload != "none"]
-    if any(not layout.hardware_of(role).memory_gib_per_node for role in unknown):
+    offloaded = [name for name, role in subject.roles("learner", "critic") if role.offload != "none"]
+    if any(not subject.layout.hardware_of(name).memory_gib_per_node for name in offloaded):
         yield Trouble("states go to host memory, but memory_gib_per_node is not known", "hardware.memory_gib_per_node")
 
 
@@ -101,7 +95,7 @@ def offload_on_cpu(subject: Subject) -> Iterator[Trouble]:
     """States are offloaded from a CPU to the same CPU's memory: copies without a gain."""
     if subject.layout.hardware.on_cpu and subject.layout.roles.learner.offload != "none":
         key = "roles.learner.offload"
-        yield Trouble("everything is in host memory already", key, (f"{key}=none",))
+        yield settled_by("everything is in host memory already", key, "none")
 
 
 @rule("B246", "warning")
@@ -110,12 +104,11 @@ def offload_without_shards(subject: Subject) -> Iterator[Trouble]:
 
     With a lower stage they stay where they are, and the card needs the memory that was to be saved.
     """
-    for name in ("learner", "critic"):
-        role = getattr(subject.layout.roles, name)
-        needed = {"none": 0, "optimizer": 1, "all": 3}[role.offload] if role else 0
-        if role and role.zero_stage < needed:
+    for name, role in subject.roles("learner", "critic"):
+        needed = {"none": 0, "optimizer": 1, "all": 3}[role.offload]
+        if role.zero_stage < needed:
             key = f"roles.{name}.zero_stage"
-            yield Trouble(f"offload {role.offload} with ZeRO-{role.zero_stage}", key, (f"{key}={needed}",))
+            yield settled_by(f"offload {role.offload} with ZeRO-{role.zero_stage}", key, needed)
 
 
 @rule("H409", "warning")
@@ -146,8 +139,6 @@ def few_cores(subject: Subject) -> Iterator[Trouble]:
         if hardware.on_cpu or not hardware.gpus_per_node < hardware.cpus_per_node < 2 * hardware.gpus_per_node:
             continue
         key = f"{part_key(subject.layout, number)}.cpus_per_node"
-        yield Trouble(
-            f"{hardware.cpus_per_node} cores for {hardware.gpus_per_node} GPUs",
-            key,
-            (f"{key}={8 * hardware.gpus_per_node}",),
+        yield settled_by(
+            f"{hardware.cpus_per_node} cores for {hardware.gpus_per_node} GPUs", key, 8 * hardware.gpus_per_node
         )

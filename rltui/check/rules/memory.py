@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.memory_fix import cure, cure_engine
 from rltui.check.rules.placement import mem_gib_key, mem_gib_of, part_key
 from rltui.errors import UsageError
@@ -38,8 +38,7 @@ def _estimate(subject: Subject) -> LayoutEstimate:
 def _shares(subject: Subject, role: RoleEstimate) -> bool:
     """Whether other roles are on the same GPUs."""
     pool = getattr(subject.layout.roles, role.role).pool
-    others = (getattr(subject.layout.roles, name) for name in ("learner", "rollout", "reference", "critic", *SERVED))
-    return bool(pool) and sum(other is not None and other.pool == pool for other in others) > 1
+    return bool(pool) and sum(other.pool == pool for _, other in subject.roles()) > 1
 
 
 def _room(role: RoleEstimate) -> str:
@@ -200,11 +199,11 @@ def gathered_whole(subject: Subject) -> Iterator[Trouble]:
         return
     if learner.peak.moment == "weight sync" and learner.peak.parts_gib.get("gathered"):
         gathered = learner.peak.parts_gib["gathered"]
-        yield Trouble(
+        yield settled_by(
             f"the learner's peak of {learner.peak_gib:.1f} GiB is the weight sync: {gathered:.1f} GiB are the whole "
             "model, gathered on every rank",
             "roles.learner.gather_whole_model",
-            ("roles.learner.gather_whole_model=false",),
+            "false",
         )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.widths import widest
 from rltui.layout.roles import SERVED
 from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE, groups, part_of
@@ -186,11 +186,11 @@ def too_few_cpus(subject: Subject) -> Iterator[Trouble]:
         number = next(part_of(subject.layout, group) for group in groups(subject.layout) if group.role == stuck[0].role)
         hardware = subject.layout.hardware.parts[number]
         key = f"{part_key(subject.layout, number)}.cpus_per_node"
-        yield Trouble(
+        yield settled_by(
             f"{len(stuck)} bundles ({stuck[0].role} {stuck[0].index} first) find GPUs but no CPU cores: Ray is given "
             f"{hardware.ray_cpus_per_node} cores a node for {hardware.ray_gpus_per_node} {subject.unit}",
             key,
-            (f"{key}={hardware.gpus_per_node + 1}",),
+            hardware.gpus_per_node + 1,
         )
 
 
@@ -215,9 +215,9 @@ def stranded_slots(subject: Subject) -> Iterator[Trouble]:
 @rule("P122", "error")
 def served_larger_than_node(subject: Subject) -> Iterator[Trouble]:
     """The teacher, or judge, spans more GPUs than a node has; like an engine, it must sit on one node."""
-    for name in SERVED:
-        served, size = getattr(subject.layout.roles, name), subject.layout.hardware_of(name).ray_gpus_per_node
-        if served is not None and not served.pool and served.tensor_parallel > size:
+    for name, served in subject.roles(*SERVED):
+        size = subject.layout.hardware_of(name).ray_gpus_per_node
+        if not served.pool and served.tensor_parallel > size:
             key = f"roles.{name}.tensor_parallel"
             yield Trouble(
                 f"{name} tensor_parallel {served.tensor_parallel} is larger than a node of {size} {subject.unit}",
@@ -234,11 +234,11 @@ def nothing_for_ray(subject: Subject) -> Iterator[Trouble]:
     """
     hardware = subject.layout.hardware
     if hardware.ray_gpus_per_node == 0:
-        yield Trouble(
+        yield settled_by(
             f"{hardware.gpus_outside_ray} of {hardware.gpus_per_node} {subject.unit} of each node are outside Ray: "
             "none is left",
             "hardware.gpus_outside_ray",
-            ("hardware.gpus_outside_ray=0",),
+            0,
         )
 
 
@@ -251,11 +251,11 @@ def teacher_counted_twice(subject: Subject) -> Iterator[Trouble]:
     """
     hardware, teacher = subject.layout.hardware, subject.layout.roles.teacher
     if hardware.gpus_outside_ray and teacher is not None:
-        yield Trouble(
+        yield settled_by(
             f"{hardware.gpus_outside_ray} {subject.unit} a node are outside Ray, and the teacher role asks Ray for "
             f"{teacher.engines * teacher.tensor_parallel} more",
             "hardware.gpus_outside_ray",
-            ("hardware.gpus_outside_ray=0",),
+            0,
         )
 
 

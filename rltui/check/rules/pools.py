@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.widths import widest
 from rltui.layout.convert import nearest
 from rltui.layout.roles import SERVED
 from rltui.placement.bundles import ROLE_KEYS, ROLES, pool_members
 
 if TYPE_CHECKING:
-    from rltui.layout.roles import Hardware
+    from rltui.layout.roles import Hardware, Pool
     from rltui.layout.schema import Layout
-
-
-def _pool_of(subject: Subject, key: str) -> str:
-    role = getattr(subject.layout.roles, key)
-    return role.pool if role is not None else ""
 
 
 def colocated(subject: Subject) -> bool:
@@ -31,11 +26,10 @@ def colocated(subject: Subject) -> bool:
 def unknown_pool(subject: Subject) -> Iterator[Trouble]:
     """A role names a pool that the layout does not have."""
     pools = subject.layout.pools
-    for key in ROLES:
-        pool = _pool_of(subject, key)
-        if pool and pool not in pools:
-            hint = nearest(pool, pools) if pools else "the layout has no pools"
-            yield Trouble(f"there is no pool {pool!r} ({hint})", f"roles.{key}.pool")
+    for name, role in subject.roles(*ROLES):
+        if role.pool and role.pool not in pools:
+            hint = nearest(role.pool, pools) if pools else "the layout has no pools"
+            yield Trouble(f"there is no pool {role.pool!r} ({hint})", f"roles.{name}.pool")
 
 
 @rule("P109", "error")
@@ -46,10 +40,10 @@ def pool_and_own_gpus(subject: Subject) -> Iterator[Trouble]:
     """
     learner = subject.layout.roles.learner
     if learner.pool and learner.gpus:
-        yield Trouble(
+        yield settled_by(
             f"the learner sits in pool {learner.pool!r} and also lists {learner.num_learners} GPUs of its own",
             "roles.learner.gpus",
-            ("roles.learner.gpus=[]",),
+            "[]",
         )
 
 
@@ -58,7 +52,7 @@ def homeless_learner(subject: Subject) -> Iterator[Trouble]:
     """The learner has neither GPUs nor a pool."""
     learner = subject.layout.roles.learner
     if not learner.pool and not learner.gpus:
-        yield Trouble("the learner has no GPUs and no pool", "roles.learner.gpus", ("roles.learner.gpus=[1]",))
+        yield settled_by("the learner has no GPUs and no pool", "roles.learner.gpus", "[1]")
 
 
 @rule("P111", "error")
@@ -70,7 +64,7 @@ def no_engines(subject: Subject) -> Iterator[Trouble]:
     rollout = subject.layout.roles.rollout
     if not rollout.pool and rollout.engines == 0:
         message = "roles.rollout has no engines and no pool"
-        yield Trouble(message, "roles.rollout.engines", ("roles.rollout.engines=1",))
+        yield settled_by(message, "roles.rollout.engines", 1)
 
 
 @rule("P112", "warning")
@@ -113,35 +107,31 @@ def pool_entry_larger_than_node(subject: Subject) -> Iterator[Trouble]:
 @rule("P115", "error")
 def engine_larger_than_entry(subject: Subject) -> Iterator[Trouble]:
     """No entry of the pool is large enough for an engine (or teacher, or judge) of that tensor parallelism."""
-    for key in ("rollout", *SERVED):
-        pool = subject.layout.pools.get(_pool_of(subject, key))
-        if pool is None:
-            continue
-        roles, largest = subject.layout.roles, max(pool.gpus)
-        width = getattr(roles, key).tensor_parallel
+    for name, role, pool in _engines_in_pools(subject):
+        largest, width = max(pool.gpus), role.tensor_parallel
         if width > largest:
-            model = roles.learner.model if key == "rollout" else getattr(roles, key).model
-            yield Trouble(
-                f"tensor_parallel {width} does not fit into the largest entry of its pool, {largest}",
-                f"roles.{key}.tensor_parallel",
-                (f"roles.{key}.tensor_parallel={widest(largest, model)}",),
-            )
+            model = subject.layout.roles.learner.model if name == "rollout" else role.model
+            message = f"tensor_parallel {width} does not fit into the largest entry of its pool, {largest}"
+            yield settled_by(message, f"roles.{name}.tensor_parallel", widest(largest, model))
+
+
+def _engines_in_pools(subject: Subject) -> Iterator[tuple[str, Any, Pool]]:
+    """Name, settings and pool of engines, teachers and judges that sit in one."""
+    for name, role in subject.roles("rollout", *SERVED):
+        if role.pool in subject.layout.pools:
+            yield name, role, subject.layout.pools[role.pool]
 
 
 @rule("P116", "error")
 def more_engines_than_pool(subject: Subject) -> Iterator[Trouble]:
     """There are more engines (or teachers, or judges) than their pool holds."""
-    for key in ("rollout", *SERVED):
-        pool = subject.layout.pools.get(_pool_of(subject, key))
-        role = getattr(subject.layout.roles, key)
-        if pool is None:
-            continue
+    for name, role, pool in _engines_in_pools(subject):
         held = sum(gpus // role.tensor_parallel for gpus in pool.gpus)
         if role.engines > held > 0:
-            yield Trouble(
+            yield settled_by(
                 f"{role.engines} engines of {role.tensor_parallel} {subject.unit} are asked for, the pool holds {held}",
-                f"roles.{key}.engines",
-                (f"roles.{key}.engines={held}",),
+                f"roles.{name}.engines",
+                held,
             )
 
 
@@ -213,10 +203,10 @@ def colocated_without_sleep(subject: Subject) -> Iterator[Trouble]:
     if rollout.engine != "vllm" or subject.layout.hardware.on_cpu:
         return
     if colocated(subject) and not rollout.sleep_while_training:
-        yield Trouble(
+        yield settled_by(
             f"the engine keeps {rollout.memory_utilization:.0%} of the card while the learner trains on it",
             "roles.rollout.sleep_while_training",
-            ("roles.rollout.sleep_while_training=true",),
+            "true",
         )
 
 
@@ -227,10 +217,10 @@ def sleep_for_nobody(subject: Subject) -> Iterator[Trouble]:
     Nobody else uses the memory they free, and waking up costs seconds in every step.
     """
     if subject.layout.roles.rollout.sleep_while_training and not colocated(subject):
-        yield Trouble(
+        yield settled_by(
             "sleep_while_training frees memory for nobody: the engines do not share the learner's GPUs",
             "roles.rollout.sleep_while_training",
-            ("roles.rollout.sleep_while_training=false",),
+            "false",
         )
 
 

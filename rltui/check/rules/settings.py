@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.layout.secret_words import SECRET_VALUE
 
 _NOT_IN_WANDB = re.compile(r"[/\\#?%:]")
@@ -23,7 +23,7 @@ def wandb_online(subject: Subject) -> Iterator[Trouble]:
     `offline` keeps the files for `wandb sync`.
     """
     if subject.layout.tracking.wandb == "online":
-        yield Trouble("W&B online needs internet on the compute node", "tracking.wandb", ("tracking.wandb=offline",))
+        yield settled_by("W&B online needs internet on the compute node", "tracking.wandb", "offline")
 
 
 @rule("T702", "error")
@@ -33,16 +33,14 @@ def bad_project(subject: Subject) -> Iterator[Trouble]:
         value = getattr(subject.layout.tracking, key)
         if subject.layout.tracking.wandb != "disabled" and _NOT_IN_WANDB.search(value):
             better = _NOT_IN_WANDB.sub("-", value)
-            yield Trouble(f"{value!r} is no name for W&B", f"tracking.{key}", (f"tracking.{key}={better}",))
+            yield settled_by(f"{value!r} is no name for W&B", f"tracking.{key}", better)
 
 
 @rule("T703", "note")
 def untracked(subject: Subject) -> Iterator[Trouble]:
     """W&B is off: the metrics are in the run directory only, and go with it."""
     if subject.layout.tracking.wandb == "disabled":
-        yield Trouble(
-            "W&B is disabled: metrics.jsonl is the only record", "tracking.wandb", ("tracking.wandb=offline",)
-        )
+        yield settled_by("W&B is disabled: metrics.jsonl is the only record", "tracking.wandb", "offline")
 
 
 @rule("T704", "warning")
@@ -51,7 +49,7 @@ def sent_nowhere(subject: Subject) -> Iterator[Trouble]:
     tracking = subject.layout.tracking
     for key in ("samples", "artifact"):
         if getattr(tracking, key) and tracking.wandb == "disabled":
-            yield Trouble(f"tracking.{key} with W&B disabled", f"tracking.{key}", (f"tracking.{key}=false",))
+            yield settled_by(f"tracking.{key} with W&B disabled", f"tracking.{key}", "false")
 
 
 @rule("X802", "note")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rltui.check.rule import Subject, Trouble, rule
+from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.placement import mem_gib_key, mem_gib_of
 from rltui.layout.time_limit import time_limit_s
 from rltui.runs.script import instead_of, is_own
@@ -19,7 +19,7 @@ def bad_time(subject: Subject) -> Iterator[Trouble]:
     """The time limit is not one that Slurm understands: HH:MM:SS, MM:SS, minutes, D-HH or D-HH:MM:SS."""
     time = subject.layout.slurm.time
     if not _SLURM_TIME.fullmatch(time):
-        yield Trouble(f"slurm.time {time!r} is not HH:MM:SS or D-HH:MM:SS", "slurm.time", ("slurm.time=24:00:00",))
+        yield settled_by(f"slurm.time {time!r} is not HH:MM:SS or D-HH:MM:SS", "slurm.time", "24:00:00")
 
 
 @rule("S602", "warning")
@@ -27,9 +27,7 @@ def minutes_not_hours(subject: Subject) -> Iterator[Trouble]:
     """The time limit has two numbers: Slurm reads them as minutes and seconds, not as hours and minutes."""
     time = subject.layout.slurm.time
     if re.fullmatch(r"\d+:\d{2}", time):
-        yield Trouble(
-            f"slurm.time {time} is {int(time.split(':')[0])} minutes", "slurm.time", (f"slurm.time={time}:00",)
-        )
+        yield settled_by(f"slurm.time {time} is {int(time.split(':')[0])} minutes", "slurm.time", f"{time}:00")
 
 
 @rule("S603", "warning")
@@ -41,10 +39,8 @@ def too_short_to_start(subject: Subject) -> Iterator[Trouble]:
     layout = subject.layout
     seconds = time_limit_s(layout.slurm.time)
     if seconds is not None and seconds < _SHORTEST_S and not layout.hardware.on_cpu:
-        yield Trouble(
-            f"{layout.slurm.time} is {seconds // 60} minutes; loading alone may take 20",
-            "slurm.time",
-            ("slurm.time=01:00:00",),
+        yield settled_by(
+            f"{layout.slurm.time} is {seconds // 60} minutes; loading alone may take 20", "slurm.time", "01:00:00"
         )
 
 
@@ -55,7 +51,7 @@ def excluded_twice(subject: Subject) -> Iterator[Trouble]:
     twice = sorted({node for node in exclude if exclude.count(node) > 1})
     if twice:
         once = ", ".join(dict.fromkeys(exclude))
-        yield Trouble(f"{', '.join(twice)} is excluded twice", "slurm.exclude", (f"slurm.exclude=[{once}]",))
+        yield settled_by(f"{', '.join(twice)} is excluded twice", "slurm.exclude", f"[{once}]")
 
 
 @rule("S605", "error")
@@ -77,9 +73,7 @@ def longer_than_sites_allow(subject: Subject) -> Iterator[Trouble]:
     """The time limit is longer than a week; few partitions allow that, and maintenance windows block such jobs."""
     seconds = time_limit_s(subject.layout.slurm.time)
     if seconds is not None and seconds > 7 * 86400:
-        yield Trouble(
-            f"{subject.layout.slurm.time} is {seconds / 86400:.1f} days", "slurm.time", ("slurm.time=7-00:00:00",)
-        )
+        yield settled_by(f"{subject.layout.slurm.time} is {seconds / 86400:.1f} days", "slurm.time", "7-00:00:00")
 
 
 @rule("S607", "error")
@@ -93,11 +87,11 @@ def option_of_the_script(subject: Subject) -> Iterator[Trouble]:
     own = [option for option in options if is_own(option)]
     if own:
         left = ", ".join(f"'{option}'" for option in options if option not in own)
-        yield Trouble(
+        yield settled_by(
             f"the job script sets {', '.join(option.partition('=')[0] for option in own)} itself; "
             + "; ".join(dict.fromkeys(map(instead_of, own))),
             "slurm.options",
-            (f"slurm.options=[{left}]",),
+            f"[{left}]",
         )
 
 
@@ -109,4 +103,4 @@ def more_memory_than_a_node_has(subject: Subject) -> Iterator[Trouble]:
         there, asked = hardware.memory_gib_per_node, mem_gib_of(layout, number)
         if 0 < there < asked:
             key = mem_gib_key(layout, number)
-            yield Trouble(f"mem_gib {asked} on nodes of {there:g} GiB", key, (f"{key}=0",))
+            yield settled_by(f"mem_gib {asked} on nodes of {there:g} GiB", key, 0)

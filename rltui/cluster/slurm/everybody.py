@@ -13,9 +13,8 @@ from rltui.cluster.plain_text import plain
 from rltui.cluster.queue_facts import QueuedJob
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.ids import read_id
-from rltui.cluster.slurm.nodelist import NodeListError, expand
 from rltui.cluster.slurm.nodes import read_gpus
-from rltui.cluster.slurm.queries import QUEUE_FIELDS, places_of
+from rltui.cluster.slurm.queries import QUEUE_FIELDS, nodes_of, places_of
 from rltui.cluster.slurm.records import split_records, whole
 from rltui.cluster.slurm.replies import Trouble
 from rltui.cluster.slurm.states import read_state
@@ -140,7 +139,7 @@ def _job(row: dict[str, str], uid: str, position: int | None, waiting: int | Non
         reason="" if row["reason"] in NEVER or not waits else _text(row["reason"]),
         gpus=gpus,
         gpu=_text(kind),
-        nodes=() if waits else _nodes(row["nodes"]),
+        nodes=() if waits else nodes_of(row["nodes"]),
         node_count=count,
         submitted_at=read_time(row["submit"]),
         expected_start_at=read_time(row["start"]) if waits else 0.0,
@@ -154,10 +153,3 @@ def _job(row: dict[str, str], uid: str, position: int | None, waiting: int | Non
 
 def _text(text: str) -> str:
     return plain(text[: 4 * LONGEST_TEXT]).strip()[:LONGEST_TEXT]
-
-
-def _nodes(text: str) -> tuple[str, ...]:
-    try:
-        return expand(text)
-    except NodeListError:
-        return ()

@@ -11,8 +11,7 @@ from msgspec import Struct
 from rltui.cluster.jobs import ENDED_STATES, JobSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.ids import read_id
-from rltui.cluster.slurm.key_values import read_pairs
-from rltui.cluster.slurm.records import whole
+from rltui.cluster.slurm.records import read_pairs, whole
 from rltui.cluster.slurm.states import read_state
 from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
 

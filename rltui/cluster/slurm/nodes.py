@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from rltui.cluster.facts import NodeFacts, PartitionFacts
 from rltui.cluster.plain_text import plain
-from rltui.cluster.slurm.key_values import read_entities
 from rltui.cluster.slurm.nodelist import is_host_name
-from rltui.cluster.slurm.records import whole
+from rltui.cluster.slurm.records import read_entities, whole
 from rltui.cluster.slurm.times import read_duration_s
 
 NODES_ARGV = ("scontrol", "--all", "--detail", "--oneliner", "show", "node")

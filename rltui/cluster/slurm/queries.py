@@ -217,7 +217,7 @@ def _job(row: dict[str, str]) -> JobSnapshot:
         started_at=0.0 if waits else start,
         ended_at=end if is_over else 0.0,
         time_limit_s=read_duration_s(row["limit"]) or 0.0,
-        nodes=_nodes(row["nodes"]),
+        nodes=nodes_of(row["nodes"]),
         node_count=_count(row["count"]),
         restarts=_count(row.get("restarts", "")),
         exit_code=code if is_over else None,
@@ -237,7 +237,8 @@ def read_status(text: str) -> tuple[int | None, int | None]:
     return read_exit(text) if status is None else (status >> 8, (status & 0x7F) or None)
 
 
-def _nodes(text: str) -> tuple[str, ...]:
+def nodes_of(text: str) -> tuple[str, ...]:
+    """The nodes of a list as Slurm writes it; none where it cannot be read."""
     try:
         return expand(text)
     except NodeListError:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from rltui.cluster.plain_text import plain
-from rltui.cluster.slurm.key_values import read_entities
-from rltui.cluster.slurm.records import whole
+from rltui.cluster.slurm.records import read_entities, whole
 from rltui.cluster.slurm.times import NEVER, read_time
 
 RESERVATIONS_ARGV = ("scontrol", "--oneliner", "show", "reservation")

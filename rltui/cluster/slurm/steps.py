@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.cluster.slurm.job_details import read_jobs
-from rltui.cluster.slurm.key_values import read_pairs
 from rltui.cluster.slurm.nodelist import NodeListError, expand
-from rltui.cluster.slurm.records import split_records, whole
+from rltui.cluster.slurm.records import read_pairs, split_records, whole
 from rltui.cluster.slurm.times import read_time
 from rltui.onnode.allocation import step_command
 

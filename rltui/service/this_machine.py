@@ -1,4 +1,4 @@
-"""Whether this machine is the login node of a Slurm cluster, where trainers are not to run unasked."""
+"""This machine: its cards, and whether it is a login node of Slurm, where trainers are not to run unasked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
+from rltui.cluster.facts import ClusterFacts, NodeFacts
+from rltui.cluster.profile import LOCAL
 from rltui.cluster.profiles import load_profiles
+from rltui.onnode.preflight import capacity
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
@@ -35,3 +38,11 @@ def here_instead_of_slurm(profile: Profile) -> tuple[str, ...]:
     slurm = [f"--cluster {name}" for name, one in load_profiles().by_name.items() if one.scheduler == "slurm"]
     way = f"`{slurm[0]}` submits it instead" if slurm else "`rltui setup NAME` makes a profile that submits it instead"
     return ("this machine has Slurm and this is not one of its jobs: Ray and the trainer would run right here", way)
+
+
+def machine_facts() -> ClusterFacts:
+    """This machine, for the rules about clusters: one node, with the GPUs that an attempt's supervisor would find here.
+
+    Its cores and memory are left out: the supervisor starts a layout for more of them, alone.
+    """
+    return ClusterFacts(nodes=(NodeFacts(name=LOCAL, state="idle", gpus=capacity().gpus),))
