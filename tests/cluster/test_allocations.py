@@ -266,8 +266,8 @@ def test_an_allocation_is_a_place_over_ssh_too(alice: Alice, slurm_cluster: Lab,
 @pytest.mark.slow
 def test_a_layout_trains_in_an_allocation_and_saves_at_its_time_limit(alice: Alice) -> None:
     job = alice.salloc()
-    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=2"])
-    settings = ["train.steps=100000", "checkpoint.every=10", "hardware.cpus_per_node=4", "slurm.signal_lead_s=60"]
+    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=3"])
+    settings = ["train.steps=100000", "checkpoint.every=10", "hardware.cpus_per_node=4", "slurm.signal_lead_s=80"]
     alice.rltui("launch", "local/grpo-tiny", *settings, "--jobid", job)
     alice.at_step("grpo-tiny", 11)
     run = alice.ended("grpo-tiny")
