@@ -75,7 +75,10 @@ async def test_a_verb_that_reads_shows_what_it_prints_and_leaves_with_escape() -
         await until(pilot, lambda: screen.command.exit_code is not None, "the end of the verb")
         await until(pilot, lambda: "exit code 0" in screen_text(pilot), "the exit code on the screen")
         assert "P105 (error)" in screen_text(pilot)
-        screen._text.lines = (f"{'name':120}the end of a long line",)
+        screen.command._lines.append(  # as if it had been printed: the screen shows what the command has, at any tick
+            f"{'name':120}the end of a long line"
+        )
+        screen.catch_up()
         await press(pilot, *(">" * 6))
         await until_text(pilot, "the end of a long line")
         await press(pilot, *(["left"] * 6))
