@@ -151,6 +151,12 @@ def test_an_event_is_told_to_its_end_in_few_columns() -> None:
     assert all(len(row.plain) <= 40 for row in rows)
 
 
+def test_what_an_event_says_for_programs_only_is_left_to_json() -> None:
+    event = {"time": NOW, "kind": "roles", "text": "learner 0", "roles": [{"pid": 7}], "step": 3}
+    [row] = parts.event_rows(event, NOW, 80)
+    assert row.plain.split() == ["+0s", "roles", "learner", "0", "step=3"]
+
+
 def test_what_speaks_against_a_launch_stands_before_its_drawing() -> None:
     drawn = [row.plain for row in launch.review_lines(None, script_review("train.sh", (), "hpc"), (), 40, UNICODE)]
     [warnings] = [number for number, row in enumerate(drawn) if "─ warnings ─" in row]
