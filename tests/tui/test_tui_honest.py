@@ -282,6 +282,21 @@ class LongLog(FakeCockpit):
         return msgspec.structs.replace(picture, log=msgspec.structs.replace(picture.log, offset=165_000_000))
 
 
+async def test_a_search_without_a_hit_stays_where_it_was_begun() -> None:
+    async with cockpit(FakeCockpit(lines=log_lines(300)), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await press(pilot, "6")
+        await until_text(pilot, "step 299 ")
+        screen = pilot.app.screen
+        await enter(pilot, "/kv cache")
+        await until(pilot, lambda: screen.log_pane.hit is not None, "the hit of what is typed so far")
+        assert not screen.log_pane.following
+        await enter(pilot, "z\n")
+        await until_text(pilot, "kv cachez 0 lines")
+        assert screen.log_pane.following
+        assert "step 299 " in screen_text(pilot)
+
+
 async def test_a_search_in_the_end_of_a_long_log_goes_on_in_all_of_it() -> None:
     fake = LongLog()
     async with cockpit(fake, open_run=RUNS[0].run_id) as pilot:
