@@ -341,3 +341,11 @@ async def test_what_is_only_far_before_the_end_is_shown_at_once_and_what_is_nowh
 @pytest.mark.parametrize(("num_bytes", "words"), [(0, "0 B"), (9_400, "9.4 kB"), (165e6, "165 MB"), (1.2e9, "1.2 GB")])
 def test_sizes(num_bytes: float, words: str) -> None:
     assert formats.size(num_bytes) == words
+
+
+@pytest.mark.parametrize(("width", "words"), [(80, "7Events 8History"), (66, "7Even 8Hist"), (40, " 7  8  9 ")])
+async def test_names_of_tabs_get_shorter_before_they_go(width: int, words: str) -> None:
+    async with cockpit(FakeCockpit(), (width, 24), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        assert words in screen_text(pilot)
+        assert "1Overview" in screen_text(pilot).replace(" ", "")
