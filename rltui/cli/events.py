@@ -9,8 +9,7 @@ from typing import Any
 from rltui.cli.output import answer
 from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.cli.run_picture import nothing_yet, read_run
-
-SHOWN = ("time", "kind", "text", "attempt")
+from rltui.watch.events import details
 
 
 def run(options: argparse.Namespace) -> int:
@@ -23,5 +22,5 @@ def run(options: argparse.Namespace) -> int:
 
 def _line(event: dict[str, Any]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(event["time"])))
-    more = "  ".join(f"{key}={value}" for key, value in event.items() if key not in SHOWN)
+    more = "  ".join(f"{key}={value}" for key, value in details(event).items() if key != "attempt")
     return f"{at}  attempt {event['attempt']}  {event['kind']:<10}  {event['text']}{f'  {more}' if more else ''}"

@@ -173,7 +173,7 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: in
         "line": str(line.number),
         "lower": str(lower),
         "frames": "\n".join(_own(frames)),
-        "path": "\n".join(frames[-MOST_FRAMES_TOLD:]),
+        "trace": "\n".join(frames[-MOST_FRAMES_TOLD:]),
         "code": next((code["code"] for one in reversed(above) if (code := _CODE.match(one.text))), "").strip(),
         "part": part_of(frames, text),
         **({"quoted": "yes"} if quoted else {}),
@@ -263,7 +263,7 @@ def exception_order(match: Match) -> int:
 def first_exception(matches: Matches) -> Match | None:
     """Return the match of the first exception that the run did not survive; one with frames before one without.
 
-    Its fields are ``exception``, ``line``, ``frames`` (those to show), ``path`` (all), ``code`` (the source
+    Its fields are ``exception``, ``line``, ``frames`` (those to show), ``trace`` (all), ``code`` (the source
     line of the innermost) and ``part``, a key of ``PARTS``.
     """
     found = matches.of(STATE)

@@ -7,6 +7,7 @@ error of the program itself, told with the part of the run in which it was raise
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
@@ -24,6 +25,9 @@ SURE = 0.62
 
 Of 91 failures that it had not seen, 31 came here: 5 of 10 got the right cause from the table, 13 of 21 rightly none.
 """
+
+_NO_SUCH = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
+"""How Python names the path that the operating system did not find."""
 
 MOST_LINES_APART = 60
 """An exception so soon after the first one tells the same failure again, in other words."""
@@ -239,7 +243,7 @@ def general_cause(matches: Matches) -> Match | None:
         for one in matches.of(STATE)
         if "survived" not in one.fields and (exception_order(one) not in known or "quoted" in one.fields)
     ]
-    first = next((one for one in fatal if one.fields["path"]), next(iter(fatal), None))
+    first = next((one for one in fatal if one.fields["trace"]), next(iter(fatal), None))
     if first is None:
         return None
     # an exception soon after the first one may say better what it is about
@@ -255,7 +259,9 @@ def _row(match: Match) -> Kind | None:
 
 def _told(first: Match, row: Kind | None) -> Match:
     fields = first.fields
+    named = _NO_SUCH.search(fields["exception"])
     told = {"failure": fields["exception"][:160].rstrip(".: "), "place": PARTS[fields["part"]].title, **fields}
+    told |= named.groupdict() if named else {}
     line = int(fields["line"]) if first.evidence.line else 0
     return structs.replace(
         first,
@@ -279,4 +285,4 @@ def _fits(kind: Kind, name: str, message: str, fields: dict[str, str]) -> bool:
         return False
     if kind.code and not compiled(kind.code).search(fields["code"]):
         return False
-    return not kind.frames or compiled(f"(?m){kind.frames}").search(fields["path"]) is not None
+    return not kind.frames or compiled(f"(?m){kind.frames}").search(fields["trace"]) is not None

@@ -78,7 +78,9 @@ def stale_weights(recent: Recent) -> str:
     taught = [step.values.get("zero_std_fraction", 0.0) < 1.0 for step in recent.steps[-5:]]
     if len(versions) > 5 and versions[-6] == versions[-1] > versions[0] and all(taught):
         return f"the engines have had weight version {versions[-1]:.0f} for 5 steps"
-    took = recent.early_and_late("time/weight_sync")
+    took, alike = recent.early_and_late("time/weight_sync"), recent.early_and_late("zero_std_fraction")
+    if alike is not None and alike[1] >= 1.0:  # most steps have nothing to learn, and so nothing to send
+        return ""
     if took is not None and took[0] > 0.01 and took[1] < 0.02 * took[0]:
         return f"handing over weights takes {took[1]:.2g} s where it took {took[0]:.2g} s: nothing may be sent"
     return ""

@@ -166,15 +166,21 @@ def _await_end(processes: Iterable[Process], deadline_s: float) -> None:
 
 def title(pid: int) -> str:
     """What ``pid`` calls itself, short: ``ray::Learner.train`` as it is, ``/usr/bin/python x`` as ``python x``."""
-    try:
-        with open("/proc/%d/cmdline" % pid, "rb") as stream:
-            words = stream.read(4096).decode("utf-8", "replace").rstrip("\0 ").split("\0")
-    except OSError:
-        return ""
+    words = words_of(pid)
+    if words == [""]:  # a zombie has no command line any more
+        words = [_short_name(pid)]
     if words[0].startswith("/"):
         words[0] = words[0].split(" ")[0].rsplit("/", 1)[-1]
     text = "".join(letter if letter.isprintable() else " " for letter in " ".join(words))
     return text.strip()[:TITLE_LIMIT]
+
+
+def _short_name(pid: int) -> str:
+    try:
+        with open("/proc/%d/comm" % pid, "rb") as stream:
+            return stream.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
 
 
 class AttemptScanner:

@@ -50,7 +50,8 @@ class RayHead(RayProcess):
             shutil.rmtree(self.folder, ignore_errors=True)
             if time.monotonic() >= deadline or attempt == tries - 1:
                 break
-        late = " within %g s (deadlines.ray_s)" % deadline_s if time.monotonic() >= deadline else ""
+        busy = "at a load of %.0f on %d CPUs" % (os.getloadavg()[0], os.cpu_count() or 1)
+        late = " within %g s (deadlines.ray_s), %s" % (deadline_s, busy) if time.monotonic() >= deadline else ""
         raise RayFailedError("Ray did not come up on %s%s: %s" % (host(), late, self.last_words()))
 
     def _launch(self, turn: int) -> str:

@@ -179,14 +179,15 @@ class AllClusters:
             if exact:
                 return context, exact[0]
         snapshot = self.runs()
+        problem = snapshot.problem.rstrip(".")
         try:
             run = find_run(snapshot.runs, word)
         except UsageError as error:
-            if snapshot.problem and "No run" in error.message:
-                raise ClusterError(f"{error.message[:-1]} where rltui could look: {snapshot.problem}.") from error
+            if problem and "No run" in error.message:
+                raise ClusterError(f"{error.message[:-1]} where rltui could look: {problem}.") from error
             raise
         if run.as_of:
-            raise ClusterError(f"{run.run_id} is on {run.cluster}, which is away: {snapshot.problem}.")
+            raise ClusterError(f"{run.run_id} is on {run.cluster}, which is away: {problem}.")
         return self.context(run.reader), run
 
     def summaries(self) -> tuple[ClusterSummary, ...]:

@@ -126,15 +126,19 @@ def _fix_of(
     context: Context, run: RunSummary, work: Layout | ScriptJob | None, cause: Diagnosis, before: Sequence[CauseFix]
 ) -> CauseFix:
     """The first of a cause's remedies that leaves a layout which can run; a person's work where there is none."""
-    recovery = CAUSES[cause.id].recovery
+    recovery, against = CAUSES[cause.id].recovery, ""
     for candidate in _candidates(context, run, work, cause, recovery):
         taken = {word.partition("=")[0] for one in before for word in one.overrides}
         own = tuple(word for word in candidate.overrides if word.partition("=")[0] not in taken)
         candidate = structs.replace(candidate, overrides=own)
-        if candidate.helps and _can_run(context, run, [*before, candidate]):
+        if not candidate.helps:
+            continue
+        refused = _refused(context, run, [*before, candidate])
+        if not refused:
             return structs.replace(candidate, is_proven=_fits(work, [*before, candidate]))
+        against = against or f" It cannot be done for you: {refused}"
     remedy = next(iter(cause.remedies), None)
-    words = remedy.summary if remedy is not None else "nothing is known to mend it."
+    words = remedy.summary + against if remedy is not None else "nothing is known to mend it."
     commands = remedy.commands if remedy is not None else ()
     return CauseFix(cause=cause.id, recovery="person", sentence=words, commands=commands)
 
@@ -195,14 +199,15 @@ def _own_words(work: Layout | ScriptJob | None, overrides: Sequence[str]) -> tup
     return tuple(word for word in overrides if work.dialect.own_words(word))
 
 
-def _can_run(context: Context, run: RunSummary, parts: Sequence[CauseFix]) -> bool:
-    """Whether a check lets the next attempt start with all of ``parts``."""
+def _refused(context: Context, run: RunSummary, parts: Sequence[CauseFix]) -> str:
+    """Why the next attempt cannot start with all of ``parts``; empty where it can."""
     fix = _put_together(parts, (), ())
     try:
         report = changed(context, run, fix.overrides, fix.exclude).report
-    except RltuiError:
-        return False
-    return report is None or report.ok
+    except RltuiError as error:
+        return error.in_one_line
+    errors = [finding.message for finding in report.findings if finding.severity == "error"] if report else []
+    return errors[0] if errors else ""
 
 
 def _fits(work: Layout | ScriptJob | None, parts: Sequence[CauseFix]) -> bool:

@@ -14,6 +14,7 @@ from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted, in_own_words
+from rltui.diagnose.general import PROGRAM
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.run_words import RunPicture, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
@@ -79,7 +80,9 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture, stuck)])
     found, first = findings.diagnoses, findings.first_exception
     if picture.was_wanted:
-        found, first = tuple(one for one in found if CAUSES[one.id].tier not in _BESIDE_THE_END), None
+        # an error that nobody knows, in a log of Ray's own servers, did not end what was to end
+        found = tuple(one for one in found if CAUSES[one.id].tier not in _BESIDE_THE_END and one.id != PROGRAM)
+        first = None
     loaded = None if quick else _layout(client, attempt)
     if loaded is not None:
         found = tuple(fitted(one, msgspec.to_builtins(loaded.layout)) for one in found)

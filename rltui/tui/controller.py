@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rltui.errors import RltuiError
+from rltui.errors import RltuiError, UsageError
 from rltui.service.run_events import RunEvents
 from rltui.service.shell import ShellCommand
 from rltui.tui import actions, messages
@@ -324,7 +324,9 @@ class Controller:
 
     def _failed(self, source: Source, run_id: str, error: Exception, took_s: float) -> float:
         self._failures[source] += 1
-        if self._failures[source] == 1:
+        # the row under the cursor may be one of the list as last seen, whose run was taken away since
+        is_gone = source == "peek" and isinstance(error, UsageError)
+        if self._failures[source] == 1 and not is_gone:
             self._post(messages.FetchFailed(source, run_id, *failure(error)))
         return refresh_interval_s(source, True, self._failures[source], took_s, self._attention)
 

@@ -53,10 +53,10 @@ BLANK = Line()
 
 
 def clean(text: str) -> str:
-    """``text`` as it may be painted: escape sequences and invisible characters are gone, tabs are spaces."""
+    """``text`` as it may be painted: without escape sequences and invisible characters, on one line."""
     if text.isprintable() and (text.isascii() or not _SELECTORS.search(text)):
         return text
-    text = _ESCAPES.sub("", text.replace("\t", "    "))
+    text = _ESCAPES.sub("", text.replace("\t", "    ").replace("\n", " "))
     return _UNSAFE.sub("", text)
 
 

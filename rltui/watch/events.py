@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from rltui.onnode import rundir
@@ -10,6 +11,12 @@ from rltui.watch.lines import AttemptLines, parse_object
 from rltui.watch.text import plain_value
 
 MAX_EVENTS = 500
+
+
+def details(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What an event says beside its words: names with plain values; what is built of several is for programs."""
+    known = ("time", "kind", "text")
+    return {name: value for name, value in event.items() if name not in known and not isinstance(value, list | dict)}
 
 
 class EventsReader:

@@ -180,8 +180,14 @@ def _split(
     return _Split(start_up, max(0.0, until - started_at - start_up - spent - tail), tail, took)
 
 
+_MEANT = {"cancelled": "being cancelled", "time-limit": "its time limit"}
+"""Outcomes that are a cause themselves."""
+
+
 def loss_words(cause: str) -> str:
     """What a loss is put down to: a cause by its id, or how the attempt ended where nobody knows why."""
+    if cause in _MEANT:
+        return f"lost by {_MEANT[cause]}"
     return f"lost by unknown cause ({cause})" if cause in rundir.OUTCOMES else f"lost by {cause}"
 
 

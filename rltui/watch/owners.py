@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rltui.errors import RltuiError
 
@@ -111,14 +111,31 @@ def ancestors(host: HostSnapshot, pid: int) -> list[int]:
     return found
 
 
-_newest: list[tuple[Sequence[ActorSnapshot], Patterns, Owners]] = []
+Answer = TypeVar("Answer")
 
 
-def owners_of(actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS) -> Owners:
-    """The owners by these actors; the same object for the same picture of them, as thousands cost milliseconds."""
-    if not _newest or _newest[0][0] is not actors or _newest[0][1] is not patterns:
-        _newest[:] = [(actors, patterns, Owners(actors, patterns))]
-    return _newest[0][2]
+def of_newest(
+    function: Callable[[Sequence[ActorSnapshot], Patterns], Answer],
+) -> Callable[[Sequence[ActorSnapshot], Patterns], Answer]:
+    """``function``, whose answer is kept for the same objects: thousands of actors cost milliseconds."""
+    newest: list[tuple[Sequence[ActorSnapshot], Patterns, Answer]] = []
+
+    @wraps(function)
+    def kept(actors: Sequence[ActorSnapshot], patterns: Patterns) -> Answer:
+        for known, by, answer in newest:
+            if known is actors and by is patterns:
+                return answer
+        answer = function(actors, patterns)
+        newest[:] = [(actors, patterns, answer)]
+        return answer
+
+    return kept
+
+
+@of_newest
+def owners_of(actors: Sequence[ActorSnapshot], patterns: Patterns) -> Owners:
+    """The owners by these actors."""
+    return Owners(actors, patterns)
 
 
 @lru_cache(maxsize=64)

@@ -186,10 +186,13 @@ class RunWatcher:
         said = sources.actors
         # the servers of an attempt that ended are gone, and what they last said is not so any more, but for the dead
         dead = tuple(actor for actor in said.actors if actor.death_cause)
+        actors = said.actors if summary.is_live else dead
+        if self._last is not None and self._last.actors == actors:
+            actors = self._last.actors  # what is shown of thousands is kept as long as they are the same object
         return RunSnapshot(
             summary=with_metrics(summary, _last_of(metrics)),
             hosts=sources.hosts.snapshots(),
-            actors=said.actors if summary.is_live else dead,
+            actors=actors,
             actors_problem=said.problem if summary.is_live else "",
             actors_noted_at=said.at if summary.is_live else 0.0,
             status=sources.status if summary.is_live else StatusSnapshot(),

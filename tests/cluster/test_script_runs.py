@@ -30,6 +30,14 @@ SCRIPT = f"""#!/bin/bash
 PYTHONPATH={TALKERS} {sys.executable} -m verl.trainer.main_ppo trainer.default_local_dir=$PWD/checkpoints \\
     trainer.resume_mode=disable trainer.total_training_steps=100000 "$@"
 """
+OUT_OF_MEMORY = """Traceback (most recent call last):
+  File "/opt/train/worker.py", line 812, in update_policy
+    loss.backward()
+  File "/opt/torch/_tensor.py", line 647, in backward
+    torch.autograd.backward(
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79.11 GiB of which
+1.20 GiB is free. Process 1234 has 77.90 GiB memory in use.
+"""
 TRL = f"""#!{sys.executable}
 import sys
 
@@ -160,10 +168,12 @@ def test_a_script_on_this_machine_is_watched_killed_and_goes_on_by_its_own_words
 
 
 def test_words_that_would_not_reach_the_training_are_refused(user: User) -> None:
-    user.script.write_text(SCRIPT.replace(' "$@"', "").replace("100000", "1"))
-    user.rltui("launch", "run_verl.sh", "--gpus-per-node", "0", "--wait")
+    user.script.write_text(SCRIPT.replace(' "$@"', ""))
+    (user.folder / "out-of-memory").write_text(OUT_OF_MEMORY)
+    user.rltui("launch", "run_verl.sh", "--gpus-per-node", "0", "--wait", expect=1)
     said = user.rltui("resubmit", "run_verl", "data.seed=2", expect=2)
     assert "does not hand its arguments on" in said
+    assert "does not hand its arguments on" in user.rltui("fix", "run_verl", "--dry-run", expect=1)
     assert user.only_run()["attempt"] == 1
 
 

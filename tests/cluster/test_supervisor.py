@@ -145,7 +145,7 @@ def test_a_ray_that_is_not_up_in_time_is_said_with_the_key_that_gives_it_longer(
 ) -> None:
     attempt = attempts("finish", deadlines_s={"ray_up": 0.5, "grace": 2}).start()
     assert attempt.wait() == 1
-    assert " within 0.5 s (deadlines.ray_s): " in str(attempt.end()["reason"])
+    assert " within 0.5 s (deadlines.ray_s), at a load of " in str(attempt.end()["reason"])
     attempt.assert_nothing_left()
 
 

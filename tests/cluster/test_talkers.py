@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import Struct
-from test_script_runs import PROFILE, TALKERS, User
+from test_script_runs import OUT_OF_MEMORY, PROFILE, TALKERS, User
 
 from rltui.dialects.load import load_dialects
 from waiting import eventually
@@ -101,14 +101,6 @@ SPOKEN = {
         values={"time/generate": 3.0},
     ),
 }
-OUT_OF_MEMORY = """Traceback (most recent call last):
-  File "/opt/train/worker.py", line 812, in update_policy
-    loss.backward()
-  File "/opt/torch/_tensor.py", line 647, in backward
-    torch.autograd.backward(
-torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79.11 GiB of which
-1.20 GiB is free. Process 1234 has 77.90 GiB memory in use.
-"""
 
 
 def test_every_dialect_has_a_program_that_speaks_it() -> None:

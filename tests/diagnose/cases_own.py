@@ -17,6 +17,10 @@ CASES = {
         has=("stage ray-up lasted 1300 s, 600 are usual: 7/8 nodes, missing n7",),
         looks_like=("stage: ray-up 7/8 nodes, missing n7", "this stage lasted 1300 s, which is as usual"),
     ),
+    "ray_start_slow": Case(
+        has=("Ray did not come up on vm within 120 s (deadlines.ray_s), at a load of 38 on 2 CPUs: it said nothing",),
+        looks_like=("Ray did not come up on vm: it said nothing; see ray.log", "Ray came up on vm within 120 s"),
+    ),
     "run_stalled": Case(
         has=(
             "no new step for 5400 s, a step takes 63 s",

@@ -144,6 +144,13 @@ def test_it_says_which_part_of_the_run_raised_and_what_to_do_there(path: str, ex
     assert first["next_step"]
 
 
+def test_a_path_that_is_not_there_is_named_and_not_the_frames_above_it() -> None:
+    log = f"{PLAIN}FileNotFoundError: [Errno 2] No such file or directory: '/home/a/x.new' -> '/home/a/x'"
+    [cause] = examine([text_source("log", log)]).diagnoses
+    assert cause.id == "path_missing"
+    assert cause.summary.endswith("is not there: /home/a/x.new.")
+
+
 def test_a_guess_does_not_hide_it() -> None:
     findings = examine([text_source("log", "NameError: name 'PeftModel' is not defined")])
     assert [(one.id, one.confidence) for one in findings.diagnoses] == [("env_import_broken", 0.5)]

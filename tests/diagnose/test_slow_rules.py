@@ -232,6 +232,7 @@ def learning(change: str, late: float, count: int = 40, **values: float) -> Rece
         (learning("weight_version", 12.0), ["stale weights"]),
         (learning("weight_version", 0.0, weight_version=0.0), []),  # the critic warms up
         (learning("time/weight_sync", 0.0), ["stale weights"]),
+        (learning("time/weight_sync", 0.0, zero_std_fraction=1.0), ["no signal"]),  # nothing to learn, nothing to send
         (learning("kl", 0.9), ["KL runs away"]),
         (learning("kl", 0.1), []),
         (learning("entropy", 0.02), ["entropy falls"]),

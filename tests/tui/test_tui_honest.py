@@ -151,6 +151,12 @@ def test_an_event_is_told_to_its_end_in_few_columns() -> None:
     assert all(len(row.plain) <= 40 for row in rows)
 
 
+def test_what_an_event_says_for_programs_only_is_left_to_json() -> None:
+    event = {"time": NOW, "kind": "roles", "text": "learner 0", "roles": [{"pid": 7}], "step": 3}
+    [row] = parts.event_rows(event, NOW, 80)
+    assert row.plain.split() == ["+0s", "roles", "learner", "0", "step=3"]
+
+
 def test_what_speaks_against_a_launch_stands_before_its_drawing() -> None:
     drawn = [row.plain for row in launch.review_lines(None, script_review("train.sh", (), "hpc"), (), 40, UNICODE)]
     [warnings] = [number for number, row in enumerate(drawn) if "─ warnings ─" in row]
@@ -276,6 +282,21 @@ class LongLog(FakeCockpit):
         return msgspec.structs.replace(picture, log=msgspec.structs.replace(picture.log, offset=165_000_000))
 
 
+async def test_a_search_without_a_hit_stays_where_it_was_begun() -> None:
+    async with cockpit(FakeCockpit(lines=log_lines(300)), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await press(pilot, "6")
+        await until_text(pilot, "step 299 ")
+        screen = pilot.app.screen
+        await enter(pilot, "/kv cache")
+        await until(pilot, lambda: screen.log_pane.hit is not None, "the hit of what is typed so far")
+        assert not screen.log_pane.following
+        await enter(pilot, "z\n")
+        await until_text(pilot, "kv cachez 0 lines")
+        assert screen.log_pane.following
+        assert "step 299 " in screen_text(pilot)
+
+
 async def test_a_search_in_the_end_of_a_long_log_goes_on_in_all_of_it() -> None:
     fake = LongLog()
     async with cockpit(fake, open_run=RUNS[0].run_id) as pilot:
@@ -320,3 +341,11 @@ async def test_what_is_only_far_before_the_end_is_shown_at_once_and_what_is_nowh
 @pytest.mark.parametrize(("num_bytes", "words"), [(0, "0 B"), (9_400, "9.4 kB"), (165e6, "165 MB"), (1.2e9, "1.2 GB")])
 def test_sizes(num_bytes: float, words: str) -> None:
     assert formats.size(num_bytes) == words
+
+
+@pytest.mark.parametrize(("width", "words"), [(80, "7Events 8History"), (66, "7Even 8Hist"), (40, " 7  8  9 ")])
+async def test_names_of_tabs_get_shorter_before_they_go(width: int, words: str) -> None:
+    async with cockpit(FakeCockpit(), (width, 24), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        assert words in screen_text(pilot)
+        assert "1Overview" in screen_text(pilot).replace(" ", "")

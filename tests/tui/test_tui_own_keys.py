@@ -90,7 +90,7 @@ def test_the_verb_shows_the_result_and_checks_it(keys_yaml: Path, capsys: pytest
 
 
 async def test_footer_help_and_palette_speak_of_the_users_keys(keys_yaml: Path) -> None:
-    keys_yaml.write_text("run: {cancel: f2}\neverywhere: {help: f1}\nlaunch: {nonsense: x}")
+    keys_yaml.write_text("run: {cancel: f2, shell: ctrl+g}\neverywhere: {help: f1}\nlaunch: {nonsense: x}")
     own_keys.read_own_keys.cache_clear()
     async with cockpit(open_run=RUNS[0].run_id) as pilot:
         await until_text(pilot, "f2 cancel")
@@ -98,7 +98,8 @@ async def test_footer_help_and_palette_speak_of_the_users_keys(keys_yaml: Path) 
         await press(pilot, "f1")
         await until_text(pilot, "esc closes")
         await press(pilot, "escape", "x")
-        await until_text(pilot, "f2 cancel")
+        await until_text(pilot, "ctrl+g shell")
+        assert " f2     cancel" in screen_text(pilot)
         await press(pilot, "escape", "f2")
         await until_text(pilot, "Cancel ")
         assert "Cancel" in screen_text(pilot)

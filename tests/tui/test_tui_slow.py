@@ -10,7 +10,7 @@ from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, screen_lines, screen_text, until, until_text
 
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, UsageError
 from rltui.tui import messages
 from rltui.tui.controller import Controller
 from rltui.tui.lanes import Lane, Poller
@@ -223,6 +223,14 @@ def test_a_source_that_fails_is_told_once_and_slows_down() -> None:
     fake.failing.clear()
     assert controller._read_runs("") == 1.0
     assert controller.periods["runs"] < 2.0
+
+
+def test_a_run_of_the_list_as_last_seen_that_was_taken_away_since_is_no_failure() -> None:
+    posted: list[object] = []
+    Controller(FakeCockpit(failing={"watch"}, error=UsageError("No run is called that.")), posted.append)._read_run("x")
+    assert posted == []
+    Controller(FakeCockpit(failing={"watch"}, error=ClusterError("away")), posted.append)._read_run("x")
+    assert [message.error for message in posted] == ["away"]
 
 
 def test_nothing_is_posted_after_the_end() -> None:

@@ -17,7 +17,7 @@ from rltui.tui.views import actors, bars, charts, gpus, hosts, launch, metrics, 
 from rltui.tui.views.chart_view import ChartView
 from rltui.tui.views.confirm import confirm_lines
 from rltui.watch.node_samples import EngineSample
-from rltui.watch.owners import ROLE_NAMES, Owners, role_letter, title_letter
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, Owners, role_letter, title_letter
 from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
@@ -209,14 +209,10 @@ def test_actors_stand_in_the_order_of_their_roles() -> None:
     def actor(kind: str, name: str) -> ActorSnapshot:
         return ActorSnapshot(actor_id=name, class_name=kind, name=name, state="ALIVE")
 
-    mixed = [
-        actor("Status", "s"),
-        actor("RewardWorker", "reward 0"),
-        actor("Engine", "engine 10"),
-        actor("Engine", "engine 9"),
-        actor("Learner", "learner 0"),
-    ]
-    assert [each.name for each in actors.in_order(mixed)] == ["learner 0", "engine 9", "engine 10", "reward 0", "s"]
+    mixed = [actor("Status", "s"), actor("RewardWorker", "reward 0"), actor("Learner", "learner 0")]
+    mixed[2:2] = [actor("Engine", f"engine {number}") for number in (10, 9)]
+    names = [each.name for each in actors.in_order(mixed, OUR_PATTERNS)]
+    assert names == ["learner 0", "engine 9", "engine 10", "reward 0", "s"]
 
 
 def test_every_kind_of_role_has_a_letter_that_the_legend_and_the_help_explain() -> None:

@@ -92,8 +92,13 @@ def test_a_kill_without_a_reason_asks_for_more(context: Any, attempt: Path) -> N
 
 def test_a_wanted_end_is_no_death(context: Any, attempt: Path) -> None:
     attempt.joinpath("out.log").write_text("ray.exceptions.ActorDiedError: The actor died unexpectedly\n")
+    attempt.joinpath("ray-logs").mkdir()
+    late = 'Traceback (most recent call last):\n  File "head.py", line 7, in poll\n    poll()\nAioRpcError: too late\n'
+    attempt.joinpath("ray-logs/dashboard_NodeHead.log").write_text(late)
     cancelled = EndSnapshot(outcome="cancelled", exit_code=143, reason="cancelled by the user")
     assert diagnosed(context, attempt, cancelled) == ()
+    assert diagnosed(context, attempt, EndSnapshot(outcome="finished", exit_code=0, reason="all steps done")) == ()
+    assert [one.id for one in diagnosed(context, attempt, EndSnapshot(outcome="failed", exit_code=1))] != []
     assert failure_word(()) == ""
 
 

@@ -11,6 +11,7 @@ from watch_support import append, write_json
 
 from rltui.cli.main import main
 from rltui.cluster.relay_client import RelayClient
+from rltui.watch.history import loss_words
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunHistory
 
@@ -220,3 +221,7 @@ def test_the_verb_prints_the_sums_and_a_line_an_attempt(
     (died / "failure.json").unlink()
     assert main(["history", RUN]) == 0
     assert " lost by unknown cause (failed)\n" in capsys.readouterr().out
+    assert [loss_words(word) for word in ("cancelled", "lost")] == [
+        "lost by being cancelled",
+        "lost by unknown cause (lost)",
+    ]

@@ -106,6 +106,10 @@ def test_titles_keep_ray_s_names_and_lose_folders(start: Start) -> None:
     await_that(lambda: processes.title(hostile.pid).startswith("y"), "it has its name, without the folders")
     assert processes.title(hostile.pid).isprintable()
     assert processes.title(2**22 + 1) == ""
+    ended = subprocess.Popen(["true"])
+    await_that(lambda: (stat := processes.read_stat(ended.pid)) is not None and stat.state == "Z", "it is a zombie")
+    assert processes.title(ended.pid) == "true"
+    ended.wait()
 
 
 def test_send_wants_the_exact_process(start: Start) -> None:

@@ -77,6 +77,10 @@ def test_servers_elsewhere_are_seen_through_the_notes_and_never_asked(
     assert 0 <= seen.taken_at - seen.actors_noted_at < 60
     assert seen.status.noted_at >= seen.actors_noted_at > 0
     assert (seen.actors_problem, seen.status.problem, len(server.asked)) == ("", "", asked)
+    ServerNotes(str(run / "attempts/01")).look()
+    again = watcher.snapshot()
+    assert again.actors_noted_at > seen.actors_noted_at
+    assert again.actors is seen.actors, "thousands that are the same are not counted and sorted again"
 
 
 def test_a_server_of_another_node_is_not_looked_for_on_this_one(server: Server, run: Path) -> None:

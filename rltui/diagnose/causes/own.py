@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause, exclude_node
-from rltui.diagnose.verdicts import Remedy
+from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
@@ -98,6 +98,34 @@ CAUSES = (
         remedies=(_STACKS, _RESUME),
         wrong=("Waiting: each stage has a deadline after which nothing more is to be expected.",),
         collect=("the log of the node or role that is missing", "ray status on the head"),
+        sources=_OURS,
+    ),
+    Cause(
+        id="ray_start_slow",
+        tier="root",
+        recovery="restart",
+        title="Ray did not come up in the time that it has",
+        detail="{limit} s on {host}, {busy}",
+        tell="rltui's own words where deadlines.ray_s has passed. On a machine with more to do than CPUs, or with its "
+        "Python on a slow disk, a healthy Ray takes minutes; the load says which.",
+        wordings=worded(
+            (
+                "(deadlines.ray_s), at a load",
+                r"Ray did not come up on (?P<host>[\w.-]+) within (?P<limit>\d+) s \(deadlines\.ray_s\), "
+                r"(?P<busy>at a load of \d+ on \d+ CPUs)",
+            ),
+            confidence=0.85,
+        ),
+        explains=frozenset({"ray_head_unreachable", "stage_stuck"}),
+        remedies=(
+            Remedy(
+                id="wait-longer",
+                summary="Start it again once the machine has less to do, and give Ray twice the time.",
+                changes=(Change("deadlines.ray_s", "times", 2, most=1800),),
+                safe="auto",
+            ),
+        ),
+        wrong=("Another address or port: nobody refused to answer.",),
         sources=_OURS,
     ),
     Cause(

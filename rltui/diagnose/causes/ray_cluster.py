@@ -145,7 +145,7 @@ CAUSES = (
                 pattern=r"srun: job \d+ queued and waiting for resources",
                 check=read_nested_srun,
             ),
-            *worded(("ray did not come up on", r"Ray did not come up on (?P<address>[\w.-]+)")),
+            *worded(("ray did not come up on", r"Ray did not come up on (?P<address>[\w.-]+): ")),
         ),
         weigh=ray_head_unreachable,
         explains=frozenset({"ray_actor_died"}),

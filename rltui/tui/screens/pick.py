@@ -66,10 +66,11 @@ class PickList(ListPane):
         here = self.is_selected(index)
         mark = self.glyphs.done if item.id in self.marked else " "
         size = min(max((cell_width(one.label) for one in self.items), default=8), max(8, width * 3 // 5))
+        longest = max((cell_width(one.key) for one in self.items), default=0)
         spans: list[Span] = [
             (self.glyphs.cursor if here else " ", "accent"),
             (f"{mark} ", "ok"),
-            (pad(item.key, 2) if any(one.key for one in self.items) else "", "key"),
+            (pad(item.key, longest + 1) if longest else "", "key"),
             (pad(item.label, size, ellipsis=self.glyphs.ellipsis), "off" if item.off else "text"),
             (f"  {item.off or item.detail}", "attention" if item.urgent and not item.off else "dim"),
         ]

@@ -14,7 +14,7 @@ from rltui.tui.compose import Section
 from rltui.tui.picking import fits
 from rltui.tui.spans import Line, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
-from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors, of_newest
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
@@ -68,38 +68,59 @@ def fitting(snapshot: RunSnapshot, words: str) -> RunSnapshot:
 
 
 _ROLE_ORDER = [*ROLE_NAMES, ""]
-# A run of 1,000 nodes has thousands of actors, counted at each refresh: these take a third of what a generator does.
-_CLASS, _CLASS_AND_STATE, _RESTARTS = (
-    attrgetter("class_name"),
+# A run of 1,000 nodes has thousands of actors: these take a third of what a generator does.
+_CLASS_AND_STATE, _RESTARTS, _DEATH_CAUSE = (
     attrgetter("class_name", "state"),
     attrgetter("restarts"),
+    attrgetter("death_cause"),
 )
-_STATE, _DEATH_CAUSE = attrgetter("state"), attrgetter("death_cause")
+
+
+class _Tally(NamedTuple):
+    """How many actors there are: by role and class, in all and alive; dead, with a reason; and their restarts."""
+
+    classes: tuple[tuple[str, int, int], ...]
+    dead: int
+    reasons: int
+    restarts: int
+
+
+@of_newest
+def _tally(actors: Sequence[ActorSnapshot], patterns: Patterns) -> _Tally:
+    states = Counter(map(_CLASS_AND_STATE, actors))
+    totals: Counter[str] = Counter()
+    for (name, _), count in states.items():
+        totals[name] += count
+    first = {actor.class_name: actor for actor in actors}
+    places = {name: _ROLE_ORDER.index(actor_letter(actor, patterns)) for name, actor in first.items()}
+    return _Tally(
+        tuple((name, totals[name], states[name, "ALIVE"]) for name in sorted(totals, key=lambda n: (places[n], n))),
+        sum([count for (_, state), count in states.items() if state == "DEAD"]),
+        sum(map(bool, map(_DEATH_CAUSE, actors))),
+        sum(map(_RESTARTS, actors)),
+    )
 
 
 def actor_counts(
     actors: Sequence[ActorSnapshot], with_restarts: bool = True, patterns: Patterns = OUR_PATTERNS
 ) -> Line:
     """Alive of all, for each class, and restarts."""
-    total = Counter(map(_CLASS, actors))
-    first = dict(zip(map(_CLASS, actors), actors, strict=True))
-    places = {name: _ROLE_ORDER.index(actor_letter(actor, patterns)) for name, actor in first.items()}
-    states = Counter(map(_CLASS_AND_STATE, actors))
+    tally = _tally(actors, patterns)
     spans: list[Span] = []
-    for name in sorted(total, key=lambda name: (places[name], name)):
-        alive = states[name, "ALIVE"]
+    for name, total, alive in tally.classes:
         spans += [
             (f" {clip(name, 28)} ", "dim"),
-            (f"{alive}/{total[name]} alive", "text" if alive == total[name] else "attention"),
+            (f"{alive}/{total} alive", "text" if alive == total else "attention"),
         ]
         spans.append((" ", "text"))
-    restarts = sum(map(_RESTARTS, actors))
+    restarts = tally.restarts
     if not with_restarts and not restarts:
         return line(*spans)
     return line(*spans, (" restarts ", "dim"), (str(restarts), "attention" if restarts else "text"))
 
 
-def in_order(actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS) -> list[ActorSnapshot]:
+@of_newest
+def in_order(actors: Sequence[ActorSnapshot], patterns: Patterns) -> Sequence[ActorSnapshot]:
     """Actors by role, class and name, where ``engine 2`` comes before ``engine 10``."""
 
     def place(actor: ActorSnapshot) -> tuple[int, str, int, str]:
@@ -108,7 +129,7 @@ def in_order(actors: Sequence[ActorSnapshot], patterns: Patterns = OUR_PATTERNS)
     return sorted(actors, key=place)
 
 
-def arranged(snapshot: RunSnapshot, order: Order) -> list[ActorSnapshot]:
+def arranged(snapshot: RunSnapshot, order: Order) -> Sequence[ActorSnapshot]:
     """The actors of a run in one of ``ORDERS``; those that are alike in it by role, class and name."""
     actors = in_order(snapshot.actors, snapshot.role_patterns)
     if order == "worst first":
@@ -200,8 +221,8 @@ def actor_rows(
 def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool) -> Section:
     """Actors: a line of counts, or the list where there is room."""
     actors, patterns = snapshot.actors, snapshot.role_patterns
-    dead = Counter(map(_STATE, actors))["DEAD"]
-    right: tuple[Span, ...] = ((f"{dead} dead", "bad"),) if dead else ((f"{len(actors)} alive", "dim"),)
+    tally = _tally(actors, patterns)
+    right: tuple[Span, ...] = ((f"{tally.dead} dead", "bad"),) if tally.dead else ((f"{len(actors)} alive", "dim"),)
     if snapshot.actors_problem:
         right = ((clip(snapshot.actors_problem, 40), "attention"),)
 
@@ -214,6 +235,6 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool
         more = [line((f" {glyphs.ellipsis} {rows - kept} more", "dim"))] if rows > kept else []
         return [actor_head(width), *shown[:kept], *more]
 
-    rows = len(actors) + sum(map(bool, map(_DEATH_CAUSE, actors)))
+    rows = len(actors) + tally.reasons
     wanted = 0 if not actors else rows + 1 if listed else 1
     return Section((("actors", "title"),), right, body, least=1, wanted=wanted, rank=rank)

@@ -10,6 +10,7 @@ from rltui.tui import braille, formats
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, cell_width, clip, line, pad, width_of, wrapped
 from rltui.tui.views import step_time
+from rltui.watch.events import details
 from rltui.watch.phases import REST, TOTAL, stacked
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def log_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, least: int = 1
 def event_rows(event: Mapping[str, Any], first: float, width: int) -> list[Line]:
     """One event: seconds since the first, its kind, its words to their end."""
     at, kind, words = float(event.get("time", first)), str(event.get("kind", "")), str(event.get("text", ""))
-    rest = "  ".join(f"{key}={value}" for key, value in event.items() if key not in ("time", "kind", "text"))
+    rest = "  ".join(f"{key}={value}" for key, value in details(event).items())
     words = "  ".join(part for part in (words, rest) if part)
     begin: tuple[Span, ...] = ((f" {'+' + formats.duration(at - first):>7}  ", "dim"), (pad(kind, 11), "accent"))
     indent = width_of(begin)

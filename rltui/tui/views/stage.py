@@ -143,4 +143,4 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
     if summary.hands_off:
         on = summary.hands_off == "on"
         right = (("hands-off  ", "ok") if on else ("hands-off ended  ", "attention"), *right)
-    return Section(left, right, body, least=1, wanted=rows, rank=0)
+    return Section(left, right, body, least=1 + has_bar, wanted=rows, rank=0)

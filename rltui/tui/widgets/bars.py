@@ -51,7 +51,7 @@ class FooterBar(Pane):
 
 
 class TabBar(Pane):
-    """Numbered tabs; where they do not fit, without spaces, and then only the current one has its name."""
+    """Numbered tabs; where they do not fit, without spaces, with shorter names, and then only the current one's."""
 
     def __init__(self, titles: Sequence[str]) -> None:
         super().__init__(id="tabs")
@@ -63,18 +63,19 @@ class TabBar(Pane):
         self.current = current
         self.repaint()
 
-    def _cells(self, form: Literal["wide", "tight", "numbers"]) -> list[Span]:
+    def _cells(self, form: Literal["wide", "tight", "numbers"], letters: int | None = None) -> list[Span]:
         cells: list[Span] = []
         for index, title in enumerate(self._titles):
             here, key = index == self.current, _tab_key(index)
             words = f" {key} {title} " if form == "wide" or (here and form == "numbers") else f" {key} "
             if form == "tight":
-                words = f"{key}{title}" + (" " if index + 1 < len(self._titles) else "")
+                words = f"{key}{title if here else title[:letters]}" + (" " if index + 1 < len(self._titles) else "")
             cells.append((words, "key" if here else "dim"))
         return cells
 
     def _fitting(self) -> list[Span]:
-        forms = [self._cells("wide"), self._cells("tight"), self._cells("numbers")]
+        shorter = [self._cells("tight", letters) for letters in range(7, 2, -1)]
+        forms = [self._cells("wide"), self._cells("tight"), *shorter, self._cells("numbers")]
         return next((cells for cells in forms if width_of(cells) <= self.size.width), forms[-1])
 
     def build(self) -> Sequence[Line]:

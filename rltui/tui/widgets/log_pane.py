@@ -43,6 +43,7 @@ class LogPane(ListPane):
         self._tail: LogSnapshot | None = None
         self._is_tail = False
         self.sought = NOTHING
+        self._sought_from = (0, True)  # where the view stood, and whether it followed, before a search was typed
         self.note = ""
         """What is known of hits beyond these lines."""
         self.hit: int | None = None
@@ -172,11 +173,14 @@ class LogPane(ListPane):
             self.post_message(LogEdge(-1 if rows < 0 else 1))
 
     def search(self, query: LogQuery) -> int:
-        """Mark what a search means and show the last such line; the number of lines found comes back."""
+        """Mark what a search means and show the last such line, or where it was begun; the number found comes back."""
+        if not self.sought.pattern:
+            self._sought_from = (self.top, self.following)
         self.sought, self.note = query, ""
         self.hit = None
         self._put(self._all)
-        self.step(-1, from_line=len(self.lines))
+        if not self.step(-1, from_line=len(self.lines)) and query.pattern:
+            self.top, self.following = self._sought_from
         self.repaint()
         return len(self._hits)
 
