@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
-from rltui.onnode.script_resume import Checkpoint, here, where_saved
+from rltui.onnode.script_resume import Checkpoint, here
 from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
@@ -392,19 +391,3 @@ def test_the_examples_of_several_nodes_do_what_their_page_says(tmp_path: Path) -
         [start] = [begin for begin in WAYS if text.splitlines()[1].startswith(f"# {begin}")]
         found[start] = (one.job.dialect.name, way)
     assert found == WAYS
-
-
-def test_what_a_job_says_at_its_time_limit_is_where_its_own_script_or_layout_has_saved(tmp_path: Path) -> None:
-    attempt, kept = tmp_path / "run/attempts/01", tmp_path / "kept"
-    (tmp_path / "run/checkpoints/step-000070").mkdir(parents=True)
-    (tmp_path / "run/checkpoints/step-000070/COMPLETE").touch()
-    attempt.mkdir(parents=True)
-    assert where_saved(str(attempt)) == "saved at step 70"
-    told = msgspec.to_builtins(structs.replace(prepared(tmp_path).job, checkpoints=str(kept)))
-    (attempt / "script.json").write_text(json.dumps(told))
-    assert where_saved(str(attempt)) == "there is no checkpoint yet"
-    kept.mkdir()
-    (kept / "latest_checkpointed_iteration.txt").write_text("40")
-    assert where_saved(str(attempt)) == "saved at step 40"
-    (attempt / "script.json").write_text(json.dumps({**told, "checkpoints": ""}))
-    assert where_saved(str(attempt)) == "", "nobody can tell where it saves"
