@@ -42,7 +42,7 @@ test: setup
 	@$(RUN) tools/static_checks.py
 	@$(RUN) -m pytest $(or $(TESTS),-n $(PROCESSES)) $(ARGS)
 
-# Of a hundred trials each, with a run root of their own; a hundred of every kind takes three minutes.
+# Of a hundred trials each, with a run root of their own; a hundred of every kind takes four minutes at a load of 5.
 faults: setup
 	@FAULT_TRIALS=$(TRIALS) FAULT_SEED=$(SEED) $(RUN) -m pytest -s tests/cluster/test_submit_faults.py tests/cluster/test_submit_kills.py $(ARGS)
 
