@@ -42,9 +42,9 @@ test: setup
 	@$(RUN) tools/static_checks.py
 	@$(RUN) -m pytest $(or $(TESTS),-n $(PROCESSES)) $(ARGS)
 
-# A test of it may take an hour.
+# Of a hundred trials each, with a run root of their own; a hundred of every kind takes four minutes at a load of 5.
 faults: setup
-	@FAULT_TRIALS=$(TRIALS) FAULT_SEED=$(SEED) $(RUN) -m pytest -s -o timeout=7200 tests/cluster/test_submit_faults.py tests/cluster/test_submit_kills.py $(ARGS)
+	@FAULT_TRIALS=$(TRIALS) FAULT_SEED=$(SEED) $(RUN) -m pytest -s tests/cluster/test_submit_faults.py tests/cluster/test_submit_kills.py $(ARGS)
 
 # Runs that go on by themselves while faults happen to them; ends with 1 where anything went wrong.
 night: setup

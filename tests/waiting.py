@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -38,3 +39,11 @@ def eventually(
         ended = time.monotonic()
         assert ended < deadline, f"{what} did not come about within {deadline_s:g} s{f': {saw()}' if saw else ''}"
         time.sleep(max(poll_s, min(ended - began, LONGEST_PAUSE_S)))
+
+
+def slowness() -> float:
+    """How many times longer things may take now than with four processes a core, at least 1.
+
+    For deadlines of the product that a test shortens: by a fixed number, they would measure this machine.
+    """
+    return max(1.0, os.getloadavg()[0] / (4 * (os.cpu_count() or 1)))

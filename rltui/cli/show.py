@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -14,6 +14,7 @@ from rltui.service.all_clusters import open_run
 from rltui.service.attempts import Ending, endings
 from rltui.service.memory_peaks import read_memory
 from rltui.service.run_columns import place_of
+from rltui.watch.card_faults import trouble_words, xids_by_card
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.silence import halted
@@ -76,8 +77,9 @@ def lines(snapshot: RunSnapshot) -> Iterator[str]:
         yield f"  actor {actor.class_name} {actor.name}  {actor.state}  pid {actor.pid} on {actor.node}"
     for queue in snapshot.status.queues:
         yield f"  queue {queue.name}  {queue.current}/{queue.maxsize}"
+    xids = xids_by_card(snapshot)
     for host in snapshot.hosts:
-        yield from _host_lines(host)
+        yield from _host_lines(host, xids)
 
 
 def _job_lines(run: RunSummary) -> Iterator[str]:
@@ -110,9 +112,10 @@ def _ending(run: RunSummary, end: Ending) -> str:
     return f"{line} (`rltui update {run.run_id} {nodes}` keeps the waiting job away)"
 
 
-def _host_lines(host: HostSnapshot) -> Iterator[str]:
+def _host_lines(host: HostSnapshot, xids: Mapping[tuple[str, int], str]) -> Iterator[str]:
     memory = f"{host.memory_used_gib:.1f}/{host.memory_total_gib:.1f} GiB"
     yield f"  host {host.host}  cpu {host.cpu_percent:.0f} %  ram {memory}"
     for gpu in host.gpus:
         memory = f"{gpu.memory_used_gib:.1f}/{gpu.memory_total_gib:.1f} GiB"
-        yield f"    gpu {gpu.index} {gpu.name}  {gpu.utilization_percent:.0f} %  {memory}"
+        fault = trouble_words(gpu, xids.get((host.host, gpu.index), ""))
+        yield f"    gpu {gpu.index} {gpu.name}  {gpu.utilization_percent:.0f} %  {memory}{fault and f'  {fault}'}"

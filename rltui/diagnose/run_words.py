@@ -149,7 +149,7 @@ def job_words(job: JobSnapshot) -> Iterator[str]:
     if job.state == "pending" and job.reason:
         yield f"{job.job_id} PD ({job.reason})"
     if job.state == "cancelled" and job.cancelled_by not in ("", "me"):
-        yield f"the job was cancelled by user {job.cancelled_by}, not by you"
+        yield f"the job was cancelled by user {'root' if job.cancelled_by == '0' else job.cancelled_by}, not by you"
     # scancel ends with SIGKILL what has not gone in time, and accounting says later who it was
     if job.signal == 9 and job.state == "failed" and job.word != "OUT_OF_MEMORY":
         yield "the job's batch process ended by Signal 9 (SIGKILL)"

@@ -359,9 +359,3 @@ def newest_checkpoint(run: str) -> Optional[str]:
         if os.path.exists(os.path.join(path, CHECKPOINT_COMPLETE)):
             return path
     return None
-
-
-def where_saved(attempt: str) -> str:
-    """From where the run of ``attempt`` can go on, in words."""
-    saved = newest_checkpoint(run_of(attempt))
-    return "saved at step %d" % int(os.path.basename(saved)[5:]) if saved else "there is no checkpoint yet"

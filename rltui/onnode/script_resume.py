@@ -9,6 +9,8 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
+from rltui.onnode import rundir
+
 
 class Checkpoint(NamedTuple):
     """A complete checkpoint of a script's run.
@@ -117,13 +119,33 @@ def here(told: Dict[str, Any]) -> Dict[str, Any]:
         return told
     if not folder:
         return {**told, "words": with_resume(told["words"], resume, None)} if resume.get("harmless") else told
-    newest = newest_checkpoint(
+    newest = _newest_here(folder, told)
+    return {**told, "words": with_resume(told["words"], resume, newest)} if newest is not None else told
+
+
+def where_saved(attempt: str) -> str:
+    """From where the run of ``attempt`` can go on, in words; empty where nobody can tell."""
+    told = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
+    if told is None:
+        saved = rundir.newest_checkpoint(rundir.run_of(attempt))
+        step = int(os.path.basename(saved)[5:]) if saved else None
+    else:
+        folder = os.path.expanduser(folder_of(told))
+        if not folder:
+            return ""
+        newest = _newest_here(folder, told)
+        step = newest.step if newest is not None else None
+    return "there is no checkpoint yet" if step is None else "saved at step %d" % step
+
+
+def _newest_here(folder: str, told: Mapping[str, Any]) -> Optional[Checkpoint]:
+    """The newest complete checkpoint that a script left in ``folder``, as this node sees it."""
+    return newest_checkpoint(
         folder,
         told["dialect"]["checkpoints"],
         lambda pattern: _texts(folder, pattern),
         lambda inside: _names(os.path.join(folder, inside)),
     )
-    return {**told, "words": with_resume(told["words"], resume, newest)} if newest is not None else told
 
 
 def _texts(folder: str, pattern: str) -> Dict[str, str]:

@@ -23,6 +23,7 @@ from rltui.onnode import (
     pass_on,
     ray_nodes,
     rundir,
+    script_resume,
 )
 from rltui.onnode.allocation import (
     CAUSES,
@@ -297,7 +298,7 @@ class SlurmJob(AttemptRunner):
 
     def tell(self, request: Request) -> str:
         """What ``end.json`` says of a request that the trainer has heeded: also, from where the run can go on."""
-        return "%s; %s" % (request.reason, rundir.where_saved(self.attempt))
+        return "; ".join(filter(None, (request.reason, script_resume.where_saved(self.attempt))))
 
     def tick(self) -> None:
         """Watch the clock too: a site may send no warning, or none to this shell."""

@@ -55,19 +55,21 @@ class RefusedError(RltuiError):
     Args:
         report: The report with the findings.
         cluster: The cluster that was asked too, so that a check that asks it shows the same; empty: none was.
+        overrides: What the layout was launched with.
 
     Attributes:
         report: The report with the findings.
     """
 
-    def __init__(self, report: Report, cluster: str = "") -> None:
+    def __init__(self, report: Report, cluster: str = "", overrides: Sequence[str] = ()) -> None:
         errors = [finding for finding in report.findings if finding.severity == "error"]
         told = [f"{one.code} {one.key + ': ' if one.key else ''}{one.message}" for one in errors[:MOST_TOLD]]
         more = f" (and {len(errors) - MOST_TOLD} more)" if len(errors) > MOST_TOLD else ""
         live = any(one.code in LIVE_REGISTRY for one in errors)
         fixes = [word for one in errors[:1] for word in one.fix]
-        asking = f" --cluster {cluster} --live" if cluster and live else ""
-        says = [f"Fix: {shlex.join(fixes)}" if fixes else f"`rltui check {report.file}{asking}` shows everything."]
+        check = shlex.join(["rltui", "check", report.file, *overrides])
+        check += f" --cluster {cluster} --live" if cluster and live else ""
+        says = [f"Fix: {shlex.join(fixes)}" if fixes else f"`{check}` shows everything."]
         if live:
             says.append("The cluster says so; --unchecked submits all the same.")
         super().__init__(f"Not launched: {'; '.join(told)}{more}", " ".join(says))
@@ -204,7 +206,7 @@ def launch(
     else:
         report, name = checked(context, source, overrides, unchecked=unchecked)
     if not report.ok or report.loaded is None:
-        raise RefusedError(report, context.name)
+        raise RefusedError(report, context.name, overrides)
     layout = report.loaded.layout
     if into:
         return submit_new(context, layout, share=share_of(context, into, layout), origins=origins(report.loaded))

@@ -287,7 +287,8 @@ def _changed_script(
     wanted = changed_script(before, overrides, exclude)
     reading = read_again(text.decode("utf-8", "replace"), before, wanted, overrides)
     after, start = resumed(reading.job, newest_checkpoint(context, before))
-    lines = [f"+ {word}" for word in after.words[len(before.words) :]]
+    lines = [f"- {word}" for word in before.words if word not in after.words]
+    lines += [f"+ {word}" for word in after.words if word not in before.words]
     sides = [
         flat({name: msgspec.to_builtins(getattr(job, name)) for name in ("hardware", "slurm")})
         for job in (before, after)

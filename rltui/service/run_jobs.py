@@ -139,7 +139,8 @@ def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
         end = None
     elif end is not None and job.state == "cancelled" and _goes_on(run, job):
         end = last_word(job)
-    return structs.replace(run, state=facts.state, job=job, scheduler_says=in_words(facts), end=end)
+    waited_s = run.no_step_s if facts.state == "running" else 0.0  # what is over or waits is to do no steps
+    return structs.replace(run, state=facts.state, job=job, scheduler_says=in_words(facts), end=end, no_step_s=waited_s)
 
 
 def _goes_on(run: RunSummary, job: JobSnapshot) -> bool:

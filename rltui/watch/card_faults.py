@@ -67,10 +67,14 @@ def held_words(gpu: GpuSample) -> str:
     return f"held back: {', '.join(gpu.held_back)}" if gpu.held_back else ""
 
 
+def trouble_words(gpu: GpuSample, xid: str) -> str:
+    """That a card fell off the bus or reported an Xid; empty where it did neither."""
+    return ", ".join(filter(None, ("" if gpu.answers else "does not answer", f"Xid {xid}" if xid else "")))
+
+
 def unused_words(gpu: GpuSample, xid: str) -> str:
-    """What a card that nobody computes on is: free, unless it fell off the bus or reported an Xid."""
-    state = "" if gpu.answers else "does not answer"
-    return ", ".join(filter(None, (state, f"Xid {xid}" if xid else ""))) or "free"
+    """What a card that nobody computes on is: free, unless it has a fault."""
+    return trouble_words(gpu, xid) or "free"
 
 
 def xids_by_card(picture: RunSnapshot) -> dict[tuple[str, int], str]:

@@ -45,13 +45,12 @@ def pending_words(job: JobSnapshot, now: float) -> str:
         now: Epoch seconds by the scheduler's clock.
     """
     facts = []
-    if job.queue_position is not None:
-        facts.append(f"#{job.queue_position} in line")
-    if job.expected_start_at:
-        facts.append(start_words(job.expected_start_at - now))
+    if not is_stuck(job):  # else its place in the line, and when it might start, mean nothing
+        if job.queue_position is not None:
+            facts.append(f"#{job.queue_position} in line")
+        if job.expected_start_at:
+            facts.append(start_words(job.expected_start_at - now))
     sentences = [", ".join(facts), reason_words(job)]
-    if is_stuck(job):  # then its place in the line means nothing
-        sentences.reverse()
     return ": ".join(sentence.rstrip(".") for sentence in sentences if sentence)
 
 

@@ -26,7 +26,7 @@ from slurm_support import profile_file, take_node
 from verbs import rltui
 
 from rltui.onnode import rundir
-from waiting import eventually
+from waiting import eventually, slowness
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 TALKERS = Path(__file__).parent / "talkers"
 SCALE = 0.01
-"""Of all deadlines: a standstill of ten minutes becomes six seconds."""
+"""Of all deadlines, where the machine keeps up: a standstill of ten minutes becomes six seconds."""
 STEP_S = 0.02
 SEEN_LATE = 60
 """Steps between two looks at what the talker prints: a node that dies takes the last ones along."""
@@ -71,19 +71,20 @@ class Here:
     Args:
         folder: For all that belongs to it.
         hands_off: Whether its runs go on by themselves.
-        scale: Of all deadlines.
+        scale: Of all deadlines; None: ``SCALE``, and more on a machine that is slow now.
     """
 
     faults: tuple[str, ...] = ()
 
-    def __init__(self, folder: Path, *, hands_off: bool = True, scale: float = SCALE) -> None:
+    def __init__(self, folder: Path, *, hands_off: bool = True, scale: float | None = None) -> None:
         self.home, self._auto = folder, ("--auto",) * hands_off
+        self.scale = scale or SCALE * slowness()
         own = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
         self.environment = {
             **os.environ,
             **{name: str(folder / value) for name, value in own.items()},
             "PYTHONPATH": str(ROOT),
-            "RLTUI_DEADLINE_SCALE": str(scale),
+            "RLTUI_DEADLINE_SCALE": str(self.scale),
             # nights side by side would otherwise wait for each other's slots
             "RLTUI_QUEUE": str(folder),
         }
@@ -118,9 +119,6 @@ class Here:
         raise AssertionError(fault)
 
 
-PROFILE = profile_file(sys.executable, f'env: {{RLTUI_DEADLINE_SCALE: "{SCALE}"}}')
-
-
 class There(Here):
     """The lab's Slurm, over SSH."""
 
@@ -129,7 +127,8 @@ class There(Here):
     def __init__(self, folder: Path, lab: Lab) -> None:
         super().__init__(folder)
         self.lab = lab
-        (folder / "config/clusters.yaml").write_text(PROFILE)
+        scaled = f'env: {{RLTUI_DEADLINE_SCALE: "{self.scale}"}}'
+        (folder / "config/clusters.yaml").write_text(profile_file(sys.executable, scaled))
         self.environment |= {"RLTUI_SSH_CONFIG": str(lab.ssh_settings().config)}
         self._alice = Path(lab.folder, "home", "alice")
 
@@ -251,6 +250,7 @@ class Night:
         if decision["decision"] != wanted:
             self.wrong.append(f"decided: {fault}: {decision['decision']}, not {wanted}: {decision['why']}")
         outcome = Outcome(fault, decision["time"] - at, None)
+        outcome.noticed_s = self.read("end.json", before)["at"] - at
         self.outcomes.append(outcome)
         if decision["decision"] == "stop":
             assert not self.is_on()

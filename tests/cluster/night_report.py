@@ -26,6 +26,8 @@ class Outcome:
     training_s: float | None = None
     """From the fault to the next attempt's first step."""
     lost_steps: int = 0
+    noticed_s: float = 0.0
+    """From the fault to the end that supervisor or guard wrote down."""
 
 
 def goodput(outcomes: list[Outcome], faults_an_hour: float, checkpoint_s: float = 600.0) -> float:

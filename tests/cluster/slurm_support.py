@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 
 NOTHING = "/bin/true"
 """A python that ends at once: the job script takes its lock and is done."""
+
+
+def fault_seeds() -> list[int]:
+    """A seed for each hundred of ``FAULT_TRIALS``, one hundred where it is not set.
+
+    Each is a test of its own: where hundreds of runs are listed before each trial, that costs more than the trial.
+    """
+    first, hundreds = 1000 * int(os.environ.get("FAULT_SEED", "0")), int(os.environ.get("FAULT_TRIALS", "100")) // 100
+    return list(range(first, first + max(1, hundreds)))
 
 
 class LabTransport:

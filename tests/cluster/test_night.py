@@ -36,8 +36,8 @@ def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: 
     assert sum(one.submitted_s is not None for one in night.outcomes) == len(recoverable)
     assert night.place.told().count("fixed") == len(recoverable)
     assert night.place.told().count("needs you") == len(FOR_A_PERSON_HERE) - 1, "whoever cancels knows it"
-    assert max(one.submitted_s or 0.0 for one in night.outcomes) < 120
-    assert max(one.verdict_s for one in night.outcomes if one.fault != "trainer stopped") < 30, "of a death"
+    assert max(one.submitted_s - one.verdict_s for one in night.outcomes if one.submitted_s is not None) < 120
+    assert max(one.noticed_s for one in night.outcomes if one.fault != "trainer stopped") < 30, "a death"
 
 
 def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: Lab, tmp_path: Path) -> None:

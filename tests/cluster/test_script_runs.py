@@ -166,6 +166,10 @@ def test_a_script_on_this_machine_is_watched_killed_and_goes_on_by_its_own_words
     second = (Path(run["path"]) / "attempts/02/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in second] == [saved + 1, saved + 2, saved + 3]
 
+    further = f"trainer.total_training_steps={saved + 9}"
+    preview = user.rltui("resubmit", run["run_id"], further, "--dry-run")
+    assert [line.strip() for line in preview.splitlines() if line.strip().startswith(("+", "-"))] == [f"+ {further}"]
+
 
 def test_words_that_would_not_reach_the_training_are_refused(user: User) -> None:
     user.script.write_text(SCRIPT.replace(' "$@"', ""))

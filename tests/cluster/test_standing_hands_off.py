@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from night import SCALE, Here, Night, spend
+from night import Here, Night, spend
 from night_faults import FOR_A_PERSON
 from night_report import report
 from test_standing_ray import head
@@ -26,7 +26,7 @@ class OnRay(Here):
     def __init__(self, folder: Path, address: str) -> None:
         super().__init__(folder)
         profile = f"{{scheduler: ray, ray_address: '{address}', python: {sys.executable}, run_root: {folder}/runs"
-        scaled = f"env: {{RLTUI_DEADLINE_SCALE: '{SCALE}'}}}}"
+        scaled = f"env: {{RLTUI_DEADLINE_SCALE: '{self.scale}'}}}}"
         (folder / "config/clusters.yaml").write_text(f"standing: {profile}, {scaled}\n")
 
     def launch(self) -> str:

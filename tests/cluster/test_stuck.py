@@ -14,23 +14,23 @@ from test_local_cluster import Shell
 
 from rltui.diagnose.slow_rules import RULES
 from rltui.onnode import processes, progress
-from waiting import eventually
+from waiting import DEADLINE_S, eventually, slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trainers, pytest.mark.timeout(1800)]
 
 TRIES = 4
 """A learner may be stopped where no collective waits for it, while answers are written; then again."""
-SCALE = "0.1"
-"""A standstill is one after a minute here, and a word is worth it after 6 s."""
+SCALE = 0.1
+"""A standstill is one after a minute here, and a word is worth it after 6 s; later on a machine that is slow now."""
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(tmp_path, tmp_path / "cache")
-    shell.environment[progress.SCALE] = SCALE
+    shell.environment[progress.SCALE] = str(SCALE * slowness())
     yield shell
     for uuid in shell.uuids():
         for process in processes.by_attempt(uuid):
@@ -88,7 +88,9 @@ def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path
     shell.run("launch", "local/grpo-tiny", *words)
     eventually(lambda: shell.step() > 5, "some steps")
     hanging = Hanging(shell, shell.only_run()["run_id"])
-    assert not hanging.events("evidence"), "nothing stood still while it came up"
+    early = hanging.events("evidence")
+    # what a stage may take is scaled down too, to less than a start takes on a machine that is many times overloaded
+    assert all(asked["text"].startswith("stage ") for asked in early), "nothing stood still while it came up"
     told = shell.json("bundle", hanging.run, "--output", str(tmp_path / "healthy.tar.gz"))
     assert (len(told["answered"]), told["silent"]) == (1, [])
     with tarfile.open(tmp_path / "healthy.tar.gz") as archive:
@@ -102,16 +104,18 @@ def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path
     assert b"Ray: actor learner 0 is ALIVE on " in stacks_text
     assert not hanging.accused()
 
-    evidence = "the evidence of the standstill"
+    evidence, patience_s = "the evidence of the standstill", DEADLINE_S * slowness()
     for _ in range(TRIES):
-        learner = hanging.stopped("learner 1", lambda: eventually(lambda: len(hanging.answers()) > 1, evidence))
+        learner = hanging.stopped(
+            "learner 1", lambda: eventually(lambda: len(hanging.answers()) > 1 + len(early), evidence, patience_s)
+        )
         assert "is stopped (state T" in learner
         assert not hanging.accused(), "it goes on, and what was seen is of the past"
         if "waits for it in all_" in learner:
             break
     assert f"learner 0 (pid {hanging.pid('learner 0')} on " in learner
     assert "waits for it in all_" in learner
-    assert all(asked["text"].startswith("no new step for ") for asked in hanging.events("evidence"))
+    assert all(asked["text"].startswith("no new step for ") for asked in hanging.events("evidence")[len(early) :])
 
     by_hand = str(tmp_path / "engine.tar.gz")
     assert "is stopped (state T" in hanging.stopped(

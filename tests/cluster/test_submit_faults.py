@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, jobs_by_mark, small_layout
+import pytest
+from slurm_support import (
+    SLEEPS,
+    CutTransport,
+    LabTransport,
+    Link,
+    context_on,
+    fault_seeds,
+    jobs_by_mark,
+    small_layout,
+)
 
 from rltui.errors import RltuiError
 from rltui.runs.directory import new_run_id
@@ -29,11 +38,10 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
-TRIALS = int(os.environ.get("FAULT_TRIALS", "200"))
-SEED = int(os.environ.get("FAULT_SEED", "0"))
-CANCELS = TRIALS // 2
-FIXES = TRIALS // 12
-BATCH = 40
+SUBMISSIONS, CANCELS, FIXES = 100, 50, 8
+"""Trials of one seed."""
+BATCH = 50
+seeds = pytest.mark.parametrize("seed", fault_seeds())
 
 
 def submissions(state: Path) -> list[Submission]:
@@ -59,7 +67,7 @@ class Measured(Journal):
         self.passed: dict[str, dict[str, int]] = {}
 
     def write(self, action: str, phase: str, **details: Any) -> None:
-        self.passed[phase] = dict(self.link.passed)
+        self.passed[f"{action} {phase}"] = dict(self.link.passed)
         super().write(action, phase, **details)
 
 
@@ -74,17 +82,20 @@ def cut_points(lab: Lab, state: Path, count: int, chance: random.Random) -> list
     points = []
     for trial in range(count):
         direction = chance.choice(["to", "from"])
-        begin = 0 if trial % 3 == 0 else journal.passed["submitting"][direction]
+        begin = 0 if trial % 3 == 0 else journal.passed["submit submitting"][direction]
         points.append((direction, chance.randrange(begin, link.passed[direction] + 1)))
     return points
 
 
-def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(slurm_cluster: Lab, tmp_path: Path) -> None:
-    chance, layout = random.Random(7 + SEED), small_layout()
-    points = cut_points(slurm_cluster, tmp_path / "measured", TRIALS, chance)
+@seeds
+def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(
+    slurm_cluster: Lab, tmp_path: Path, seed: int
+) -> None:
+    chance, layout = random.Random(7 + seed), small_layout()
+    points = cut_points(slurm_cluster, tmp_path / "measured", SUBMISSIONS, chance)
     link = Link()
     raised = 0
-    for first in range(0, TRIALS, BATCH):
+    for first in range(0, SUBMISSIONS, BATCH):
         for direction, n_bytes in points[first : first + BATCH]:
             context = context_on(CutTransport(LabTransport(slurm_cluster), link), tmp_path / "state")
             link.cut_after(n_bytes, direction, mends_itself=chance.random() < 0.5)
@@ -104,8 +115,8 @@ def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(slurm_
     phases: dict[str, int] = {}
     for one in told:
         phases[one.phase] = phases.get(one.phase, 0) + 1
-    print(f"{len(told)} submissions, {link.cuts} cuts, {raised} errors, {phases}, seed {SEED}")
-    assert link.cuts > TRIALS / 2
+    print(f"{len(told)} submissions, {link.cuts} cuts, {raised} errors, {phases}, seed {seed}")
+    assert link.cuts > SUBMISSIONS / 2
     doubled = {one.run: jobs for one in told if len(jobs := found.get(one.uuid[:8], [])) > 1}
     assert not doubled
     for one in told:
@@ -115,10 +126,11 @@ def test_a_link_cut_at_any_byte_of_a_submission_doubles_and_loses_nothing(slurm_
         assert ([one.job] if one.phase in ("done", "adopted") else []) == jobs, one
 
 
+@seeds
 def test_a_link_cut_at_any_byte_of_a_cancellation_ends_that_job_and_no_other(
-    slurm_cluster: Lab, tmp_path: Path
+    slurm_cluster: Lab, tmp_path: Path, seed: int
 ) -> None:
-    chance, link = random.Random(11 + SEED), Link()
+    chance, link = random.Random(11 + seed), Link()
     bystander = context_on(LabTransport(slurm_cluster), tmp_path / "state", SLEEPS)
     kept = submit_attempt(bystander, new_run_id("kept"), 1, small_layout())
     asked_again = 0
@@ -136,7 +148,7 @@ def test_a_link_cut_at_any_byte_of_a_cancellation_ends_that_job_and_no_other(
             asked_again += 1
         link.mend()
         context.close()
-    print(f"{CANCELS} cancellations, {link.cuts} cuts, {asked_again} unknown and asked again, seed {SEED}")
+    print(f"{CANCELS} cancellations, {link.cuts} cuts, {asked_again} unknown and asked again, seed {seed}")
     assert link.cuts > CANCELS / 4
     for run in bystander.runs().runs:
         if run.run_id != kept.run_id and run.is_live:
@@ -159,24 +171,25 @@ def fixed(context: Context, run: RunSummary, *words: str) -> None:
     resubmit(context, run, fix.overrides, fix.exclude, cancel_first=True)
 
 
-def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp_path: Path) -> None:
+@seeds
+def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp_path: Path, seed: int) -> None:
     """Between the end of the old attempt and the new one nothing may be forgotten, and no job may be there twice."""
-    chance, link, word = random.Random(13 + SEED), Link(), "train.learning_rate=1e-7"
+    chance, link, word = random.Random(13 + seed), Link(), "train.learning_rate=1e-7"
     state = tmp_path / "state"
     context = context_on(LabTransport(slurm_cluster), state, SLEEPS)
     held = small_layout("slurm.options=['--hold']")
     first = context.find(submit_attempt(context, new_run_id("measured"), 1, held).run_id)
     measured = context_on(CutTransport(LabTransport(slurm_cluster), link), state, SLEEPS)
+    measured.journal = journal = Measured(state, link)
     fixed(measured, first, word)
     measured.close()
-    whole, went_on, as_before = dict(link.passed), 0, 0
+    ended, whole, went_on, as_before = journal.passed["cancel done"], dict(link.passed), 0, 0
     for trial in range(FIXES):
         run = context.find(submit_attempt(context, new_run_id(f"fixed-{trial}"), 1, held).run_id)
         cut = context_on(CutTransport(LabTransport(slurm_cluster), link), state, SLEEPS)
         direction = chance.choice(["to", "from"])
-        link.cut_after(
-            chance.randrange(whole[direction] // 3, whole[direction]), direction, mends_itself=chance.random() < 0.3
-        )
+        begin = ended[direction] if trial % 2 else whole[direction] // 3  # every other one once the old job has ended
+        link.cut_after(chance.randrange(begin, whole[direction]), direction, mends_itself=chance.random() < 0.3)
         with contextlib.suppress(RltuiError):
             fixed(cut, run, word)
         cut.close()
@@ -197,6 +210,6 @@ def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp
         assert "learning_rate: 1.0e-07" in layout.read_text()
         alive = slurm_cluster.exec("login", ["squeue", "--me", "-h", "-t", "PD,R", "-o", "%j"]).stdout.splitlines()
         assert len([name for name in alive if run.run_id in name]) == 1, alive
-    print(f"{FIXES} fixes, {link.cuts} cuts: {as_before} left as before, {went_on} gone on with, seed {SEED}")
+    print(f"{FIXES} fixes, {link.cuts} cuts: {as_before} left as before, {went_on} gone on with, seed {seed}")
     assert went_on
     context.close()

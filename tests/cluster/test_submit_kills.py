@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slurm_support import SLEEPS, LabTransport, context_on, jobs_by_mark, small_layout
+import pytest
+from slurm_support import SLEEPS, LabTransport, context_on, fault_seeds, jobs_by_mark, small_layout
 
 from rltui.onnode import rundir
 from rltui.runs.claims import write_end
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
-KILLS = int(os.environ.get("FAULT_TRIALS", "160"))
+KILLS, RACES = 100, 20
+"""Trials of one seed."""
+seeds = pytest.mark.parametrize("seed", fault_seeds())
 STEPS = 48
 """Questions and entries of a submission, counted before and after."""
-SEED = int(os.environ.get("FAULT_SEED", "0"))
-RACES = int(os.environ.get("FAULT_TRIALS", "60"))
 ATTEMPT_FILES = {rundir.LAYOUT, rundir.JOB, rundir.SCRIPT}
 
 
@@ -77,10 +78,11 @@ def look_after(context: Context) -> None:
     Recoverer(context, clock).recover()
 
 
+@seeds
 def test_rltui_killed_at_any_moment_leaves_nothing_that_the_next_one_cannot_settle(
-    slurm_cluster: Lab, tmp_path: Path
+    slurm_cluster: Lab, tmp_path: Path, seed: int
 ) -> None:
-    chance, state = random.Random(3 + SEED), tmp_path / "state"
+    chance, state = random.Random(3 + seed), tmp_path / "state"
     zygote = Zygote(slurm_cluster, state)
     assert zygote.act("submit", new_run_id("whole")) == 0  # this one uploads the code
     began = time.monotonic()
@@ -102,7 +104,7 @@ def test_rltui_killed_at_any_moment_leaves_nothing_that_the_next_one_cannot_sett
     assert len(entries) == len([line for line in Journal(state).path.read_bytes().split(b"\n") if line])
     told = fold_submissions(entries)
     phases = Counter(one.phase for one in told.values())
-    print(f"{KILLS} kills, exit codes {dict(codes)}, submissions {dict(phases)}, seed {SEED}")
+    print(f"{KILLS} kills, exit codes {dict(codes)}, submissions {dict(phases)}, seed {seed}")
     assert codes[-signal.SIGKILL] > KILLS / 3, codes
     assert set(phases) <= {"done", "adopted", "failed", "absent", "superseded"}
     found = jobs_by_mark(slurm_cluster)
@@ -128,8 +130,9 @@ def ended_run(context: Context) -> RunSummary:
     return eventually(lambda: None if (run := context.find(launched.run_id)).is_live else run, "the run's end")
 
 
+@seeds
 def test_of_two_that_resubmit_the_same_attempt_one_wins_and_the_other_is_told(
-    slurm_cluster: Lab, tmp_path: Path
+    slurm_cluster: Lab, tmp_path: Path, seed: int
 ) -> None:
     """Two login nodes: one run root, a journal each."""
     contexts = [context_on(LabTransport(slurm_cluster), tmp_path / name) for name in ("one", "two")]
@@ -149,6 +152,7 @@ def test_of_two_that_resubmit_the_same_attempt_one_wins_and_the_other_is_told(
             won = sorted(pool.map(go, contexts))
             assert won == [0, race + 2]
     assert len(refused) == RACES
+    print(f"{RACES} races, one won each, seed {seed}")
     assert "another rltui" in refused[0].message
     submitted = {
         one.uuid[:8] for context in contexts for one in fold_submissions(context.journal.entries()).values() if one.job

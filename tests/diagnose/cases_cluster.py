@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from case import Case
 
+RESTARTED = (
+    "engine 0 (pid 8 on n1) died while generating: The actor is dead because its worker process has died. Worker exit "
+    "type: SYSTEM_ERROR Worker exit detail: End of file.; starting it again"
+)
+"""What our own trainers say of an engine that they start again in its place."""
+
 CASES = {
     "slurm_time_limit": Case(
         has=(
@@ -122,11 +128,15 @@ CASES = {
             "terminate called after throwing an instance of 'std::system_error'\n"
             "  what():  thread: Resource temporarily unavailable [system:11]\n"
             "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.",
+            f"{RESTARTED} (3 of 3 restarts within an hour)\nengine 0 (pid 9 on n1) runs weight version 50 and goes on\n"
+            "(raylet) A worker died or was killed while executing a task by an unexpected system error.",
         ),
         looks_like=(
             "The actor is dead because it was killed by `ray.kill`.",
             "gcs_worker_manager.cc:35: Reporting worker failure, exit_type = INTENDED_EXIT, address = 127.0.0.1",
             "The actor is dead because all references to the actor were removed.",
+            "(raylet) A worker died or was killed while executing a task by an unexpected system error.\n"
+            f"{RESTARTED} (1 of 3 restarts within an hour)\nengine 0 (pid 9 on n1) runs weight version 50 and goes on",
         ),
     ),
     "ray_pg_infeasible": Case(

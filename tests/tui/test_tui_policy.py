@@ -67,10 +67,12 @@ def test_why_a_job_waits(reason: str, start: float, position: int | None, words:
     assert pending.pending_words(job, 1000.0) == words
 
 
-def test_a_job_that_will_never_start_says_that_first() -> None:
-    job = JobSnapshot(job_id="1", state="pending", reason="PartitionNodeLimit", queue_position=3)
+def test_a_job_that_will_not_start_by_itself_has_neither_place_nor_time() -> None:
+    job = JobSnapshot(
+        job_id="1", state="pending", reason="launch failed requeued held", queue_position=3, expected_start_at=9.0
+    )
     assert pending.is_stuck(job)
-    assert pending.pending_words(job, 0.0).endswith(": #3 in line")
+    assert not any(word in pending.pending_words(job, 0.0) for word in ("in line", "should start"))
 
 
 def test_where_the_steps_went_adds_up() -> None:

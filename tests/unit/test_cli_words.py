@@ -15,6 +15,7 @@ from rltui.diagnose.report import as_text
 from rltui.diagnose.sources import text_source
 from rltui.service.actions import preview_cancel
 from rltui.service.describe import state_began
+from rltui.watch.node_samples import GpuSample, HostSnapshot
 from rltui.watch.pending import pending_words
 from rltui.watch.snapshots import EndSnapshot, RunSnapshot, RunSummary, StageSnapshot
 
@@ -47,6 +48,14 @@ def test_a_job_that_waits_has_one_wording(reason: str) -> None:
     assert words.about(run) == pending_words(run.job, start - 7859.0)
     assert "#31 in line, starts in ~2h10" in words.about(run)
     assert f"  waits: {words.about(run)}" in list(show.lines(RunSnapshot(summary=run)))
+
+
+def test_a_card_with_a_fault_is_no_idle_card_in_show() -> None:
+    cards = tuple(GpuSample(index=index, name="H100", answers=index > 0) for index in range(2))
+    event = {"kind": "xid", "text": "Xid (PCI:0): 79, GPU 0 of n1", "host": "n1", "attempt": 1}
+    hosts = (HostSnapshot(host="n1", gpus=cards),)
+    shown = list(show.lines(RunSnapshot(summary=summary(state="running"), hosts=hosts, events=(event,))))
+    assert [line.partition(" GiB")[2] for line in shown[-2:]] == ["  does not answer, Xid 79", ""]
 
 
 def test_a_scheduler_that_says_nothing_is_said_to_say_nothing() -> None:

@@ -191,8 +191,8 @@ def test_a_review_knows_what_the_profile_of_its_cluster_accepts(monkeypatch: pyt
         assert review.can_launch, "the layout's partition is another one than the profile's"
         assert not live.review("verl-ppo/ppo-2x8-split").can_launch
         with pytest.raises(RefusedError, match="local is one machine") as refused:
-            live.launch("verl-ppo/ppo-2x8-split")
-        assert "--cluster local --live` shows everything" in refused.value.hint
+            live.launch("verl-ppo/ppo-2x8-split", ("train.seed=7",))
+        assert "train.seed=7 --cluster local --live` shows everything" in refused.value.hint, "what was launched"
     finally:
         live.close()
 

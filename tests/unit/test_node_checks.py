@@ -291,6 +291,22 @@ def test_private_variables_are_read_as_text_and_only_if_private(
         read_private_file(str(tmp_path / "none"))
 
 
+def test_a_users_own_file_sets_path_and_preload_but_not_what_finds_and_guards_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, held = tmp_path / "secrets", {"PYTHONPATH": "/code", "RLTUI_ATTEMPT": "u", "RAY_AUTH_MODE": "token"}
+    users = {"PATH": "/opt/mine:/bin", "LD_PRELOAD": "/opt/libtcmalloc.so"}
+    path.write_text("".join(f"{name}={value}\n" for name, value in users.items()) + "RAY_AUTH_MODE=disabled\n")
+    with path.open("a") as stream:
+        stream.write("PYTHONPATH=/elsewhere\nRLTUI_ATTEMPT=other\nRAY_ADDRESS=10.0.0.1:6379\n")
+    path.chmod(0o600)
+    monkeypatch.setenv("RLTUI_ENV_FILE", str(path))
+    environment = attempt_environment(str(tmp_path), {"uuid": "u", "code": "/code"})
+    ray = ray_process.RayProcess(ray_process.RaySpec("python3", str(tmp_path), "u", 1, 0), environment)
+    assert {name: ray.environment[name] for name in (*users, *held)} == {**users, **held}
+    assert "RAY_ADDRESS" not in ray.environment
+
+
 def test_folders_that_killed_attempts_left_go_and_live_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,3 +94,11 @@ def test_a_run_cancelled_while_it_waited_for_its_next_start_is_no_longer_requeue
     [seen] = told(tmp_path, run, JobsSnapshot(jobs={"7": job}, taken_at=NOW)).runs
     assert seen.end is not None
     assert (seen.state, seen.end.reason) == ("cancelled", "The job was cancelled.")
+
+
+@pytest.mark.parametrize(("job_state", "waited_s"), [("cancelled", 0.0), ("pending", 0.0), ("running", 700.0)])
+def test_no_step_is_missed_of_a_job_that_does_not_run(tmp_path: Path, job_state: Any, waited_s: float) -> None:
+    job = JobSnapshot(job_id="7", state=job_state, restarts=1 if job_state == "pending" else 0, ended_at=NOW)
+    quiet = replace(TRAINS, no_step_s=700.0, job_restart=0)
+    [run] = told(tmp_path, quiet, JobsSnapshot(jobs={"7": job}, taken_at=NOW)).runs
+    assert run.no_step_s == waited_s

@@ -201,6 +201,24 @@ def test_a_job_that_vanished_ends_only_by_the_word_of_the_accounting(slurm: Scri
     assert slurm.count("sacct") == asked
 
 
+def test_who_cancelled_a_job_is_asked_of_the_accounting_while_the_queue_still_lists_it(
+    slurm: ScriptedSlurm, poller: JobPoller
+) -> None:
+    slurm.queue = [{"id": "1", "state": "CANCELLED"}]
+    assert poller.jobs(["1"]).jobs["1"].cancelled_by == ""
+    assert poller.jobs(["1"]).jobs["1"].state == "cancelled", "the accounting lags"
+    slurm.records = [{"id": "1", "state": "CANCELLED by 0", "end": "1800000100"}]
+    for _ in range(3):
+        slurm.now += 150
+        assert (poller.jobs(["1"]).jobs["1"].state, poller.jobs(["1"]).jobs["1"].cancelled_by) == ("cancelled", "0")
+    assert slurm.count("sacct") == 2, "and no more once it has told"
+    slurm.queue, slurm.records = [{"id": "2", "state": "CANCELLED"}], []
+    for _ in range(60):
+        slurm.now += 150
+        assert poller.jobs(["2"]).jobs["2"].state == "cancelled"
+    assert slurm.count("sacct") <= 20, "nor where it never tells"
+
+
 def test_without_accounting_nobody_claims_an_end(slurm: ScriptedSlurm, poller: JobPoller) -> None:
     slurm.queue = [{"id": "1", "state": "RUNNING"}]
     poller.jobs(["1"])

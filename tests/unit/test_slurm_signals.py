@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from rltui.onnode import rundir, slurm_job
 from rltui.onnode.allocation import Allocation
 from rltui.onnode.attempt_runner import AttemptRunner, Verdict
+from rltui.onnode.script_resume import where_saved
 from rltui.onnode.slurm_job import SlurmJob
 
 
@@ -157,3 +159,19 @@ def test_the_exit_code_is_the_trainers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, code: int
 ) -> None:
     assert driver(tmp_path, monkeypatch, None).exit_code(verdict) == code
+
+
+def test_a_job_that_leaves_says_where_its_own_script_or_layout_has_saved(tmp_path: Path) -> None:
+    attempt, kept = tmp_path / "run/attempts/01", tmp_path / "kept"
+    for folder in (attempt, kept, tmp_path / "run/checkpoints/step-000070"):
+        folder.mkdir(parents=True)
+    (tmp_path / "run/checkpoints/step-000070/COMPLETE").touch()
+    assert where_saved(str(attempt)) == "saved at step 70"
+    marks = {"folder": r"global_step_(?P<step>\d+)", "tracker": "latest_checkpointed_iteration.txt"}
+    told = {"checkpoints": str(kept), "dialect": {"checkpoints": marks}}
+    (attempt / "script.json").write_text(json.dumps(told))
+    assert where_saved(str(attempt)) == "there is no checkpoint yet"
+    (kept / marks["tracker"]).write_text("40")
+    assert where_saved(str(attempt)) == "saved at step 40"
+    (attempt / "script.json").write_text(json.dumps({**told, "checkpoints": ""}))
+    assert where_saved(str(attempt)) == "", "nobody can tell where it saves"

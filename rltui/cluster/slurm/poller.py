@@ -33,7 +33,7 @@ LONGEST_AGO_S = 30 * 86400.0
 
 
 class _Search(Struct):
-    """A job that is wanted but not in the queue, and whose end nobody has told of."""
+    """A job that is wanted but not in the queue and whose end nobody has told of, or who cancelled it."""
 
     tries: int = 0
     next_at: float = 0.0
@@ -130,15 +130,22 @@ class JobPoller:
             return False
         return job_id not in self._searches or math.isfinite(self._searches[job_id].next_at)
 
+    def _lacks_who(self, job_id: str) -> bool:
+        """Whether only the accounting can tell by whom a job was cancelled: the queue names nobody."""
+        known = self._known.get(job_id)
+        return known is not None and known.state == "cancelled" and not known.cancelled_by
+
     def _take_queue(self, wanted: Sequence[str], now: float) -> None:
         found = by_id([job for _, job in self._client.queue()])
         found |= waiting_among(found, wanted)
         for job_id, job in found.items():
             known = self._known.get(job_id)
             if known is None or is_same_job(known, job):
-                self._known[job_id] = placed(job, self._places.get(job_id))
-                self._searches.pop(job_id, None)
-        gone = [one for one in wanted if one not in found and self._is_open(one)]
+                who = known.cancelled_by if known is not None and job.state == "cancelled" else ""
+                self._known[job_id] = replace(placed(job, self._places.get(job_id)), cancelled_by=who)
+                if not self._lacks_who(job_id):
+                    self._searches.pop(job_id, None)
+        gone = [one for one in wanted if self._lacks_who(one) or (one not in found and self._is_open(one))]
         due = [one for one in gone if now >= self._searches.setdefault(one, _Search()).next_at]
         if due:
             self._take_accounting(due, now)
@@ -163,7 +170,7 @@ class JobPoller:
         if found is not None and found.has_ended and (known is None or is_same_job(known, found)):
             self._known[job_id] = found
             del self._searches[job_id]
-        elif known is not None:
+        elif known is not None and not known.has_ended:
             # it does not run, for the queue has it no more, and nobody says that it ended
             self._known[job_id] = placed(replace(known, state="unknown", reason=""), None)
 

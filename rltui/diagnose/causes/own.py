@@ -75,7 +75,7 @@ CAUSES = (
         tier="site",
         title="Somebody else cancelled the job",
         detail="user {who}",
-        tell="The scheduler names another user than you; 0 is root, so an administrator or a script of the site.",
+        tell="The scheduler names another user than you; root is an administrator or a script of the site.",
         wordings=worded(
             ("not by you", r"^the job was cancelled by user (?P<who>\S+), not by you"),
             confidence=0.9,

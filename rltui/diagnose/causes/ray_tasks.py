@@ -10,7 +10,7 @@ from msgspec import structs
 
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.frames import frames_of
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.matches import Verdict, surest, unless_followed_by
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
@@ -91,9 +91,10 @@ def read_get_timeout(hit: Hit) -> Reading | None:
 
 
 def ray_actor_died(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
-    """A dead actor; where threads could not be started, that is why, whatever hint Ray prints."""
+    """A dead actor that nobody started again; where threads could not be started, that is why, whatever Ray guesses."""
     limits = all_matches.of("thread_limit")
-    verdict = surest(_before_the_end(matches, all_matches))
+    left = unless_followed_by(matches, all_matches.of("role_restarted"))
+    verdict = surest(_before_the_end(left, all_matches))
     if not limits:
         return verdict
     if verdict is None:
@@ -331,6 +332,8 @@ CAUSES = (
 )
 
 STATES = {
+    # our own trainers' word on an engine, teacher or reference that died (trainers/roles/restarts.py)
+    "role_restarted": (Wording(anchor="starting it again (", pattern=r"starting it again \(\d+ of \d+ restarts"),),
     "thread_limit": (
         Wording(
             anchor="resource temporarily unavailable",
