@@ -1,6 +1,6 @@
 """What a launch of ``local/grpo-tiny`` costs, process by process, in CPU seconds, and how long its first step takes.
 
-Run as ``python tests/bench/bench_launch.py``; the first time the trainer makes the model, which takes 7 CPU seconds more.
+Run as ``python tests/bench/bench_launch.py``; the first time the trainer makes the model: 7 CPU seconds more.
 They grow with the machine's load, too (hyperthreads, caches): compare revisions side by side. Most of them are imports,
 of which a rank on a cluster has as many.
 """
@@ -69,7 +69,8 @@ def main() -> None:
         Path(home, "queue").mkdir()
         os.environ.update(HOME=home, RLTUI_QUEUE=f"{home}/queue", RLTUI_CACHE_DIR=str(paths.cache_dir()))
         began = time.time()
-        found = watch(subprocess.Popen(LAUNCH, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        quiet = subprocess.DEVNULL
+        found = watch(subprocess.Popen(LAUNCH, stdout=quiet, stderr=quiet))
         steps = next(Path(home).rglob(rundir.METRICS)).read_text().splitlines()
         print(f"first step after {json.loads(steps[0])['time'] - began:.1f} s, load {os.getloadavg()[0]:.1f}")
     for kind, cpu_s in sorted(found.items(), key=lambda item: -item[1]):
