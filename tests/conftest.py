@@ -36,6 +36,7 @@ FOREIGN = (
     "COLORTERM",
     "COLUMNS",
     "LINES",
+    "PYTHONDONTWRITEBYTECODE",  # hundreds of processes would each compile what they import
 )
 
 

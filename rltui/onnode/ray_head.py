@@ -66,9 +66,9 @@ class RayHead(RayProcess):
             port, dashboard, client, agent, metrics, *own_metrics = free_ports(7)
             options += ["--dashboard-agent-listen-port=%d" % agent, "--metrics-export-port=%d" % metrics]
             options += ["--min-worker-port=0", "--max-worker-port=0"]
-        options += ["--port=%d" % port, "--dashboard-port=%d" % dashboard, "--ray-client-server-port=%d" % client]
+        options += ["--port=%d" % port, "--dashboard-port=%d" % dashboard]
         # the autoscaler warns of what has no room; a trainer of ours says it itself, and its monitor is a Python more
-        options += [] if self.spec.script else ["--no-monitor"]
+        options += ["--ray-client-server-port=%d" % client] if self.spec.script else ["--no-monitor"]
         # two more that are the same for every Ray of a machine by default, and have no option
         self.environment["AUTOSCALER_METRIC_PORT"] = str(own_metrics[0])
         self.environment["DASHBOARD_METRIC_PORT"] = str(own_metrics[1])

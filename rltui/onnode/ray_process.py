@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional
 
 from rltui.onnode import container, processes, rundir
 from rltui.onnode.node_network import NoPortsError, Ports, reserve_block
+from rltui.onnode.ray_start import START, START_OWN
 from rltui.onnode.script_exports import ScriptPlace
 
 SOCKET_BASE_LIMIT = 40
@@ -38,9 +39,6 @@ TOKEN = "ray.token"
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Where torch keeps what it has compiled: by default in TMPDIR."""
-
-START = "import sys; sys.modules['ray.serve.scripts'] = None; from ray.scripts.scripts import main; sys.exit(main())"
-"""``ray``, but for its commands about Ray Serve: with them it imports pandas first, and takes twice the CPU seconds."""
 
 ON_DEMAND = {"RAY_prestart_worker_first_driver": "0"}
 """Ray would start an idle Python for each core with the first driver, and keep that waiting until all of them are up.
@@ -147,7 +145,8 @@ class RayProcess:
         os.makedirs(os.path.join(self.folder, TEMPORARY), mode=0o700, exist_ok=True)
         inside = container.read(self.environment)
         python = inside.python if inside else self.spec.python
-        argv = [python, "-c", START, "start", *node_options(self.spec, self.folder), *options]
+        start = START if self.spec.script else START_OWN
+        argv = [python, "-c", start, "start", *node_options(self.spec, self.folder), *options]
         script = self.spec.script
         folder, exports = (script.folder, tuple(script.exports)) if script else (self.folder, ())
         argv, environment = container.enter(argv, self.environment, folder, self.spec.attempt, exports)

@@ -220,6 +220,10 @@ def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
             head.start(180, lambda: False)
             assert not head.address.endswith(f":{taken}")
             assert len(calls) == 2
+            titles = [one.title for one in processes.by_attempt(attempt.uuid)]
+            heads = {title.split("-")[2] for title in titles if title.startswith("ray-dashboard-")}
+            assert heads == {"EventHead", "NodeHead", "StateHead"}
+            assert not any("ray.util.client.server" in title for title in titles)
         finally:
             head.stop()
             processes.end_all(attempt.uuid, grace_s=1, exclude=())

@@ -11,7 +11,7 @@ import pytest
 from trainer_support import LAYOUT, ROOT
 
 from rltui.layout.load import load_layout
-from rltui.onnode.ray_process import START
+from rltui.onnode.ray_start import START_OWN
 from trainers.roles.card import importing, share_of_cpus
 from trainers.roles.learner import Learner
 from trainers.roles.processes import role_environment
@@ -42,7 +42,7 @@ def test_a_trained_cards_memory_grows_unless_another_process_opens_it(monkeypatc
 
 def test_ray_starts_without_the_imports_of_its_serving() -> None:
     look = "from ray.scripts.scripts import start; sys.exit(len({'pandas', 'ray.serve'} & sys.modules.keys()))"
-    program = START.rpartition("; sys.exit")[0]
+    program = START_OWN.rpartition("; sys.exit")[0]
     assert subprocess.run([sys.executable, "-c", f"{program}; {look}"], check=False).returncode == 0
 
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
-from rltui.onnode.ray_process import ON_DEMAND, START, TRIES
+from rltui.onnode.ray_process import ON_DEMAND, TRIES
+from rltui.onnode.ray_start import START_OWN
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def free_ports(count: int) -> list[int]:
 def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     """A Ray of one node with a token, ended with everything it started; yields the environment of its clients."""
     folder = Path(tempfile.mkdtemp(prefix="rltui-ray-", dir="/tmp"))  # Ray's socket paths must be short
-    ports = free_ports(6)
+    ports = free_ports(5)
     (folder / "token").write_text(secrets.token_hex(32))
     environment = {
         **os.environ,
@@ -62,14 +63,13 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
         # else the same for every Ray of the machine, and each process of pytest has one
-        "AUTOSCALER_METRIC_PORT": str(ports[4]),
-        "DASHBOARD_METRIC_PORT": str(ports[5]),
+        "AUTOSCALER_METRIC_PORT": str(ports[3]),
+        "DASHBOARD_METRIC_PORT": str(ports[4]),
     }
     options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
     options += [f"--port={ports[0]}", f"--num-cpus={num_cpus}", "--num-gpus=0", f"--temp-dir={folder}"]
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
-    options += [f"--ray-client-server-port={ports[1]}", f"--dashboard-agent-listen-port={ports[2]}"]
-    options += [f"--metrics-export-port={ports[3]}"]
+    options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
     try:
         with ray_process(options, environment, folder / "ray.out"):
             yield environment
@@ -99,7 +99,7 @@ def ray_process(options: list[str], environment: dict[str, str], log: Path) -> I
 
     Ray gives up after 30 s where a machine is that busy, and the product then tries again, too.
     """
-    words = [sys.executable, "-c", START, "start", *options]
+    words = [sys.executable, "-c", START_OWN, "start", *options]
     with ExitStack() as ended:
         for _ in range(TRIES):
             with log.open("wb") as out:

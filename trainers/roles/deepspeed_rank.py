@@ -43,14 +43,15 @@ def patience(layout: Layout) -> timedelta:
     return timedelta(seconds=max(LEAST_PATIENCE_S, deadlines.load_s, deadlines.save_s))
 
 
-def import_deepspeed(_actor: Any = None) -> None:
+def import_training(_actor: Any = None) -> None:
     """Import what a rank computes with, which takes seconds and nothing of the card.
 
-    Runs inside a role's actor (``actor.__ray_call__.remote(import_deepspeed)``) while it waits for its turn to load.
+    Runs inside a role's actor (``actor.__ray_call__.remote(import_training)``) while it waits for its turn to load.
     """
     with importing():
         record_torch()
         import deepspeed  # noqa: F401
+        from transformers import AutoConfig, AutoModelForCausalLM  # noqa: F401
 
 
 def join_ranks(host: str, port: int, rank: int, world: int, timeout: timedelta) -> Any:
@@ -66,7 +67,7 @@ def join_ranks(host: str, port: int, rank: int, world: int, timeout: timedelta) 
     address = host if host == "127.0.0.1" else ray.util.get_node_ip_address()
     if interface := interface_of(address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    import_deepspeed()
+    import_training()
     import deepspeed
     import torch
 

@@ -14,7 +14,7 @@ from rltui.onnode import rundir
 from trainers.placement import reserve, seats
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError, call_all
 from trainers.roles.checkpoint_writer import SAVE_GROUP, Written
-from trainers.roles.deepspeed_rank import import_deepspeed
+from trainers.roles.deepspeed_rank import import_training
 from trainers.roles.processes import RoleProcesses
 from trainers.roles.reshard import forget_resharded
 from trainers.roles.restarts import FROZEN, Restarts
@@ -183,7 +183,7 @@ class Fleet:
         self.engine_sleep = plan_engine_sleep(self._layout, planned, self.roles, self.deadlines.sync_s)
         first = kinds_that_load_first(self._layout, engines_sleep=self.engine_sleep.is_used)
         for role in [role for role in self.roles if role.kind in self._meeting] if first else ():
-            role.actor.__ray_call__.remote(import_deepspeed)  # what goes wrong there goes wrong again as it loads
+            role.actor.__ray_call__.remote(import_training)  # what goes wrong there goes wrong again as it loads
         for kind in first:
             self._await_load([(role, role.actor.load.remote()) for role in self.of(kind)], on_ready)
             self.engine_sleep.begin()

@@ -87,10 +87,16 @@ def loaded_in_shards(config: Mapping[str, Any] | None) -> Iterator[None]:
 
 
 def forbid_compiling() -> None:
-    """Keep DeepSpeed from compiling its shared-memory all-reduce, which training does not use, at start-up."""
-    import deepspeed.ops
+    """Keep DeepSpeed from its own operators, which it would try to compile, and from torch's compiler.
 
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    Training uses neither. Which operators there could be it finds out with the compiler, on every rank, when first
+    asked; and its Muon, which it looks for beside each optimizer, makes torch import all of inductor.
+    """
+    import deepspeed.ops
+    from deepspeed.runtime import compiler
+
+    deepspeed.ops.__compatible_ops__ = {}
+    compiler.compile = lambda: compiler.dummy_decorator
 
 
 def full_shape(parameter: Any) -> tuple[int, ...]:
