@@ -169,9 +169,14 @@ srun's first word that a step waits with nothing after it, and a NaN in the last
 
 What carries over to logs of others is how lines are read, more than words. With a prefix that was in no list (named
 loggers, Airflow, what the nodes of Kubernetes write) 259 to 261 of 1,760 known failures lost their cause; these three
-are known now (1 to 3 are lost). Any other prefix is learned from the frames of the file's tracebacks, and then 142
-are: those without a frame. Words of one round seldom help in the next one: tuning on the 37 of the last round's first
-half turned 1 of the 13 misses of its second half. Where no wording and no exception says why, the last frame of a
+are known now (1 to 3 are lost). Any other prefix is learned: from the frames of the file's tracebacks, and from how
+nine of ten lines at its start or end begin, where those are 20 or more, what follows differs, and a number, or a
+level with a name, is part of it. Whole logs behind two of three prefixes that were held out lose 0 of 862 known
+failures (66 from frames alone), and 1 of 236 healthy ones gets an alarm (6; 1 without a prefix). The third, lines
+written as JSON, loses 24 (85), as what follows the message stays. Not learned are an unknown prefix of a few lines
+among others without a frame (142 of 1,760 lost), and one with a name of changing length or a word that causes are
+known by (`vllm`). Words of one round seldom help in the next one: tuning on the 37 of the last round's first half
+turned 1 of the 13 misses of its second half. Where no wording and no exception says why, the last frame of a
 traceback that is cut off, or who complains (NCCL, the NVIDIA driver, Slurm, pyxis), gives a guess of 0.5
 (`rltui/diagnose/guesses.py`); of 11 known tracebacks that were cut off for a trial the frame guessed 8 rightly.
 
