@@ -176,6 +176,8 @@ def clean(raw: bytes, number: int, learned: Sequence[re.Pattern[str]] = ()) -> L
     for prefix in learned:
         match = prefix.match(text)
         if match is not None:
+            # what a service calls all that it passes on (INFO, ERROR) says nothing; a warning is the program's own word
+            _keep(fields, {"level": match.groupdict().get("warning") and "WARNING"})
             text = _without_prefixes(text[match.end() :], fields)
     return Line(number, text, repeated=repeated, **fields)
 
@@ -217,7 +219,10 @@ def shared_head(texts: Sequence[str], telling: Set[bytes]) -> re.Pattern[str] | 
     head = _HEAD.match(_SAYS_WHO.split(max(map(os.path.commonprefix, pairs), key=len))[0])
     if head is None or not telling.isdisjoint(re.findall(rb"[a-z]+", head[0].lower().encode())):
         return None
-    escaped = re.escape(head[0]).replace(r"\ ", " +").replace(_NUMBER, _ANY_NUMBER).replace(_LEVEL, _ANY_LEVEL)
+    escaped = re.escape(head[0]).replace(r"\ ", " +").replace(_NUMBER, _ANY_NUMBER)
+    escaped = escaped.replace(_LEVEL, rf"(?:(?P<warning>W(?:ARN(?:ING)?)?)\b|{_ANY_LEVEL})", 1).replace(
+        _LEVEL, _ANY_LEVEL
+    )
     end = r"(?!\w) ?" if head[0].endswith(_NUMBER) else " ?"
     prefix = re.compile(escaped.removesuffix(" +") + end, re.IGNORECASE)
     rests = {_shape(text[match.end() :]) for text in texts if (match := prefix.match(text))}

@@ -132,6 +132,12 @@ def test_the_cause_is_the_same_where_all_lines_of_a_log_begin_alike() -> None:
     assert not wrong
 
 
+def test_what_is_logged_as_a_warning_ends_nothing_behind_a_learned_head_either() -> None:
+    lines = each_line("[10:12:00.331][worker 3][I] @")("\n".join(noise(random.Random(3), 60)))
+    for level, causes in {"W": [], "WARNING": [], "E": ["program_failed"]}.items():
+        assert first_causes(f"{lines}\n[10:12:01.007][worker 3][{level}] ValueError: bad sample 17") == causes
+
+
 def test_the_cause_is_found_among_healthy_logs_of_other_systems() -> None:
     source = random.Random(7)
     wrong = []
