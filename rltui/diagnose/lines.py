@@ -6,8 +6,10 @@ several at once. The prefix says who wrote the line; what remains can be compare
 
 from __future__ import annotations
 
+import math
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from msgspec import Struct
 
@@ -94,6 +96,16 @@ _LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|[DIWEF]"
 _NUMBERS_OR_LEVELS = re.compile(
     rf"(?P<number>\d+|(?<![A-Za-z])[\da-f]{{8,}})|\b(?:{_LEVELS})(?![A-Za-z])", re.IGNORECASE
 )
+_NUMBER, _LEVEL = "\0", "\1"
+"""What stands for any of them where beginnings of lines are compared."""
+
+_ANY_NUMBER, _ANY_LEVEL = r"(?:\d+|[\da-f]{8,})", rf"(?:{_LEVELS})"
+_HEAD = re.compile(rf"(?:[^{_NUMBER}]*{_NUMBER}|\w+\W*?{_LEVEL}|{_LEVEL}\W*?\w+)(?:.*[^\w\s{_NUMBER}{_LEVEL}(\[])? ?")
+_SAYS_WHO = re.compile(r"\[?\[rank|\([\w.:]* ?pid=")
+FEWEST_LINES_OF_HEAD = 20
+SHARE_OF_HEAD = 0.9
+"""How many lines are enough, and which share of them has to begin alike: a program's own logger writes fewer."""
+
 FRAME_BEGINS = '  File "'
 _BOX = re.compile(r"[│|┃] ?(.*?)\s*[│|┃]?$")
 _MOST_PREFIXES = 6
@@ -164,6 +176,8 @@ def clean(raw: bytes, number: int, learned: Sequence[re.Pattern[str]] = ()) -> L
     for prefix in learned:
         match = prefix.match(text)
         if match is not None:
+            # what a service calls all that it passes on (INFO, ERROR) says nothing; a warning is the program's own word
+            _keep(fields, {"level": match.groupdict().get("warning") and "WARNING"})
             text = _without_prefixes(text[match.end() :], fields)
     return Line(number, text, repeated=repeated, **fields)
 
@@ -186,8 +200,43 @@ def learned_prefix(frame: str, following: str) -> re.Pattern[str] | None:
     return prefix if match is not None and following[match.end() :].startswith(("    ", FRAME_BEGINS)) else None
 
 
+def shared_head(texts: Sequence[str], telling: Set[bytes]) -> re.Pattern[str] | None:
+    """Return how nearly all of the lines begin, numbers and levels aside: what a service or collector put there.
+
+    A message that is repeated begins alike too, so what follows has to differ. A number (a time, a process) has
+    to be in it, or a level with a name, as the name alone of who speaks may be what tells the cause. It ends
+    before ranks and actors.
+
+    Args:
+        texts: Cleaned lines from all over a part of the log.
+        telling: Words in lower case that no such head may hold, as causes are known by them.
+    """
+    shapes = sorted(_shape(text) for text in texts if text.strip())
+    most = math.ceil(SHARE_OF_HEAD * len(shapes))
+    if len(shapes) < FEWEST_LINES_OF_HEAD:
+        return None
+    pairs = zip(shapes, shapes[most - 1 :], strict=False)
+    head = _HEAD.match(_SAYS_WHO.split(max(map(os.path.commonprefix, pairs), key=len))[0])
+    if head is None or not telling.isdisjoint(re.findall(rb"[a-z]+", head[0].lower().encode())):
+        return None
+    escaped = re.escape(head[0]).replace(r"\ ", " +").replace(_NUMBER, _ANY_NUMBER)
+    escaped = escaped.replace(_LEVEL, rf"(?:(?P<warning>W(?:ARN(?:ING)?)?)\b|{_ANY_LEVEL})", 1).replace(
+        _LEVEL, _ANY_LEVEL
+    )
+    end = r"(?!\w) ?" if head[0].endswith(_NUMBER) else " ?"
+    prefix = re.compile(escaped.removesuffix(" +") + end, re.IGNORECASE)
+    rests = {_shape(text[match.end() :]) for text in texts if (match := prefix.match(text))}
+    return prefix if len(rests) >= FEWEST_LINES_OF_HEAD // 2 else None
+
+
+def _shape(text: str) -> str:
+    """Return the line's beginning with what any number or level is replaced by, and no blanks for mere alignment."""
+    marked = _NUMBERS_OR_LEVELS.sub(lambda found: _NUMBER if found["number"] else _LEVEL, text[:LONGEST_PREFIX])
+    return re.sub(" +", " ", marked)
+
+
 def _any_such(found: re.Match[str]) -> str:
-    return r"[\da-f]+" if found["number"] else rf"(?:{_LEVELS})"
+    return _ANY_NUMBER if found["number"] else _ANY_LEVEL
 
 
 def _without_prefixes(text: str, fields: dict[str, str]) -> str:

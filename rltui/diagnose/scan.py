@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.diagnose.context import Context, LineBudget
 from rltui.diagnose.index import rules_by_word
-from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shows_data
+from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shared_head, shows_data
 from rltui.diagnose.matches import Match, Matches
 from rltui.diagnose.metrics_watch import MetricsWatch
 from rltui.diagnose.verdicts import Evidence
@@ -46,6 +46,12 @@ MOST_FINDS = 20_000
 MOST_LINES_AROUND = 200_000
 MOST_PREFIXES = 8
 """Prefixes that one source's lines may have beside those that are known."""
+
+LINES_SAMPLED = 200
+"""Lines of a block that are compared to find how all of them begin."""
+
+_WORDS_OF_PLACES = frozenset((b"node", b"gpu", b"rank", b"worker", b"engine", b"stderr"))
+"""Words that causes are known by and that nevertheless only say where a line is from, if all lines begin with them."""
 
 MEMO_BYTES = 1 << 24
 
@@ -207,8 +213,22 @@ class _Pass:
                 self.scanner.forget()
             at = end
 
+    def _learn_heads(self, limit: int) -> None:
+        """Take what nearly all lines of the next block begin with for a prefix of all lines."""
+        lines = self.window[self.done : limit].split(b"\n")
+        sample = lines[:: 1 + len(lines) // LINES_SAMPLED]
+        telling = key_words_of_lines() - _WORDS_OF_PLACES
+        while len(self.learned) < MOST_PREFIXES:
+            head = shared_head([clean(raw, 1, self.learned).text for raw in sample], telling)
+            if head is None:
+                return
+            self.learned.append(head)
+            self.scanner.forget()
+
     def _look(self, limit: int, is_last: bool) -> None:
         self._learn_prefixes(limit)
+        if is_last or not self.lines:  # what writes all lines of a file does so from its start on or up to its end
+            self._learn_heads(limit)
         lines = _words_only(self.window[self.done : limit]).split(b"\n")
         wanted = self._wanted(lines)
         if wanted:

@@ -53,6 +53,16 @@ def each_line(form: str) -> Callable[[str], str]:
     return lambda text: "\n".join(form.replace("@", line) for line in text.split("\n"))
 
 
+def numbered(form: str) -> Callable[[str], str]:
+    """Begin each line with ``form``, the digits of which change from line to line."""
+    source = random.Random(form)
+
+    def begun(line: str) -> str:
+        return re.sub(r"\d", lambda _: str(source.randrange(10)), form).replace("@", line)
+
+    return lambda text: "\n".join(map(begun, text.split("\n")))
+
+
 def one_of(*forms: str) -> Callable[[str], str]:
     """Give each excerpt one of the forms, whichever its length chooses."""
     return lambda text: each_line(forms[len(text) % len(forms)])(text)
@@ -86,6 +96,17 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
 }
 
 
+COLLECTORS = (
+    # what was looked at while heads were learned
+    "<11>1 2026-03-01T10:12:00.331Z gpu7 trainer 812 - - @",
+    "gpu-node-07 | trainer | ERROR | @",
+    # held out, and right at first sight
+    "I0301 10:12:00.331123 4711 launcher.py:88] @",
+    "2026/03/01 10:12:00 agent7/stderr> @",
+)
+"""What services put before each line of a job, in forms that no list has."""
+
+
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 def test_the_cause_is_the_same_in_any_wrapping_and_noise(wrapping: str) -> None:
     source = random.Random(wrapping)
@@ -96,6 +117,25 @@ def test_the_cause_is_the_same_in_any_wrapping_and_noise(wrapping: str) -> None:
         if found != [cause]:
             wrong.append((cause, found, text[:100]))
     assert not wrong
+
+
+def test_the_cause_is_the_same_where_all_lines_of_a_log_begin_alike() -> None:
+    source = random.Random(11)
+    collect = [numbered(form) for form in COLLECTORS]
+    logs = [*(([cause], text) for cause, text in EVERYTHING), *(([], text) for text in HEALTHY)]
+    wrong = []
+    for number, (causes, text) in enumerate(logs):
+        lines = [*noise(source, 40), text, *noise(source, 40)]
+        found = first_causes(collect[number % len(collect)]("\n".join(lines)))
+        if found != causes:
+            wrong.append((causes, found, text[:100]))
+    assert not wrong
+
+
+def test_what_is_logged_as_a_warning_ends_nothing_behind_a_learned_head_either() -> None:
+    lines = each_line("[10:12:00.331][worker 3][I] @")("\n".join(noise(random.Random(3), 60)))
+    for level, causes in {"W": [], "WARNING": [], "E": ["program_failed"]}.items():
+        assert first_causes(f"{lines}\n[10:12:01.007][worker 3][{level}] ValueError: bad sample 17") == causes
 
 
 def test_the_cause_is_found_among_healthy_logs_of_other_systems() -> None:
