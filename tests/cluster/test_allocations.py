@@ -216,7 +216,7 @@ def test_a_link_that_breaks_leaves_one_step_or_none(alice: Alice, slurm_cluster:
     for _ in range(2):  # the first one also uploads the code
         passed = tried("measured").passed
         made_as_new()
-    first, last = passed["submitting"]["from"], passed["done"]["from"]
+    first, last = passed["submit submitting"]["from"], passed["submit done"]["from"]
     for part in (0.02, 0.3, 0.6, 0.9):
         link.cut_after(int(first + part * (last - first)), "from", mends_itself=False)
         tried("cut")

@@ -119,7 +119,7 @@ def test_a_run_on_two_nodes_trains_in_the_container_and_leaves_nothing(workstati
     assert len(running) == 2
     assert any(line.startswith(f"{INSIDE} -m trainers.grpo") for line in lines)
     assert any("raylet" in line for line in lines)
-    assert all(line.startswith("/usr/bin/python3") for line in lines if "rltui.onnode" in line)
+    assert all(line.startswith("/usr/bin/python3") for line in lines if "-m rltui.onnode" in line)
     versions = [node["versions"]["torch"] for node in workstation.read(rundir.PREFLIGHT)["nodes"].values()]
     assert len(versions) == 2  # which no python outside could tell
     assert len(list(workstation.attempt().glob("gpu-node*.jsonl"))) == 2

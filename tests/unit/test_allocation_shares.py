@@ -166,9 +166,9 @@ def test_it_saves_in_time_for_the_allocations_end(tmp_path: Path, left_s: float,
     assert script(tmp_path, left_s=left_s).rstrip().endswith(f"--lead-s {lead_s}")
 
 
-def start(folder: Path, srun: str, squeue: str) -> list[str]:
+def start(folder: Path, srun: str, squeue: str, sleep: str = "") -> list[str]:
     """What is in the log once all that was started has ended; two scripts stand in for Slurm's tools."""
-    for name, text in (("srun", srun), ("squeue", squeue), ("sleep", "")):
+    for name, text in (("srun", srun), ("squeue", squeue), ("sleep", sleep)):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     argv = start_argv(str(folder), str(folder / "log"), "r-0000", "7", "node1", 4, ["bash", "job.sbatch"])
@@ -204,6 +204,12 @@ def test_a_step_is_said_to_be_lost_only_where_slurm_has_it_no_more(
     start(tmp_path, "exit 137", lists)
     end = tmp_path / "end.json"
     assert json.loads(end.read_text())["outcome"] == "lost" if is_lost else not end.exists()
+
+
+def test_a_step_that_still_writes_is_not_lost_whatever_slurm_lists(tmp_path: Path) -> None:
+    (tmp_path / "slurm.json").write_text("{}")
+    start(tmp_path, "exit 137", "echo other", f"touch -d tomorrow {tmp_path}/slurm.json")
+    assert not (tmp_path / "end.json").exists()
 
 
 def test_what_a_run_said_of_its_end_stays(tmp_path: Path) -> None:

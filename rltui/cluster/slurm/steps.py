@@ -35,13 +35,15 @@ done
     "$@"
     echo "rltui: srun ended with code $?"
     [ -e "$attempt/end.json" ] && exit
-    # srun may be killed while its step goes on, which writes its own end then; a list without it may be one too few
+    # srun may be killed while its step goes on, which writes its own end then: a list may lack it, but files grow
     missed=0
     for turn in 1 2 3 4 5 6 7; do
         steps=$(squeue --steps "--jobs=$job" --noheader --format=%j 2>/dev/null) || exit
-        if printf '%s\n' "$steps" | grep -qxF -e "$name"; then missed=0; else missed=$((missed + 1)); fi
+        if printf '%s\n' "$steps" | grep -qxF -e "$name" || find "$attempt" -type f -newer "$0" | grep -q .
+        then missed=0; else missed=$((missed + 1)); fi
         [ "$missed" = 2 ] && break
         [ "$turn" = 7 ] && exit
+        touch "$0"
         sleep 5
     done
     [ -e "$attempt/end.json" ] && exit
