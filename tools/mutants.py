@@ -25,6 +25,8 @@ NEEDS_A_RUN = ("cluster", "ssh", "bench")
 """Folders of tests that start clusters: minutes each, and not for one change of one line."""
 MOST_TEST_FILES = 25
 DEADLINE_S = 300
+FOLDER_DEADLINE_S = 1800
+"""A whole folder takes minutes on a busy machine without any change; what is not over by then hangs."""
 
 COMPARED = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
@@ -128,13 +130,13 @@ def draw(tree: Path, packages: Sequence[str], count: int, chance: random.Random)
     return found
 
 
-def is_noticed(mutant: Mutant, tree: Path, tests: Sequence[str]) -> bool:
-    """Run ``tests`` against the change, and put the file back."""
+def is_noticed(mutant: Mutant, tree: Path, tests: Sequence[str], deadline_s: float) -> bool:
+    """Run ``tests`` against the change, and put the file back; one that makes them hang is noticed too."""
     before = mutant.path.read_text(encoding="utf-8")
     mutant.path.write_text(mutant.text, encoding="utf-8")
     argv = [sys.executable, "-m", "pytest", "-x", "-q", *tests]
     try:
-        done = subprocess.run(argv, cwd=tree, capture_output=True, timeout=DEADLINE_S, check=False)
+        done = subprocess.run(argv, cwd=tree, capture_output=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired:
         return True
     else:
@@ -150,11 +152,13 @@ def room_tests(path: Path) -> str:
     return {"tui": "tests/tui", "diagnose": "tests/diagnose"}.get(path.parts[1], "tests/unit")
 
 
-def tried(mutants: Sequence[Mutant], tree: Path, tests: Mapping[Mutant, Sequence[str]]) -> list[Mutant]:
+def tried(
+    mutants: Sequence[Mutant], tree: Path, tests: Mapping[Mutant, Sequence[str]], deadline_s: float
+) -> list[Mutant]:
     """Try each change, print a line about it, and return those that nobody noticed."""
     left = []
     for number, mutant in enumerate(mutants, 1):
-        caught = is_noticed(mutant, tree, tests[mutant])
+        caught = is_noticed(mutant, tree, tests[mutant], deadline_s)
         left += [] if caught else [mutant]
         place, word = f"{mutant.path.relative_to(tree)}:{mutant.line}", "noticed " if caught else "SURVIVED"
         print(
@@ -175,9 +179,11 @@ def main() -> int:
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "x", "-C", folder], input=archive.stdout, check=True)
         drawn = draw(tree, options.only, options.count, random.Random(options.seed))
-        left = tried(drawn, tree, {mutant: tests_for(mutant.path.relative_to(tree), tree) for mutant in drawn})
+        of_module = {mutant: tests_for(mutant.path.relative_to(tree), tree) for mutant in drawn}
+        left = tried(drawn, tree, of_module, DEADLINE_S)
         print(f"{len(drawn) - len(left)} of {len(drawn)} noticed by the tests of their module, seed {options.seed}")
-        still = tried(left, tree, {mutant: [room_tests(mutant.path.relative_to(tree))] for mutant in left})
+        of_folder = {mutant: [room_tests(mutant.path.relative_to(tree))] for mutant in left}
+        still = tried(left, tree, of_folder, FOLDER_DEADLINE_S)
         print(f"{len(drawn) - len(still)} of {len(drawn)} noticed by all tests of their folder")
     return 0
 
