@@ -115,6 +115,17 @@ def test_steady_watching_makes_at_most_six_calls_to_the_controller_in_any_minute
     assert poller.jobs(["2"]).jobs["2"].queue_position == 1
 
 
+def test_a_running_job_that_a_list_leaves_out_is_asked_for_by_its_id(
+    slurm: ScriptedSlurm, poller: JobPoller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.queue = [{"id": "1", "state": "RUNNING"}, {"id": "2", "state": "PENDING"}]
+    poller.jobs(["1", "2"])
+    monkeypatch.setattr(slurm, "asked", lambda words: slurm.queue[:1] if "--jobs=1" in words else [])
+    slurm.now += 60
+    found = poller.jobs(["1", "2"]).jobs
+    assert (found["1"].state, found["2"].state) == ("running", "unknown")
+
+
 def test_a_change_brings_looks_forward_for_two_minutes(slurm: ScriptedSlurm, poller: JobPoller) -> None:
     slurm.queue = [{"id": "1", "state": "RUNNING"}]
     poller.jobs(["1"])

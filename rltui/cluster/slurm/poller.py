@@ -130,6 +130,10 @@ class JobPoller:
             return False
         return job_id not in self._searches or math.isfinite(self._searches[job_id].next_at)
 
+    def _runs(self, job_id: str) -> bool:
+        known = self._known.get(job_id)
+        return known is not None and known.state == "running"
+
     def _lacks_who(self, job_id: str) -> bool:
         """Whether only the accounting can tell by whom a job was cancelled: the queue names nobody."""
         known = self._known.get(job_id)
@@ -137,6 +141,9 @@ class JobPoller:
 
     def _take_queue(self, wanted: Sequence[str], now: float) -> None:
         found = by_id([job for _, job in self._client.queue()])
+        if missing := [one for one in wanted if one not in found and self._runs(one)]:
+            # a controller under load has left a job that ran out of its list; asked for by its id, it is there
+            found |= by_id([job for _, job in self._client.queue(missing)])
         found |= waiting_among(found, wanted)
         for job_id, job in found.items():
             known = self._known.get(job_id)
