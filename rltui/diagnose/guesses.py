@@ -42,7 +42,7 @@ FAILS_BY = {
 """What a function fails by, as its source shows: DeepSpeed, torch, vLLM, Ray, multiprocessing."""
 
 _FAILED = r"(?:fail|error|couldn't|could not|unable|not found|invalid|unexpected|timed? ?out|is lost)"
-_OF_FABRIC = r"(?:NET/(?:IB|OFI)|ibv_|rdma|mlx5|\befa\b)"
+_OF_FABRIC = r"(?:NET/IB|NET/OFI|ibv_|rdma|mlx5|\befa\b)"
 
 COMPLAINTS = (
     ("nccl warn", rf"(?i)NCCL WARN (?=.{{0,40}}{_OF_FABRIC}).{{0,200}}{_FAILED}", "nccl_ib_error"),
