@@ -352,7 +352,7 @@ async def test_ascii_only_draws_nothing_else() -> None:
         assert screen_text(pilot).isascii()
 
 
-@pytest.mark.parametrize(("height", "detail", "log"), [(15, False, False), (16, True, False), (20, True, True)])
+@pytest.mark.parametrize(("height", "detail", "log"), [(15, False, False), (16, True, False), (21, True, True)])
 async def test_what_a_low_terminal_leaves_out(height: int, detail: bool, log: bool) -> None:
     async with cockpit(size=(80, height)) as pilot:
         await settled(pilot)
