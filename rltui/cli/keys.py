@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.cli.output import add_json, answer, print_json, print_lines, talk
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     usual = key_tables()
     problems = all_problems(usual)
     if options.check:
-        print_json({"schema": 1, "problems": problems}) if options.json else print_lines(problems)
+        answer(options, {"problems": problems}, problems)
         return 1 if problems else 0
     tables = {name: bound(name, table) for name, table in usual.items()}
     if options.screen and options.screen not in tables:

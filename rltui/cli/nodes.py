@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_cluster_name, add_json, columns, named_cluster, print_json, print_lines, talk
+from rltui.cli.output import add_cluster_name, add_json, answer, columns, named_cluster, print_json, print_lines, talk
 from rltui.cli.words import moment
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.slurm.times import write_duration
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         return _forget(name, options.forget, prompter, options.json)
     if options.report:
         text = node_report(name, options.report, prompter)
-        print_json({"schema": 1, "report": text}) if options.json else print_lines(text.splitlines())
+        answer(options, {"report": text}, text.splitlines())
         return 0
     found = clusters_nodes(name, prompter)
     profile, facts = found.profile, found.facts

@@ -159,7 +159,7 @@ def clean(raw: bytes, number: int, learned: Sequence[re.Pattern[str]] = ()) -> L
     Args:
         raw: The line.
         number: Counted from 1 in its file.
-        learned: Prefixes that ``learned_prefix`` found in the same file.
+        learned: Prefixes that ``learned_prefix`` and ``shared_head`` found in the same file.
     """
     if b"\r" in raw:
         raw = next((state for state in reversed(raw.split(b"\r")) if state.strip()), b"")

@@ -162,6 +162,10 @@ PARTS = (
     ),
 )
 
+OFFLOADED = ("roles.learner.offload=optimizer", "roles.learner.zero_stage=1")
+"""Overrides that bring the optimizer to host memory; with ZeRO-2 the gradients of each of the self-test's many
+micro-batches would go there too, and back (check H409)."""
+
 LONGEST_S = 540.0
 """All parts together: the job has ten minutes."""
 

@@ -69,6 +69,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         )
 
 
+_PLAIN = Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full")
 _FSDP = Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="full", base_bytes=4.0)
 
 _MEGATRON = Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="compiled")
@@ -113,7 +114,7 @@ RECIPES: dict[str, Recipe] = {
     "torchtune distributed": Recipe(
         backend="fsdp", zero_stage=3, states=s.PURE_BF16, kernels="fused", head="streamed", ends_apart=True
     ),
-    "litgpt": Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"),
+    "litgpt": _PLAIN,
     "megatron": _MEGATRON,
     "megatron bridge": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_GRADIENTS, head="in_place"),
     "megatron bridge bf16 moments": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_MOMENTS, head="in_place"),
@@ -126,18 +127,9 @@ RECIPES: dict[str, Recipe] = {
     ),
     "xtuner": structs.replace(_FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager"),
     "automodel": structs.replace(_FSDP, states=s.PURE_BF16_FOREACH, head="freed", base_bytes=2.0),
-    "axolotl": Recipe(
-        backend="plain",
-        zero_stage=0,
-        states=s.PURE_BF16_FOREACH,
-        kernels="eager",
-        head="chunked",
-        float32_adapters=True,
-    ),
+    "axolotl": structs.replace(_PLAIN, head="chunked", float32_adapters=True),
     "axolotl fsdp": Recipe(backend="fsdp", zero_stage=3, states=s.BF16_ADAM_8BIT, kernels="eager", head="chunked"),
-    "transformers plain": Recipe(
-        backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full"
-    ),
+    "transformers plain": _PLAIN,
 }
 """By system. torchtitan compiles its loss since April 2025; NeMo Automodel trains weights in the numbers in which they
 were loaded, with Liger's kernels and a masked loss on float32 logits; axolotl's are those of its examples, with their

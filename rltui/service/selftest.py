@@ -14,7 +14,7 @@ from rltui.hardware.gpus import find_gpu
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.layout.scalars import CPU
-from rltui.layout.selftest import PARTS
+from rltui.layout.selftest import OFFLOADED, PARTS
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.paths import state_dir
@@ -173,12 +173,12 @@ def _model(model: str) -> list[str]:
 
 def _to_fit(words: list[str]) -> list[str]:
     """What a model of the user's needs to fit: its optimizer in host memory, then less of the card for vLLM's cache."""
-    offload, knobs = ("roles.learner.offload=optimizer", "roles.learner.zero_stage=1"), list[str]()  # see check H409
+    knobs: list[str] = []
     for role in ("learner", "rollout"):
         layout = load_layout(resolve(PRESET), [*words, "roles.rollout.engine=vllm", *knobs]).layout
         found = estimate_roles(layout).role(role)
         if found is not None and found.verdict == "no":
-            knobs += offload if role == "learner" else (found.knob,)
+            knobs += OFFLOADED if role == "learner" else (found.knob,)
     return knobs
 
 

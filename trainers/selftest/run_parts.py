@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.hardware.gpus import find_gpu
 from rltui.layout.load import dump_layout, load_layout
+from rltui.layout.selftest import OFFLOADED
 from rltui.memory.measured import peaks_of
 from rltui.onnode import rundir
 from trainers.selftest.found import FOLDER, SkippedError, middle
@@ -32,8 +33,6 @@ PLAIN = ("roles.learner.precision=fp32", "roles.rollout.precision=fp32")
 SHORT_TOKENS = 32
 MOVED = 1e-2
 """KL a token between a policy that has made no step and its reference, in half precision."""
-OFFLOADED = ("roles.learner.offload=optimizer", "roles.learner.zero_stage=1")
-"""With ZeRO-2 the gradients of each of its many micro-batches would go to host memory, see check H409."""
 VISION = "builtin/tiny-qwen3-vl"
 OVER_ESTIMATE = 1.15
 """Of what was estimated, above which plans cannot be trusted (docs/memory.md, how far off)."""
