@@ -26,6 +26,7 @@ weighting. Read off prime-rl 30B-A3B."""
 HEAD_BYTES: dict[Head, float] = {
     "full": 17.0,
     "freed": 12.0,
+    "vocab_parallel": 10.0,
     "compiled": 8.0,
     "fused": 4.0,
     "streamed": 3.0,
@@ -35,7 +36,9 @@ HEAD_BYTES: dict[Head, float] = {
 }
 """Bytes of one logit. ``full`` is 2 (16 bits) + 4 (float32) + 4 (log-softmax) + 4 + 2 (gradients), and one more as read
 off prime-rl's SFT path. ``freed`` is 12: torchtitan drops the logits before the backward pass, so the log-softmax, the
-gradient that comes in and the one that goes out are left, 4 each. ``fused`` is 2 (16 bits) + 2 (gradients): a compiled
+gradient that comes in and the one that goes out are left, 4 each. ``vocab_parallel`` is 2 (16 bits) + 4 (float32,
+overwritten by the softmax) + 4: the compiler gives what it changes in place and also sums or scatters into a buffer of
+its own (``fused_cross_entropy.py`` of Megatron-Core, which says so and mends it in 2026). ``fused`` is 2 (16 bits) + 2 (gradients): a compiled
 loss keeps nothing in float32 but a sum and a maximum of each token. ``streamed`` is 2 (16 bits; a chunk's gradient
 comes as its logits go) and, of one chunk in eight, 4 (float32) + 4 (log-softmax): torchtune's
 ``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient is written where the logits were (FlashAttention's

@@ -18,6 +18,10 @@ NCCL_WAY_GIB = 0.5
 """The same for each further way in which Megatron divides a model. Read off ms-swift's examples, whose ``nvidia-smi``
 shows 10 to 17 % more than is counted otherwise."""
 
+NCCL_EXPERTS_GIB = 2.0
+"""And what sending tokens to the experts of other GPUs takes besides: buffers to and from each of them. Read off
+ms-swift's examples with ``expert_model_parallel_size``."""
+
 TIGHT_HEADROOM = 0.08
 """Less free memory than this share of the card is tight: the estimate's own error is of that size."""
 

@@ -72,7 +72,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 _PLAIN = Recipe(backend="plain", zero_stage=0, states=s.PURE_BF16_FOREACH, kernels="eager", head="full")
 _FSDP = Recipe(backend="fsdp", zero_stage=3, states=s.FSDP_FP32, kernels="fused", head="full", base_bytes=4.0)
 
-_MEGATRON = Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="compiled")
+_MEGATRON = Recipe(backend="megatron", zero_stage=1, states=s.MEGATRON_BF16, kernels="fused", head="vocab_parallel")
 
 _VERL = Recipe(
     backend="fsdp",

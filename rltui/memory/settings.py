@@ -8,7 +8,7 @@ from msgspec import Struct
 
 Backend = Literal["deepspeed", "fsdp", "fsdp1", "megatron", "plain"]
 Checkpointing = Literal["none", "selective", "full", "offload"]
-Head = Literal["full", "freed", "compiled", "fused", "streamed", "in_place", "chunked", "none"]
+Head = Literal["full", "freed", "vocab_parallel", "compiled", "fused", "streamed", "in_place", "chunked", "none"]
 
 
 class States(Struct, frozen=True, kw_only=True):
@@ -177,8 +177,8 @@ class Workload(Struct, frozen=True, kw_only=True):
             matrix products are kept too; ``none``: nothing is recomputed.
         kernels: ``fused`` (compiled, Megatron, Liger) or ``eager`` (transformers as it is), which keeps more.
         head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``freed``: the same, with the
-            logits dropped before the backward pass; ``compiled``: the compiler fuses it; ``fused``: so that nothing is
-            left in float32; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of
+            logits dropped before the backward pass; ``vocab_parallel``: Megatron's own, over divided logits;
+            ``compiled``: the compiler fuses it; ``fused``: so that nothing is left in float32; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of
             eight; ``in_place``: 16-bit logits whose place their gradients take (verl with FlashAttention's
             cross-entropy); ``chunked``: never all logits (Liger's fused loss too); ``none``: the model has no LM head.
         mask: Whether attention takes a padding mask, which is as large as length × length.

@@ -23,7 +23,16 @@ from rltui.memory.activations import (
     score_bytes,
     whole_keys_bytes,
 )
-from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, NCCL_WAY_GIB, Moment, Parts, RoleEstimate
+from rltui.memory.estimate import (
+    CUDA_CONTEXT_GIB,
+    GIB,
+    NCCL_EXPERTS_GIB,
+    NCCL_GIB,
+    NCCL_WAY_GIB,
+    Moment,
+    Parts,
+    RoleEstimate,
+)
 from rltui.memory.knobs import training_knob
 from rltui.memory.settings import DEEPSPEED_BF16, Adapter, Sharding, States, WeightSync, Workload
 from rltui.memory.states import Slice, frozen_gib, gathered_gib, slice_of, state_gib, step_gib
@@ -147,7 +156,8 @@ def _communicators_gib(sharding: Sharding) -> float:
     if sharding.backend != "megatron":
         return NCCL_GIB
     ways = (sharding.tensor_parallel, sharding.pipeline_parallel, sharding.context_parallel, sharding.expert_parallel)
-    return NCCL_GIB + NCCL_WAY_GIB * sum(degree > 1 for degree in ways)
+    dispatch = NCCL_EXPERTS_GIB if sharding.expert_parallel > 1 else 0.0
+    return NCCL_GIB + NCCL_WAY_GIB * sum(degree > 1 for degree in ways) + dispatch
 
 
 def _without(parts: Parts, *names: str) -> Parts:
