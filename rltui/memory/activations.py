@@ -23,6 +23,12 @@ ROUTED_TOKEN = 20
 """Bytes per h of each token that is sent to an expert: dispatched input, output, their gradients and the float32
 weighting. Read off prime-rl 30B-A3B."""
 
+DELTA_RULE_KEPT, DELTA_RULE_PEAK = 89, 111
+"""Bytes of each channel of the values that a layer of linear attention keeps, and has at its backward peak, where
+transformers computes the delta rule by itself in float32 (``torch_chunk_gated_delta_rule``). Counted tensor by tensor
+with torch's ``MemTracker`` on Qwen3-Next's layer of transformers 5.19 in three shapes, 88 to 93 and 110 to 112; its
+projections and its gated norm are in it."""
+
 HEAD_BYTES: dict[Head, float] = {
     "full": 17.0,
     "freed": 12.0,
@@ -77,7 +83,7 @@ def routed_widths(model: Architecture) -> tuple[int, int, int]:
     return experts.top_k * experts.ffn + experts.shared_ffn, model.ffn, sent
 
 
-def recomputed_layer_bytes(model: Architecture, *, trained: bool = True) -> float:
+def recomputed_layer_bytes(model: Architecture, *, trained: bool = True, delta_rule: str = "fused") -> float:
     """Bytes of a token in the layer whose activations are recomputed, at the peak of its backward pass.
 
     12 f: gate, up, their product, and a gradient of each, 2 bytes each. 6 (q + kv): queries, keys and values before and
@@ -86,9 +92,19 @@ def recomputed_layer_bytes(model: Architecture, *, trained: bool = True) -> floa
     Args:
         model: The model.
         trained: Whether its own weights get gradients; frozen norms (LoRA) keep no float32 copies.
+        delta_rule: How linear attention runs.
     """
     expert, dense, routed = routed_widths(model)
-    return _recomputed_bytes(model, max(expert, dense), routed, trained=trained)
+    found = _recomputed_bytes(model, max(expert, dense), routed, trained=trained)
+    if delta_rule == "fused":
+        return found
+    return max(found, found - _attention_bytes(model, trained=trained) + DELTA_RULE_PEAK * _delta_values(model))
+
+
+def _delta_values(model: Architecture) -> int:
+    """Channels of the values of a layer of linear attention by the delta rule."""
+    linear = model.linear
+    return linear.value_heads * linear.value_dim if linear is not None and linear.kind == "delta" else 0
 
 
 def fused_layer_bytes(model: Architecture, layers: int = 1) -> float:
@@ -120,9 +136,13 @@ def mean_layer_bytes(model: Architecture) -> float:
 
 
 def _recomputed_bytes(model: Architecture, ffn: float, sent: float, *, trained: bool) -> float:
-    query, kv = widths(model)
-    attention = (6 + (QK_NORM_COPY if model.qk_norm and trained else 0)) * (query + kv)
+    attention = _attention_bytes(model, trained=trained)
     return 12 * ffn + attention + LAYER_RESIDUALS * model.hidden + ROUTED_TOKEN * sent
+
+
+def _attention_bytes(model: Architecture, *, trained: bool) -> float:
+    query, kv = widths(model)
+    return (6 + (QK_NORM_COPY if model.qk_norm and trained else 0)) * (query + kv)
 
 
 def kept_layer_bytes(
@@ -146,7 +166,10 @@ def kept_layer_bytes(
     if workload.checkpointing == "selective":
         # Every second matrix product of a layer is kept: queries, values, gate, down.
         return 2 * hidden + 2 * query + 2 * (query + kv + ffn + hidden) + 2 * sent
-    kept = _fused_bytes(model, ffn, sent) if workload.kernels == "fused" else _eager_bytes(model, ffn, sent)
+    if workload.kernels == "fused":
+        kept = _fused_bytes(model, ffn, sent)
+    else:
+        kept = _eager_bytes(model, ffn, sent, workload.delta_rule)
     if adapter is not None and adapter.targets == "attention":
         kept -= 2 * ffn + 2 * hidden  # frozen matrices need no input for a weight gradient
     if adapter is not None and adapter.quantised:
@@ -195,10 +218,13 @@ def _fused_bytes(model: Architecture, ffn: float, sent: float) -> float:
     return 6 * ffn + (8 if model.qk_norm else 6) * (query + kv) + 6 * model.hidden + 4 * sent
 
 
-def _eager_bytes(model: Architecture, ffn: float, sent: float) -> float:
+def _eager_bytes(model: Architecture, ffn: float, sent: float, delta_rule: str) -> float:
     """Norms also keep their input in float32 (4) and normalised (2), two of them a layer; and silu its own output."""
     query, kv = widths(model)
-    return 8 * ffn + (12 if model.qk_norm else 6) * (query + kv) + 16 * model.hidden + 6 * sent
+    attention = (12.0 if model.qk_norm else 6.0) * (query + kv)
+    if delta_rule == "torch" and model.linear is not None and model.linear.kind == "delta":
+        attention += (DELTA_RULE_KEPT * _delta_values(model) - attention) * model.linear.layers / model.layers
+    return 8 * ffn + attention + 16 * model.hidden + 6 * sent
 
 
 def forward_layer_bytes(model: Architecture) -> float:

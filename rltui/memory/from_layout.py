@@ -110,6 +110,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
         checkpointing="full" if role.gradient_checkpointing else "none",
         kernels=recipe.kernels,
         head="none" if name == "critic" else head,
+        delta_rule="torch" if layout.system == "rltui" else "fused",  # the trainers do without its kernels
         mask=not lengths.pack and split.context_parallel == 1,
     )
 

@@ -181,6 +181,8 @@ class Workload(Struct, frozen=True, kw_only=True):
             ``compiled``: the compiler fuses it; ``fused``: so that nothing is left in float32; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of
             eight; ``in_place``: 16-bit logits whose place their gradients take (verl with FlashAttention's
             cross-entropy); ``chunked``: never all logits (Liger's fused loss too); ``none``: the model has no LM head.
+        delta_rule: How linear attention runs: with flash-linear-attention's kernels, or as ``torch`` operations in
+            float32, which transformers falls back to without them.
         mask: Whether attention takes a padding mask, which is as large as length × length.
         reference: Frozen models of the same size that are on the card too (DPO, KL).
         pipeline_micro_batches: Micro-batches of one step through a pipeline.
@@ -195,6 +197,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     checkpointing: Checkpointing = "full"
     kernels: Literal["fused", "eager"] = "fused"
     head: Head = "full"
+    delta_rule: Literal["fused", "torch"] = "fused"
     mask: bool = False
     reference: int = 0
     pipeline_micro_batches: int = 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from msgspec import structs
 
-from rltui.hardware.architecture import Architecture, Experts
+from rltui.hardware.architecture import Architecture, Experts, LinearAttention
 from rltui.memory import settings as s
 from rltui.memory.activations import (
+    DELTA_RULE_KEPT,
+    DELTA_RULE_PEAK,
     LAYER_RESIDUALS,
     QK_NORM_COPY,
     ROUTED_TOKEN,
@@ -17,7 +21,7 @@ from rltui.memory.activations import (
     recomputed_layer_bytes,
 )
 from rltui.memory.estimate import GIB, Moment
-from rltui.memory.training import estimate_training
+from rltui.memory.training import TRAINING_ERROR, UNSURE_ERROR, estimate_training
 
 H, Q, KV, F, LAYERS, VOCAB = 1024, 1024, 256, 4096, 4, 32000
 DENSE = Architecture(name="dense", layers=LAYERS, hidden=H, heads=8, kv_heads=2, head_dim=128, ffn=F, vocab=VOCAB)
@@ -28,7 +32,11 @@ SPARSE = Architecture(
     name="sparse", layers=LAYERS, hidden=H, heads=8, kv_heads=2, head_dim=128, vocab=VOCAB,
     experts=Experts(layers=LAYERS, count=16, top_k=2, ffn=512, shared_ffn=256),
 )  # fmt: skip
+LINEAR = structs.replace(
+    DENSE, linear=LinearAttention(layers=3, key_heads=4, value_heads=16, key_dim=128, value_dim=128)
+)
 ONE = s.Sharding(gpus=1, backend="plain", zero_stage=0)
+RULES: tuple[Literal["fused", "torch"], ...] = ("fused", "torch")
 
 
 def backward(workload: s.Workload, sharding: s.Sharding = ONE, model: Architecture = DENSE) -> Moment:
@@ -232,3 +240,30 @@ def test_megatrons_adapters_keep_their_inputs_whole() -> None:
     moments = estimate_training(DENSE, two, recomputed, adapter=s.Adapter()).moments
     whole = next(each for each in moments if each.moment == "backward").parts_gib["activations"]
     assert whole == pytest.approx(2 * H * 1000 * LAYERS / GIB), "only layers' inputs are kept"
+
+
+def test_a_delta_rule_without_its_kernels_is_the_layer_that_counts() -> None:
+    values = 16 * 128
+    fused, by_torch = (recomputed_layer_bytes(LINEAR, delta_rule=rule) for rule in RULES)
+    assert fused == recomputed_layer_bytes(DENSE)
+    assert by_torch - fused == DELTA_RULE_PEAK * values - 6 * (Q + KV)
+    assert recomputed_layer_bytes(DENSE, delta_rule="torch") == fused, "a model without linear layers is not touched"
+    kept = {rule: s.Workload(tokens=1, checkpointing="none", kernels="eager", delta_rule=rule) for rule in RULES}
+    more = kept_layer_bytes(LINEAR, kept["torch"]) - kept_layer_bytes(LINEAR, kept["fused"])
+    assert more == (DELTA_RULE_KEPT * values - 6 * (Q + KV)) * 3 / LAYERS
+
+
+@pytest.mark.parametrize(
+    ("sharding", "model", "error"),
+    [
+        (ONE, DENSE, TRAINING_ERROR),
+        (s.Sharding(gpus=8, offload="optimizer"), DENSE, TRAINING_ERROR),
+        (s.Sharding(gpus=8, backend="megatron", zero_stage=1, offload="optimizer"), DENSE, UNSURE_ERROR),
+        (ONE, LINEAR, UNSURE_ERROR),
+    ],
+    ids=["plain", "DeepSpeed's offload", "Megatron's offload", "linear attention"],
+)
+def test_what_was_measured_further_off_has_a_wider_bar(
+    sharding: s.Sharding, model: Architecture, error: float
+) -> None:
+    assert estimate_training(model, sharding, s.Workload(tokens=1)).error == error
