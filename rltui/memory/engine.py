@@ -183,7 +183,8 @@ def _budget_gib(settings: EngineSettings, capacity_gib: float) -> float:
 def _pool(model: Architecture, settings: EngineSettings, kv_gib: float) -> Pool:
     layers = kv_layers(model, settings.tensor_parallel, settings.kv_bytes)
     in_flight = settings.max_num_batched_tokens * settings.concurrent_batches
-    return capacity(layers, kv_gib * GIB, settings.max_model_len, in_flight, settings.block_tokens)
+    states = 2 if settings.prefix_caching else 1
+    return capacity(layers, kv_gib * GIB, settings.max_model_len, in_flight, settings.block_tokens, states)
 
 
 def estimate_transformers_engine(

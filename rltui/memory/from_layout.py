@@ -230,5 +230,6 @@ def _vllm(layout: Layout, role: Rollout | Served, model: Architecture, gpu: Gpu 
         expert_weight_bytes=experts,
         kv_bytes=item,
         graphs=not getattr(role, "enforce_eager", False),
+        prefix_caching=name != "teacher",
     )
     return estimate_engine(model, settings, gpu.usable_gib if gpu else None, name)

@@ -30,7 +30,14 @@ class Pool(Struct, frozen=True):
     max_concurrency: float
 
 
-def capacity(layers: KvLayers, pool_bytes: float, max_model_len: int, in_flight_tokens: int, block_tokens: int) -> Pool:
+def capacity(
+    layers: KvLayers,
+    pool_bytes: float,
+    max_model_len: int,
+    in_flight_tokens: int,
+    block_tokens: int,
+    linear_states: int = 1,
+) -> Pool:
     """Divide ``pool_bytes`` among sequences of ``max_model_len`` tokens.
 
     Args:
@@ -39,10 +46,12 @@ def capacity(layers: KvLayers, pool_bytes: float, max_model_len: int, in_flight_
         max_model_len: Longest sequence.
         in_flight_tokens: Tokens that one step may add; a window must hold them too.
         block_tokens: Tokens of one page.
+        linear_states: States that a linear layer beside attention keeps of a sequence: one more where prefixes are
+            kept, because the state at the last page's end is what another prompt would go on from.
     """
     if pool_bytes <= 0 or max_model_len < 1:
         return Pool(0, 0.0)
-    kinds = _kinds(layers, max_model_len, in_flight_tokens, block_tokens)
+    kinds = _kinds(layers, max_model_len, in_flight_tokens, block_tokens, linear_states)
     if len(kinds) == 1:
         return _uniform(layers, pool_bytes, max_model_len, in_flight_tokens, block_tokens)
     block = _block_of(layers, block_tokens)
@@ -66,7 +75,9 @@ def _uniform(layers: KvLayers, pool_bytes: float, max_model_len: int, in_flight_
     return Pool(blocks * block, blocks / -(-max_model_len // block))
 
 
-def _kinds(layers: KvLayers, max_model_len: int, in_flight: int, block_tokens: int) -> list[tuple[int, int]]:
+def _kinds(
+    layers: KvLayers, max_model_len: int, in_flight: int, block_tokens: int, linear_states: int
+) -> list[tuple[int, int]]:
     """Layers of each kind with the pages that one sequence needs in one of them.
 
     Pages have equal bytes: layers that take less for a token put more tokens into one.
@@ -76,7 +87,7 @@ def _kinds(layers: KvLayers, max_model_len: int, in_flight: int, block_tokens: i
     kinds = [
         (layers.full_layers, -(-max_model_len // full_block)),
         (layers.sliding_layers, _window_pages(layers.window, max_model_len, in_flight, block)),
-        (layers.linear_layers, 1),
+        (layers.linear_layers, linear_states),
     ]
     return [kind for kind in kinds if kind[0]]
 

@@ -123,7 +123,7 @@ RECIPES: dict[str, Recipe] = {
         backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"
     ),
     "transformers fsdp2": structs.replace(
-        _FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager", head="chunked", gathers_keys=True
+        _FSDP, kernels="eager", head="chunked", gathers_keys=True
     ),
     "xtuner": structs.replace(_FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager"),
     "automodel": structs.replace(_FSDP, states=s.PURE_BF16_FOREACH, head="freed", base_bytes=2.0),

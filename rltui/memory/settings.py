@@ -244,6 +244,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             activations come on top.
         concurrent_batches: Steps that are scheduled at once; windows hold the tokens of all of them.
         block_tokens: Tokens of one KV block.
+        prefix_caching: Whether the cache of prompts that begin alike is kept, which vLLM does unless told otherwise.
     """
 
     tensor_parallel: int = 1
@@ -262,3 +263,4 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     static_budget: bool = False
     concurrent_batches: int = 1
     block_tokens: int = 16
+    prefix_caching: bool = True

@@ -19,7 +19,7 @@ from rltui.memory.kv_pool import capacity
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
-def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int) -> int:
+def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int, *, prefixes: bool) -> int:
     """Tokens that vLLM makes of 20 GiB."""
     import torch
     from vllm.v1.core import kv_cache_utils
@@ -46,15 +46,16 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int) ->
         specs |= {f"window.{i}": window for i in range(layers.sliding_layers)}
     if layers.linear_layers:
         state = {"shapes": ((layers.linear_state_bytes // 4,),), "dtypes": (torch.float32,)}
-        linear = MambaSpec(block_size=length, page_size_padded=full.page_size_bytes, **state)
+        mode: Any = {"block_size": full.block_size, "mamba_cache_mode": "align"} if prefixes else {"block_size": length}
+        linear = MambaSpec(page_size_padded=full.page_size_bytes, **state, **mode)
         specs |= {f"linear.{i}": linear for i in range(layers.linear_layers)}
     config: Any = SimpleNamespace(
         model_config=SimpleNamespace(max_model_len=length),
         parallel_config=SimpleNamespace(decode_context_parallel_size=1, prefill_context_parallel_size=1),
         cache_config=SimpleNamespace(
             get_resolved_kv_cache_layout=lambda: KVCacheLayout.LBHNC,
-            mamba_cache_mode="none",
-            enable_prefix_caching=False,
+            mamba_cache_mode="align" if prefixes else "none",
+            enable_prefix_caching=prefixes,
         ),
         scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=False),
         attention_config=SimpleNamespace(hisparse_config=None),
@@ -74,13 +75,14 @@ ATTENTION = ("Qwen3-8B", "DeepSeek-V3", "Gemma-3-27B", "gpt-oss-120b", "Olmo-3-1
 HYBRID = ("Qwen3.5-27B", "Qwen3.5-35B-A3B", "Nemotron-3-Nano-30B-A3B", "Nemotron-3-Super-120B-A12B")
 
 
+@pytest.mark.parametrize("prefixes", [False, True], ids=["", "prefixes kept"])
 @pytest.mark.parametrize("name", [*ATTENTION, *HYBRID])
-def test_tokens_are_vllms_to_the_token(name: str) -> None:
+def test_tokens_are_vllms_to_the_token(name: str, prefixes: bool) -> None:
     model = known_model(name)
     assert model is not None
     for tensor_parallel, length, in_flight in ((1, 4096, 8192), (2, 32768, 8192), (1, 131072, 32768)):
-        pool = capacity(kv_layers(model, tensor_parallel), 20 * GIB, length, in_flight, 16)
-        assert pool.tokens == vllm_tokens(name, tensor_parallel, length, in_flight)
+        pool = capacity(kv_layers(model, tensor_parallel), 20 * GIB, length, in_flight, 16, 2 if prefixes else 1)
+        assert pool.tokens == vllm_tokens(name, tensor_parallel, length, in_flight, prefixes=prefixes)
 
 
 class PeakBytes(TorchDispatchMode):
