@@ -14,8 +14,8 @@ import msgspec
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model
 from rltui.layout.load import load_text
-from rltui.memory import Workload, estimate_training
-from rltui.memory.estimate import RoleEstimate
+from rltui.memory import EngineSettings, Workload, estimate_engine, estimate_training
+from rltui.memory.estimate import EngineEstimate, RoleEstimate
 from rltui.memory.from_layout import learner_training
 from rltui.memory.recipes import RECIPES
 from rltui.memory.settings import States
@@ -81,6 +81,48 @@ def error(row: Row) -> float:
     level = {"torch": "torch_gib", "allocated": "allocated_gib", "nvidia-smi": "total_gib"}[row["level"]]
     return max(getattr(moment, level) for moment in estimate(row).moments) / float(row["measured_gib"]) - 1
 
+
+LARGE_CARD_GIB = 70
+"""From this size on vLLM batches 1,024 sequences and, as a server, 8,192 tokens."""
+
+OLDER_ENGINES = ("M007",)
+"""Logs of vLLM before 0.8, of which it is not known how many sequences and tokens it batched."""
+
+
+def engine(row: Row, *, from_log: bool = False) -> EngineEstimate:
+    """Estimate the engine of a row; with what its log says of weights, activations and the rest, if ``from_log``."""
+    model = known_model(row["model"])
+    assert model is not None
+    card = float(row["capacity_gib"]) if row["capacity_gib"] else None
+    large = card is None or card >= LARGE_CARD_GIB
+    logged = {name: float(row[name]) for name in ("weights_gib", "activation_gib", "non_torch_gib") if row[name]}
+    settings = EngineSettings(
+        tensor_parallel=int(row["tensor"]),
+        memory_utilization=float(row["utilization"] or 0.9),
+        max_model_len=int(row["max_model_len"] or 32768),
+        max_num_seqs=1024 if large else 256,
+        max_num_batched_tokens=8192 if large else 2048,
+        weight_bytes=float(row["weight_bytes"] or 2),
+        expert_weight_bytes=float(row["expert_weight_bytes"]) if row["expert_weight_bytes"] else None,
+        kv_bytes=float(row["kv_bytes"] or 2),
+        static_budget=row["system"] == "sglang",
+        graphs_in_budget=False,
+        **(logged if from_log else {}),
+    )
+    return estimate_engine(model, settings, card)
+
+
+def cache_error(row: Row) -> float:
+    """Estimated over logged cache, less one, of an engine of which card and share are known."""
+    found = engine(row)
+    if row["kv_tokens"]:
+        return float(found.kv_tokens or 0) / float(row["kv_tokens"]) - 1
+    return float(found.kv_gib or 0) / float(row["kv_gib"]) - 1
+
+
+LOADED = [row for row in ENGINES if row["weights_gib"]]
+CACHED = [row for row in ENGINES if row["capacity_gib"] and row["utilization"] and row["id"] not in OLDER_ENGINES]
+"""Engines whose cache follows from the card and the share of it that they may take."""
 
 OWN = read("test_memory_own.csv")
 """Allocated peaks of the bundled trainers' own learner, moment by moment, with random weights and rows of full length:

@@ -10,12 +10,22 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from memory_points import ENGINES, MEASURED, OUT_OF_MEMORY, OWN, Row, error, estimate, own_errors
+from memory_points import (
+    CACHED,
+    ENGINES,
+    LOADED,
+    MEASURED,
+    OUT_OF_MEMORY,
+    OWN,
+    Row,
+    engine,
+    error,
+    estimate,
+    own_errors,
+)
 
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import known_model
-from rltui.memory import EngineSettings, estimate_engine
-from rltui.memory.engine import weights_gib
 from rltui.memory.estimate import GIB
 from rltui.memory.kv_pool import capacity
 
@@ -42,7 +52,7 @@ def test_estimates_of_grade_a_lean_to_no_side() -> None:
     "source", ["prime-rl", "prime-rl sft", "torchtitan", "torchtitan 2024", "transformers fsdp", "transformers fsdp2"]
 )
 def test_each_well_described_source_lies_within_15_percent(source: str) -> None:
-    errors = {row["id"]: error(row) for row in MEASURED if row["system"] == source}
+    errors = {row["id"]: error(row) for row in MEASURED if row["system"] == source and row["grade"] != "C"}
     assert errors
     assert max(abs(e) for e in errors.values()) <= 0.15, errors
 
@@ -67,35 +77,25 @@ def test_logged_cache_holds_the_logged_tokens(row: Row) -> None:
     model = known_model(row["model"])
     assert model is not None
     length = int(row["max_model_len"] or 32768)
-    layers = kv_layers(model, int(row["tensor"]))
-    tokens = capacity(layers, float(row["kv_gib"]) * GIB, length, 8192, 16).tokens
+    layers = kv_layers(model, int(row["tensor"]), float(row["kv_bytes"] or 2))
+    tokens = capacity(layers, float(row["kv_gib"]) * GIB, length, 8192, 16, 2).tokens
     assert tokens == pytest.approx(float(row["kv_tokens"]), rel=0.012)
 
 
-@pytest.mark.parametrize("row", [row for row in ENGINES if row["weights_gib"]], ids=lambda row: row["id"])
+@pytest.mark.parametrize("row", LOADED, ids=lambda row: row["id"])
 def test_loaded_weights_are_the_logged_ones(row: Row) -> None:
-    model = known_model(row["model"])
-    assert model is not None
-    settings = EngineSettings(tensor_parallel=int(row["tensor"]), weight_bytes=float(row["weight_bytes"]))
-    assert weights_gib(model, settings) == pytest.approx(float(row["weights_gib"]), rel=0.006)
+    far = {"Q09": 0.013}  # what vLLM 0.7 called weights has more in it
+    assert engine(row).weights_gib == pytest.approx(float(row["weights_gib"]), rel=far.get(row["id"], 0.006), abs=0.01)
 
 
-@pytest.mark.parametrize("given", [True, False], ids=["activation given", "activation estimated"])
-@pytest.mark.parametrize("name", ["M005", "M015", "M018", "H83"])
-def test_tokens_from_card_and_utilization(name: str, given: bool) -> None:
-    row = next(row for row in ENGINES if row["id"] == name)
-    model = known_model(row["model"])
-    assert model is not None
-    known = {key: float(row[key]) for key in ("weights_gib", "activation_gib", "non_torch_gib") if given and row[key]}
-    settings = EngineSettings(
-        tensor_parallel=int(row["tensor"]),
-        memory_utilization=float(row["utilization"]),
-        max_model_len=int(row["max_model_len"] or 32768),
-        max_num_batched_tokens=2048,
-        weight_bytes=float(row["weight_bytes"]),
-        static_budget=row["system"] == "sglang",
-        graphs_in_budget=False,
-        **known,
-    )
-    engine = estimate_engine(model, settings, float(row["capacity_gib"]))
-    assert engine.kv_tokens == pytest.approx(float(row["kv_tokens"]), rel=0.05)
+@pytest.mark.parametrize("from_log", [True, False], ids=["given", "estimated"])
+@pytest.mark.parametrize("row", [row for row in CACHED if row["kv_tokens"]], ids=lambda row: row["id"])
+def test_tokens_from_card_and_utilization(row: Row, from_log: bool) -> None:
+    found = engine(row, from_log=from_log)
+    assert found.kv_tokens == pytest.approx(float(row["kv_tokens"]), rel=0.05)
+
+
+@pytest.mark.parametrize("row", [row for row in CACHED if row["kv_gib"]], ids=lambda row: row["id"])
+def test_the_cache_is_what_the_card_has_left(row: Row) -> None:
+    card = float(row["capacity_gib"])
+    assert engine(row).kv_gib == pytest.approx(float(row["kv_gib"]), abs=0.01 * card)
