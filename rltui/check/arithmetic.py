@@ -49,7 +49,7 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
 
 def resolve(layout: Layout) -> Arithmetic:
     """Resolve ``layout`` to integers; what does not divide shows as padding, never silently."""
-    train, learner, data = layout.train, layout.roles.learner, layout.data
+    train, data = layout.train, layout.data
     ranks, engines = max(1, layout.num_ranks), layout.num_engines
     rows = _rows_of_a_rank(train.samples_per_step, train.optimizer_steps, ranks)
     every = layout.checkpoint.every
@@ -61,7 +61,7 @@ def resolve(layout: Layout) -> Arithmetic:
         learners=layout.num_ranks,
         samples_per_rank=sum(rows),
         padding_samples_per_step=sum(rows) * ranks - train.samples_per_step,
-        micro_batches_per_rank=sum(-(-each // (learner.micro_batch or each)) for each in rows),
+        micro_batches_per_rank=micro_batches_of(layout, "learner"),
         optimizer_steps_per_rollout=train.optimizer_steps * train.epochs,
         samples_per_optimizer_step=train.samples_per_step // train.optimizer_steps,
         engines=engines,
@@ -72,6 +72,14 @@ def resolve(layout: Layout) -> Arithmetic:
         checkpoint_bytes=_checkpoint_bytes(layout),
         gpu_hours_asked=_gpu_hours(layout),
     )
+
+
+def micro_batches_of(layout: Layout, name: str) -> int:
+    """Forward passes of a rank of the learner or critic called ``name`` over the samples of one training step."""
+    train, micro_batch = layout.train, getattr(layout.roles, name).micro_batch
+    ranks = layout.num_ranks if name == "learner" else layout.slots_of(name)
+    rows = _rows_of_a_rank(train.samples_per_step, train.optimizer_steps, max(1, ranks))
+    return sum(-(-each // (micro_batch or each)) for each in rows)
 
 
 def _rows_of_a_rank(samples: int, optimizer_steps: int, ranks: int) -> list[int]:

@@ -248,6 +248,8 @@ HOST: list[Case] = [
     ("H407", "tiny", ["roles.learner.offload=optimizer"], []),
     ("H409", "gpu", ["roles.learner.offload=optimizer", "roles.learner.zero_stage=2"],
      ["roles.learner.offload=optimizer", "roles.learner.zero_stage=2", "roles.learner.micro_batch=16"]),
+    ("H409", "ppo", ["roles.critic.offload=optimizer", "roles.critic.zero_stage=2", "roles.critic.micro_batch=1"],
+     ["roles.critic.offload=optimizer", "roles.critic.zero_stage=1", "roles.critic.micro_batch=1"]),
     ("H408", "gpu", ["hardware.cpus_per_node=7"], ["hardware.cpus_per_node=8"]),
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rltui.check.arithmetic import resolve
+from rltui.check.arithmetic import micro_batches_of
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.placement import part_key
 from rltui.hardware.gpus import find_gpu, nearest_gpus
@@ -121,11 +121,12 @@ def gradients_moved_often(subject: Subject) -> Iterator[Trouble]:
     Else take fewer, larger micro-batches.
     """
     layout = subject.layout
-    learner, passes = layout.roles.learner, resolve(layout).micro_batches_per_rank // layout.train.optimizer_steps
-    if learner.offload == "optimizer" and learner.zero_stage == 2 and passes > FEW_PASSES:
-        alone = ("roles.learner.zero_stage=1",) if layout.num_ranks == 1 else ()
-        text = f"gradients go to host memory and back in each of {passes} micro-batches of a step"
-        yield Trouble(text, "roles.learner.zero_stage" if alone else "roles.learner.micro_batch", alone)
+    for name, role in subject.roles("learner", "critic"):
+        passes = micro_batches_of(layout, name) // layout.train.optimizer_steps
+        if role.offload == "optimizer" and role.zero_stage == 2 and passes > FEW_PASSES:
+            alone = (f"roles.{name}.zero_stage=1",) if layout.slots_of(name) == 1 else ()
+            text = f"gradients go to host memory and back in each of {passes} micro-batches of a step"
+            yield Trouble(text, f"roles.{name}.{'zero_stage' if alone else 'micro_batch'}", alone)
 
 
 @rule("H408", "warning")
