@@ -122,9 +122,7 @@ RECIPES: dict[str, Recipe] = {
     "transformers fsdp": Recipe(
         backend="fsdp1", zero_stage=3, states=s.FSDP_FP32_FOREACH, kernels="eager", head="full"
     ),
-    "transformers fsdp2": structs.replace(
-        _FSDP, kernels="eager", head="chunked", gathers_keys=True
-    ),
+    "transformers fsdp2": structs.replace(_FSDP, kernels="eager", head="chunked", gathers_keys=True),
     "xtuner": structs.replace(_FSDP, states=s.FSDP_FP32_FOREACH, kernels="eager"),
     "automodel": structs.replace(_FSDP, states=s.PURE_BF16_FOREACH, head="freed", base_bytes=2.0),
     "axolotl": structs.replace(_PLAIN, head="chunked", float32_adapters=True),

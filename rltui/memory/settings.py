@@ -178,9 +178,10 @@ class Workload(Struct, frozen=True, kw_only=True):
         kernels: ``fused`` (compiled, Megatron, Liger) or ``eager`` (transformers as it is), which keeps more.
         head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``freed``: the same, with the
             logits dropped before the backward pass; ``vocab_parallel``: Megatron's own, over divided logits;
-            ``compiled``: the compiler fuses it; ``fused``: so that nothing is left in float32; ``streamed``: 16-bit logits whose place their gradients take, float32 in one chunk of
-            eight; ``in_place``: 16-bit logits whose place their gradients take (verl with FlashAttention's
-            cross-entropy); ``chunked``: never all logits (Liger's fused loss too); ``none``: the model has no LM head.
+            ``compiled``: the compiler fuses it; ``fused``: so that nothing is left in float32; ``streamed``: 16-bit
+            logits whose place their gradients take, float32 in one chunk of eight; ``in_place``: 16-bit logits whose
+            place their gradients take (verl with FlashAttention's cross-entropy); ``chunked``: never all logits
+            (Liger's fused loss too); ``none``: the model has no LM head.
         delta_rule: How linear attention runs: with flash-linear-attention's kernels, or as ``torch`` operations in
             float32, which transformers falls back to without them.
         mask: Whether attention takes a padding mask, which is as large as length × length.

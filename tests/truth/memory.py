@@ -74,7 +74,7 @@ REASONS = {
 def score() -> Score:
     """Errors by grade, and verdicts that are wrong, over all points.
 
-    34 runs (P01 to P34) and 10 engines (Q01 to Q10) joined on 26 November 2026, in the evening, written down before they
+    34 runs (P01 to P34) and 10 engines (Q01 to Q10) joined in the evening of 26 November 2026, written down before they
     were predicted: 31 of the runs had 10.8 % in the median and 68 % within 15 %. Half of them, drawn by a hash of their
     names, were held back while the other half was looked at: 9.2 % and 81 % afterwards. Without the 34, the median of
     grades A to C is 4.5 % of 218, 87.6 % of them within 15 %.
@@ -108,9 +108,13 @@ def score() -> Score:
                 len(moments),
             ),
             Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.4, False, len(MEASURED)),
-            Figure("engines: median error of weights (%)", _percent(statistics.median(weights)), 0.1, False, len(LOADED)),
+            Figure(
+                "engines: median error of weights (%)", _percent(statistics.median(weights)), 0.1, False, len(LOADED)
+            ),
             Figure("engines: worst error of weights (%)", _percent(max(weights)), 1.2, False, len(LOADED)),
-            Figure("engines: median error of the cache (%)", _percent(statistics.median(caches)), 0.6, False, len(CACHED)),
+            Figure(
+                "engines: median error of the cache (%)", _percent(statistics.median(caches)), 0.6, False, len(CACHED)
+            ),
             Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
         ),
         worst=tuple(_worst()),

@@ -263,7 +263,5 @@ def test_a_delta_rule_without_its_kernels_is_the_layer_that_counts() -> None:
     ],
     ids=["plain", "DeepSpeed's offload", "Megatron's offload", "linear attention"],
 )
-def test_what_was_measured_further_off_has_a_wider_bar(
-    sharding: s.Sharding, model: Architecture, error: float
-) -> None:
+def test_what_was_measured_further_off_has_a_wider_bar(sharding: s.Sharding, model: Architecture, error: float) -> None:
     assert estimate_training(model, sharding, s.Workload(tokens=1)).error == error
