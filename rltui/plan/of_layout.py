@@ -123,7 +123,9 @@ def request_of_layout(layout: Layout) -> Request:
     Raises:
         RltuiError: ``plan`` does not predict such runs, with the reason.
     """
-    learner, critic, teacher = layout.roles.learner, layout.roles.critic, layout.roles.teacher
+    roles = layout.roles
+    learner, critic, teacher = roles.learner, roles.critic, roles.teacher
+    computing = (learner, roles.rollout, critic, roles.reference, teacher)
     gpu, model = find_gpu(layout.hardware.gpu), _model(learner.model)
     if gpu is None:
         raise RltuiError(f"{layout.hardware.gpu} is no card that has a data sheet here.")
@@ -132,6 +134,7 @@ def request_of_layout(layout: Layout) -> Request:
         (bool(learner.lora_rank), "adapters"),
         ("all" in (learner.offload, critic.offload if critic is not None else ""), "weights in host memory"),
         (learner.zero_stage not in (2, 3), "ZeRO below stage 2"),
+        (any(role is not None and role.precision == "fp32" for role in computing), "numbers in float32"),
     ):
         if is_so:
             raise RltuiError(f"plan does not predict runs of this kind: {what}.")
@@ -146,12 +149,12 @@ def request_of_layout(layout: Layout) -> Request:
         teacher=_model(teacher.model) if teacher is not None else None,
         prompt_tokens=layout.lengths.prompt,
         response_tokens=layout.lengths.response,
-        kl_coefficient=1.0 if layout.roles.reference is not None else 0.0,
-        reference_stage=layout.roles.reference.zero_stage if layout.roles.reference is not None else 3,
+        kl_coefficient=1.0 if roles.reference is not None else 0.0,
+        reference_stage=roles.reference.zero_stage if roles.reference is not None else 3,
         prompts=layout.train.prompts_per_step,
         samples=layout.train.samples_per_prompt,
         async_steps=layout.train.async_steps,
-        eager=layout.roles.rollout.enforce_eager,
+        eager=roles.rollout.enforce_eager,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout
@@ -120,3 +121,10 @@ def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:
         for stage in ("roles.reference.zero_stage=3", "roles.reference.zero_stage=0")
     )
     assert reference_s(whole, way) < reference_s(divided, way)
+
+
+@pytest.mark.parametrize("role", ["roles.learner.precision=fp32", "roles.rollout.precision=fp32"])
+def test_float32_is_not_timed_as_if_it_were_half_precision(role: str) -> None:
+    layout = load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [role]).layout
+    with pytest.raises(RltuiError, match="numbers in float32"):
+        predict(layout)
