@@ -167,6 +167,15 @@ class TestPrimeRL:
         assert gpus(imported) == (None, None, None, None, None)
         assert any("gone.toml" in line for line in imported.unmapped)
 
+    def test_a_name_that_no_file_can_have_is_not_looked_for(self, tmp_path: Path) -> None:
+        long = "c" * 300
+        for name, text in {
+            "a.toml": f"toml_files = ['{long}']\n{BASE}",
+            "a.yaml": f"defaults: {long}\n{RECIPE}",
+            "a.sh": f"uv run examples/run_grpo_math.py --config {long}.yaml\n",
+        }.items():
+            assert any(long[:250] in line for line in read(tmp_path, name, text).unmapped), name
+
     def test_files_in_a_circle_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "b.toml").write_text("toml_files = ['a.toml']\n")
         with pytest.raises(UsageError, match="come back to"):
