@@ -209,7 +209,7 @@ def test_arithmetic_is_resolved_to_integers() -> None:
     words = ["train.optimizer_steps=4", "data.eval=org/test", "data.eval_every=30", "slurm.time=1-12:00"]
     found = report("gpu", words).arithmetic
     assert found is not None
-    assert (found.learners, found.samples_per_rank, found.engines, found.samples_per_engine) == (4, 64, 4, 64)
+    assert (found.learners, found.samples_per_rank, found.engines) == (4, 64, 4)
     assert (found.optimizer_steps_per_rollout, found.samples_per_optimizer_step) == (4, 64)
     assert (found.checkpoints, found.evals) == (4, 5)  # before step 1, after 30, 60, 90 and 100
     assert found.gpu_hours_asked == 8 * 36

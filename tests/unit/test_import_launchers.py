@@ -364,3 +364,7 @@ def test_fine_tuning_takes_the_processes_of_its_launcher(tmp_path: Path) -> None
     assert inside.declared_gpus == 6
     single, _ = read_facts(text.replace("--num_nodes 2 ", ""), tmp_path / "run.sh")
     assert (single.nodes, single.trainer_gpus) == (1, 4)
+    launched = "accelerate launch --num_processes 8 open_instruct/finetune.py --num_processes 3 --model_name_or_path m"
+    assert read_facts(launched, tmp_path / "run.sh")[0].trainer_gpus == 8
+    launched = "accelerate launch --num_processes 8 open_instruct/finetune.py --model_name_or_path m"
+    assert read_facts(launched, tmp_path / "run.sh")[0].trainer_gpus == 8
