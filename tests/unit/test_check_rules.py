@@ -83,6 +83,11 @@ def fix_of(code: str, base: str, words: list[str]) -> tuple[str, ...]:
             [*SHARED, "pools={all: {gpus: [3, 3]}}", "roles.rollout.tensor_parallel=4"],
             "roles.rollout.tensor_parallel=2",
         ),
+        (
+            "P116",  # an engine does not go over two entries of its pool
+            [*SHARED, "pools={all: {gpus: [3, 3]}}", "roles.rollout.tensor_parallel=2", "roles.rollout.engines=3"],
+            "roles.rollout.engines=2",
+        ),
         ("E307", ["roles.rollout.precision=fp32"], "roles.rollout.precision=bf16"),
         ("E307", ["roles.rollout.precision=fp32", "hardware.gpu=V100-SXM-32GB"], "roles.rollout.precision=fp16"),
         ("E307", ["roles.rollout.precision=fp32", "roles.learner.precision=fp16"], "roles.rollout.precision=fp16"),
