@@ -29,8 +29,7 @@ class Seat(Struct, frozen=True):
     """One instance of a role on its node.
 
     Attributes:
-        role: ``learner``, ``engine``, ``reference``, ``critic``, one of ``SERVED``, or the group's word in a
-            bare simulation.
+        role: ``learner``, ``engine``, ``reference``, ``critic`` or one of ``SERVED``.
         index: Number of the bundle (learner, reference, critic) or of the engine or served model.
         node: The node's number.
         slots: Its slot numbers on that node; colocated roles have the same ones.

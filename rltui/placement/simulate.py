@@ -13,7 +13,7 @@ from rltui.placement.seating import Share, shares
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
-__all__ = ["Homeless", "Placement", "Seat", "Stranded", "place", "place_bundles", "simulate"]
+__all__ = ["Homeless", "Placement", "Seat", "Stranded", "place", "place_bundles"]
 
 
 def place(layout: Layout) -> Placement:
@@ -38,29 +38,6 @@ def place_bundles(layout: Layout) -> dict[tuple[str, int], int]:
     """Node number of each bundle of ``layout``, by the group's word and the bundle's number, as ``place`` has it."""
     seats, _, _ = _run_layout(layout, groups(layout))
     return {(seat.role, seat.index): seat.node for group in seats for seat in group}
-
-
-def simulate(
-    wanted: Sequence[Group], nodes: int, slots_per_node: int, cpus_per_node: int = 0, on_cpu: bool = False
-) -> Placement:
-    """Place each group in turn, one seat a bundle; a group that does not fit leaves bundles homeless.
-
-    Args:
-        wanted: The groups, in the order in which they are created.
-        nodes: Number of nodes.
-        slots_per_node: GPUs (or CPU slots) of each.
-        cpus_per_node: CPU cores of each; 0: as many as the slots need.
-        on_cpu: Slots are CPU cores themselves.
-    """
-    cpus = cpus_per_node or slots_per_node * CPUS_PER_GPU
-    seats, homeless, cluster = _run(wanted, nodes, slots_per_node, cpus, on_cpu)
-    flat = tuple(seat for group in seats for seat in group)
-    stranded = tuple(
-        Stranded(node, slots_per_node - used, "no_role")
-        for node, used in enumerate(cluster.used)
-        if used < slots_per_node
-    )
-    return Placement(nodes, slots_per_node, flat, tuple(homeless), stranded)
 
 
 class _Cluster:

@@ -7,9 +7,10 @@ from check_cases import GPU, OPD, PPO
 
 from rltui.layout.load import load_text
 from rltui.layout.presets import resolve
-from rltui.placement.bundles import Group, groups, ray_resources
+from rltui.placement.bundles import Group, Strategy, groups, ray_resources
 from rltui.placement.draw import draw
-from rltui.placement.simulate import Placement, place, simulate
+from rltui.placement.scheduler import Nodes, schedule
+from rltui.placement.simulate import Placement, place
 
 
 def placed(text: str, *words: str) -> Placement:
@@ -112,19 +113,18 @@ def test_idle_pool_gpus_are_counted() -> None:
     assert placement.free_slots == 2
 
 
-def test_cpus_bind_where_gpus_do_not() -> None:
-    packed = simulate([Group("engine", (1,) * 4, "PACK")], nodes=2, slots_per_node=4, cpus_per_node=2)
-    assert sorted(seat.node for seat in packed.seats) == [0, 0, 1, 1]
-    assert simulate([Group("engine", (4,), "PACK")], 2, 4, 2).homeless[0].reason == "no_cpus"
-
-
 @pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [("PACK", [0, 0, 0, 0]), ("SPREAD", [0, 1, 2, 0]), ("STRICT_PACK", [0, 0, 0, 0]), ("STRICT_SPREAD", [0, 1, 2])],
+    ("strategy", "nodes", "free", "expected"),
+    [
+        ("PACK", 3, (4, 4), {0: 0, 1: 0, 2: 0, 3: 0}),
+        ("PACK", 2, (4, 2), {0: 0, 1: 0, 2: 1, 3: 1}),  # cores bind where GPUs do not
+        ("STRICT_SPREAD", 3, (4, 4), {0: 0, 1: 1, 2: 2}),
+    ],
 )
-def test_strategies(strategy: str, expected: list[int]) -> None:
-    group = Group("engine", (1, 1, 1, 1), strategy)  # type: ignore[arg-type]
-    assert [seat.node for seat in simulate([group], nodes=3, slots_per_node=4).seats] == expected
+def test_strategies(strategy: Strategy, nodes: int, free: tuple[int, int], expected: dict[int, int]) -> None:
+    there = Nodes(on_cpu=False)
+    there.fill(range(nodes), free)
+    assert schedule(there, (1, 1, 1, 1), strategy) == expected
 
 
 def test_a_thousand_nodes_are_drawn_in_part_and_counted_whole() -> None:
