@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.onnode.rundir import PART_LABEL
 from rltui.placement.bundles import CPUS_PER_GPU, SIDE_BY_SIDE, Group, groups, part_of, ray_resources, reward_groups
-from rltui.placement.seating import shares
+from rltui.placement.shares import shares
 from rltui.placement.simulate import place_bundles
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
-    from rltui.placement.seating import Share
+    from rltui.placement.shares import Share
 
 POLL_S = 1.0
 

@@ -42,7 +42,7 @@ from rltui.memory.training import estimate_training
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.layout.schema import Layout, Rollout
-    from rltui.placement.result import Placement, Seat
+    from rltui.placement.result import Placement, RoleInstance
 
 ENGINE_ERROR = 0.05
 """KV tokens of logged engines lie within this share of the estimate where activations had to be estimated."""
@@ -126,7 +126,7 @@ def host_of(layout: Layout, placement: Placement, nodes: range | None = None) ->
     model = find_model(layout.roles.learner.model)
     if model is None:
         return None
-    seats = [seat for seat in placement.seats if nodes is None or seat.node in nodes]
+    seats = [seat for seat in placement.instances if nodes is None or seat.node in nodes]
     return fullest_node(layout, model, _other_models(layout, model).get("critic"), seats)
 
 
@@ -316,7 +316,7 @@ def _unknown_gpu(name: str) -> str:
 
 
 def fullest_node(
-    layout: Layout, model: Architecture, critic: Architecture | None, seats: Iterable[Seat]
+    layout: Layout, model: Architecture, critic: Architecture | None, seats: Iterable[RoleInstance]
 ) -> HostEstimate:
     """Host memory of the node that needs most.
 
@@ -330,7 +330,7 @@ def fullest_node(
     return max(found, key=lambda host: host.ram_gib)
 
 
-def _distinct_nodes(seats: Iterable[Seat]) -> set[tuple[tuple[str, int], ...]]:
+def _distinct_nodes(seats: Iterable[RoleInstance]) -> set[tuple[tuple[str, int], ...]]:
     """Processes of each role by node, equal nodes once; an empty node where nothing finds a place."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for seat in seats:

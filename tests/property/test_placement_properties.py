@@ -69,9 +69,9 @@ def test_layouts_never_over_commit_and_account_for_every_gpu(words: list[str]) -
     layout = load_text(TINY, "tiny.yaml", words).layout
     placement = place(layout)
     room = [part.ray_gpus_per_node for part in layout.hardware.parts for _ in range(part.nodes)]
-    used = {(seat.node, slot) for seat in placement.seats for slot in seat.slots}
+    used = {(seat.node, slot) for seat in placement.instances for slot in seat.slots}
     assert all(slot < room[node] for node, slot in used)
     assert len(used) + placement.free_slots == sum(room)
     for role in ("learner", "engine", "teacher", "judge", "reward_model", "reference", "critic"):
-        mine = Counter((s.node, slot) for s in placement.seats if s.role == role for slot in s.slots)
+        mine = Counter((s.node, slot) for s in placement.instances if s.role == role for slot in s.slots)
         assert all(count == 1 for count in mine.values()), role

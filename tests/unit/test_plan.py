@@ -78,7 +78,7 @@ def test_proposals_fit_check_and_round_trip(case: tuple[str, int, int, str]) -> 
         report = check_layout(loaded)
         assert report.ok
         assert report.placement is not None
-        assert not report.placement.homeless
+        assert not report.placement.unplaced
         assert all(role.verdict in ("fits", "tight") for role in estimate_layout(each.layout).roles)
         assert predict(each.layout).time == each.time, "what Launch says of it is what plan said"
         assert "E390" not in {finding.code for finding in report.findings}, "the bundled trainers run it"

@@ -81,7 +81,7 @@ def test_proposals_fit_check_and_round_trip(wanted: Request) -> None:
         report = check_layout(loaded)
         assert report.ok
         assert report.placement is not None
-        assert not report.placement.homeless
+        assert not report.placement.unplaced
         estimate = estimate_layout(each.layout)
         assert {role.role for role in estimate.roles} == set(each.setup.memories)
         assert all(role.verdict in ("fits", "tight") for role in estimate.roles)
