@@ -16,7 +16,7 @@ TRAINER_STAYS = ("context", "weights", "optimizer", "reference", "adapters")
 """What a trainer keeps on the card between steps; gradients and activations are gone."""
 
 
-class Tenant(Struct, frozen=True, kw_only=True):
+class ColocatedRole(Struct, frozen=True, kw_only=True):
     """A role on a card that it may share.
 
     Attributes:
@@ -43,16 +43,16 @@ class Tenant(Struct, frozen=True, kw_only=True):
         return next(moment for moment in self.estimate.moments if moment.moment == "generate").total_gib
 
 
-def share(tenants: Sequence[Tenant], bucket_gib: float) -> tuple[RoleEstimate, ...]:
+def share(tenants: Sequence[ColocatedRole], bucket_gib: float) -> tuple[RoleEstimate, ...]:
     """The estimates of all roles, each with what its neighbours hold on the same card."""
     return tuple(_beside(each, _neighbours(each, tenants), bucket_gib) for each in tenants)
 
 
-def _neighbours(tenant: Tenant, tenants: Sequence[Tenant]) -> list[Tenant]:
+def _neighbours(tenant: ColocatedRole, tenants: Sequence[ColocatedRole]) -> list[ColocatedRole]:
     return [other for other in tenants if other is not tenant and other.site == tenant.site]
 
 
-def _beside(tenant: Tenant, others: list[Tenant], bucket_gib: float) -> RoleEstimate:
+def _beside(tenant: ColocatedRole, others: list[ColocatedRole], bucket_gib: float) -> RoleEstimate:
     if not others:
         return tenant.estimate
     learner = next((other for other in others if other.estimate.role == "learner"), None)
@@ -69,11 +69,13 @@ def _beside(tenant: Tenant, others: list[Tenant], bucket_gib: float) -> RoleEsti
     return _advised(tenant, shared, others)
 
 
-def _held(others: list[Tenant]) -> Parts:
+def _held(others: list[ColocatedRole]) -> Parts:
     return {f"{other.estimate.role} beside": other.held_gib for other in others}
 
 
-def _sleeping(engine: EngineEstimate, learner: Tenant, others: list[Tenant], bucket_gib: float) -> list[Moment]:
+def _sleeping(
+    engine: EngineEstimate, learner: ColocatedRole, others: list[ColocatedRole], bucket_gib: float
+) -> list[Moment]:
     """An engine that wakes up beside the learner's states, its ZeRO-3 gradients, and all other roles."""
     wake_up, generate = wake_up_moments(learner.estimate, engine, offloaded=False, bucket_gib=bucket_gib)
     more = _held([other for other in others if other is not learner])
@@ -86,7 +88,7 @@ def _sleeping(engine: EngineEstimate, learner: Tenant, others: list[Tenant], buc
     ]
 
 
-def _advised(tenant: Tenant, shared: RoleEstimate, others: list[Tenant]) -> RoleEstimate:
+def _advised(tenant: ColocatedRole, shared: RoleEstimate, others: list[ColocatedRole]) -> RoleEstimate:
     """The knob that lowers the peak where it is a neighbour's doing; the share of the card is one only here."""
     if shared.blocked or shared.capacity_gib is None:
         return shared
@@ -108,7 +110,7 @@ def _advised(tenant: Tenant, shared: RoleEstimate, others: list[Tenant]) -> Role
     return structs.replace(shared, knob=knob, reason=reason)
 
 
-def _offload(others: list[Tenant]) -> str:
+def _offload(others: list[ColocatedRole]) -> str:
     trained = max(
         (other.estimate for other in others if other.estimate.role in ("learner", "critic")),
         key=lambda estimate: estimate.moments[0].parts_gib.get("optimizer", 0.0),
