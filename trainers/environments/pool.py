@@ -64,7 +64,7 @@ class EpisodeStep:
     failed: bool = False
 
 
-class Lane(Protocol):
+class EnvironmentProcess(Protocol):
     """A process that is asked one question at a time."""
 
     def ask(self, question: Any, timeout_s: float) -> Any:
@@ -87,7 +87,9 @@ class Environments:
         keys: Those of samples to come.
     """
 
-    def __init__(self, name: str, lanes: Sequence[Lane], limit_s: float, event: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, name: str, lanes: Sequence[EnvironmentProcess], limit_s: float, event: Callable[[str, str], None]
+    ) -> None:
         self._name, self._lanes, self._limit_s = name, list(lanes), limit_s
         self._failures = Failures("environment", f"the environment {name} failed, and such samples earn 0", event)
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix="environment") for _ in self._lanes]
