@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from import_support import counts
+from import_support import read as read_script
 
 from rltui.errors import UsageError
 from rltui.importers.read import Imported, import_file
@@ -47,20 +49,12 @@ on_policy_distillation:
 
 
 def read(folder: Path, name: str, text: str) -> Imported:
-    path = folder / name
-    path.write_text(text)
-    return import_file(path)
+    return read_script(folder, text, name)
 
 
-def gpus(imported: Imported) -> tuple[int | None, int | None, int | None, int | None, int | None]:
+def gpus(imported: Imported) -> tuple[int | None, ...]:
     """Declared, trainer, rollout, tensor parallel, engines."""
-    return (
-        imported.declared_gpus,
-        imported.trainer_gpus,
-        imported.rollout_gpus,
-        imported.rollout_tp,
-        imported.rollout_engines,
-    )
+    return counts(imported)[1:]
 
 
 @pytest.mark.parametrize(
