@@ -77,7 +77,7 @@ def _sleeping(
     engine: EngineEstimate, learner: ColocatedRole, others: list[ColocatedRole], bucket_gib: float
 ) -> list[Moment]:
     """An engine that wakes up beside the learner's states, its ZeRO-3 gradients, and all other roles."""
-    wake_up, generate = wake_up_moments(learner.estimate, engine, offloaded=False, bucket_gib=bucket_gib)
+    wake_up, generate = wake_up_moments(learner.estimate, engine, bucket_gib)
     more = _held([other for other in others if other is not learner])
     gradients = learner.estimate.moments[0].parts_gib.get("gradients", 0.0)
     if gradients:
@@ -121,27 +121,20 @@ def _offload(others: list[ColocatedRole]) -> str:
     return f"roles.{trained.role}.offload=optimizer"
 
 
-def wake_up_moments(
-    learner: RoleEstimate, engine: EngineEstimate, *, offloaded: bool, bucket_gib: float
-) -> list[Moment]:
+def wake_up_moments(learner: RoleEstimate, engine: EngineEstimate, bucket_gib: float) -> list[Moment]:
     """Moments of an engine that wakes up on a learner's GPU.
 
-    Weights wake first, beside the trainer's states and one bucket of new weights. The KV cache wakes after the
-    trainer's states went to host memory, or, where they do not (``offloaded`` is false), beside them too.
+    Weights wake first, beside the trainer's states and one bucket of new weights, then the KV cache beside the states.
 
     Args:
         learner: The learner's estimate, of which the states count.
         engine: The engine's estimate.
-        offloaded: Whether the trainer's states leave the card while the engine generates.
         bucket_gib: The buffer that new weights travel in.
     """
     held = learner.moments[0].parts_gib
     trainer = {f"trainer {name}": held[name] for name in TRAINER_STAYS if name in held}
     context: Parts = {"context": engine.non_torch_gib}
     weights: Parts = {"weights": engine.weights_gib}
-    staying = {} if offloaded else trainer
-    if offloaded and "trainer context" in trainer:
-        staying = {"trainer context": trainer["trainer context"]}
     cache: Parts = {
         "activation": engine.activation_gib,
         "graphs": engine.graphs_gib,
@@ -149,5 +142,5 @@ def wake_up_moments(
     }
     return [
         Moment(moment="wake-up", parts_gib={**trainer, **context, **weights, "bucket": bucket_gib}),
-        Moment(moment="generate", parts_gib={**staying, **context, **weights, **cache}),
+        Moment(moment="generate", parts_gib={**trainer, **context, **weights, **cache}),
     ]
