@@ -88,7 +88,7 @@ def curve(
 
 
 def series_section(
-    snapshot: RunSnapshot, name: str, glyphs: Glyphs, rank: int, wanted: int = 6, fallback: tuple[float, ...] = ()
+    snapshot: RunSnapshot, name: str, glyphs: Glyphs, wanted: int = 6, fallback: tuple[float, ...] = ()
 ) -> Section:
     """One series as a section; with nothing to show it asks for no rows.
 
@@ -96,7 +96,6 @@ def series_section(
         snapshot: The run.
         name: Canonical metric name.
         glyphs: The alphabet.
-        rank: Rank of the section.
         wanted: Rows that the curve can use.
         fallback: Values where the run has no such series (yet).
     """
@@ -111,7 +110,7 @@ def series_section(
             return exactly([BLANK] * ((height - 1) // 2) + [line((f"        {missing}", "dim"))], height)
         return list(curve(values, width, height, glyphs, labels))
 
-    return Section(title_spans(name, latest), (), body, least=2, wanted=wanted, rank=rank)
+    return Section(title_spans(name, latest), (), body, least=2, wanted=wanted, rank=2)
 
 
 def title_spans(name: str, latest: float) -> tuple[Span, ...]:
