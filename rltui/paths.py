@@ -39,6 +39,16 @@ def _directory(own_variable: str, xdg_variable: str, default: str) -> Path:
     return base / "rltui"
 
 
+def is_file(path: Path) -> bool:
+    """Whether ``path`` is a regular file; no name that a user or a script gives makes this fail, however long it is."""
+    return os.path.isfile(path)  # noqa: PTH113  # pathlib raises for names that are too long
+
+
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` is a folder; as ``is_file``."""
+    return os.path.isdir(path)  # noqa: PTH112  # as above
+
+
 def ensure_private(path: Path) -> Path:
     """Make ``path`` a directory that only its owner may enter, and return it.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from trainers.environments.opening import task_of
 from trainers.environments.outcome import Outcome
-from trainers.environments.pool import Play
+from trainers.environments.pool import Episode
 from trainers.roles.calls import POLL_S
 from trainers.roles.engine import Completion, derive_seed, grouped
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainers.data.chat import Renderer
     from trainers.data.codec import Codec
     from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.environments.pool import Environments, Played
+    from trainers.environments.pool import Environments, EpisodeStep
     from trainers.prefetch import OnAnswer
     from trainers.roles.sampling import SamplingSettings
     from trainers.rollouts import Rollouts, Ticket
@@ -52,7 +52,7 @@ class Conversation:
     number: int
     prompt: Prompt
     sampling: SamplingSettings
-    play: Play
+    play: Episode
     said: Completion | None = None
     mask: tuple[bool, ...] = ()
     reward: float = 0.0
@@ -207,7 +207,7 @@ class Conversations:
     ) -> Iterator[Conversation]:
         own, task = replace(sampling, seed=derive_seed(sampling.seed, drawn + place)), task_of(prompt, self._seed)
         for number in range(sampling.samples_per_prompt):
-            yield Conversation(talk, place, number, prompt, own, Play(next(self._environments.keys), task))
+            yield Conversation(talk, place, number, prompt, own, Episode(next(self._environments.keys), task))
 
     def _take(self, turns: Sequence[tuple[Conversation, Completion]]) -> None:
         """Give answers of engines to the environments."""
@@ -221,7 +221,7 @@ class Conversations:
                 return
             played.add_done_callback(partial(self._played, conversation, last))
 
-    def _played(self, conversation: Conversation, last: bool, played: Future[Played]) -> None:
+    def _played(self, conversation: Conversation, last: bool, played: Future[EpisodeStep]) -> None:
         """Go on with a sample that its environment has answered."""
         talk = conversation.talk
         try:
@@ -235,7 +235,7 @@ class Conversations:
         except BaseException as error:  # noqa: BLE001 - the outermost edge of a thread: whoever collects is told
             self._fail(talk, error)
 
-    def _go_on(self, conversation: Conversation, last: bool, found: Played) -> None:
+    def _go_on(self, conversation: Conversation, last: bool, found: EpisodeStep) -> None:
         """Finish a sample, or let it hear what its environment says and wait for its next turn."""
         conversation.reward += found.reward
         if found.failed or found.done or last:

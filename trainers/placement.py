@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.onnode.rundir import PART_LABEL
 from rltui.placement.bundles import CPUS_PER_GPU, SIDE_BY_SIDE, Group, groups, part_of, ray_resources, reward_groups
-from rltui.placement.seating import shares
+from rltui.placement.shares import shares
 from rltui.placement.simulate import place_bundles
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
-    from rltui.placement.seating import Share
+    from rltui.placement.shares import Share
 
 POLL_S = 1.0
 
@@ -31,7 +31,7 @@ class PlacementError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Seat:
+class PlannedRole:
     """One role process's place.
 
     Attributes:
@@ -77,7 +77,7 @@ class ProcessLocation:
     cards: tuple[str, ...] = ()
 
 
-def seats(layout: Layout) -> list[Seat]:
+def seats(layout: Layout) -> list[PlannedRole]:
     """The seats of all role processes, each kind by rank or number, in the order of ``KINDS``.
 
     Learner, critic and reference have a process for each slot of their bundles; an engine, teacher or judge takes as
@@ -88,9 +88,11 @@ def seats(layout: Layout) -> list[Seat]:
     """
     found = [seat for group in groups(layout) for seat in _group_seats(layout, group)]
     for group in reward_groups(layout):
-        found += [Seat("", "reward", 0, group.role, bundle, 0, cores) for bundle, cores in enumerate(group.slots)]
+        found += [
+            PlannedRole("", "reward", 0, group.role, bundle, 0, cores) for bundle, cores in enumerate(group.slots)
+        ]
     counters = dict.fromkeys(KINDS, 0)
-    numbered: list[Seat] = []
+    numbered: list[PlannedRole] = []
     for seat in sorted(found, key=lambda seat: KINDS.index(seat.role)):
         number = counters[seat.role]
         counters[seat.role] += 1
@@ -98,7 +100,7 @@ def seats(layout: Layout) -> list[Seat]:
     return numbered
 
 
-def _group_seats(layout: Layout, group: Group) -> list[Seat]:
+def _group_seats(layout: Layout, group: Group) -> list[PlannedRole]:
     plan = shares(layout, group)
     if plan.left_out:
         raise PlacementError(f"{group.role} has no room for {plan.left_out[0].role} {plan.left_out[0].index}")
@@ -110,7 +112,7 @@ def _group_seats(layout: Layout, group: Group) -> list[Seat]:
             offsets = range(share.offset, share.offset + share.width) if per_slot else [share.offset]
             width = 1 if per_slot else share.width
             is_guest = share.role != host
-            found += [Seat("", share.role, 0, group.role, bundle, offset, width, is_guest) for offset in offsets]
+            found += [PlannedRole("", share.role, 0, group.role, bundle, offset, width, is_guest) for offset in offsets]
     return found
 
 
@@ -301,7 +303,7 @@ def process_location(_actor: Any) -> ProcessLocation:
 
 
 def verify(
-    planned: Sequence[Seat], nodes: Mapping[tuple[str, int], str], found: Sequence[ProcessLocation], on_cpu: bool
+    planned: Sequence[PlannedRole], nodes: Mapping[tuple[str, int], str], found: Sequence[ProcessLocation], on_cpu: bool
 ) -> None:
     """Compare where roles are with where they were planned.
 
@@ -333,7 +335,7 @@ def verify(
         raise PlacementError("roles are not where they were planned: " + "; ".join(problems))
 
 
-def _card_problems(planned: Sequence[Seat], found: Sequence[ProcessLocation]) -> list[str]:
+def _card_problems(planned: Sequence[PlannedRole], found: Sequence[ProcessLocation]) -> list[str]:
     problems: list[str] = []
     owner: dict[tuple[str, str], str] = {}
     for seat, place in zip(planned, found, strict=True):
@@ -348,7 +350,7 @@ def _card_problems(planned: Sequence[Seat], found: Sequence[ProcessLocation]) ->
     return problems
 
 
-def _uuid_problems(planned: Sequence[Seat], found: Sequence[ProcessLocation]) -> list[str]:
+def _uuid_problems(planned: Sequence[PlannedRole], found: Sequence[ProcessLocation]) -> list[str]:
     """What the cards themselves say: Ray's numbers cannot show that two nodes of Ray are one machine, say."""
     problems: list[str] = []
     homes: dict[tuple[str, int, int], tuple[str, str]] = {}
@@ -372,7 +374,9 @@ def _uuid_problems(planned: Sequence[Seat], found: Sequence[ProcessLocation]) ->
     return problems
 
 
-def guest_cards(seat: Seat, planned: Sequence[Seat], found: Mapping[str, ProcessLocation]) -> tuple[str, ...]:
+def guest_cards(
+    seat: PlannedRole, planned: Sequence[PlannedRole], found: Mapping[str, ProcessLocation]
+) -> tuple[str, ...]:
     """The cards of a guest: those of the hosts whose slots it shares, in the order of the slots.
 
     Args:

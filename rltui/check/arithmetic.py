@@ -39,7 +39,6 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
     optimizer_steps_per_rollout: int
     samples_per_optimizer_step: int
     engines: int
-    samples_per_engine: int
     checkpoints: int
     evals: int
     tokens_per_step_max: int
@@ -65,7 +64,6 @@ def resolve(layout: Layout) -> Arithmetic:
         optimizer_steps_per_rollout=train.optimizer_steps * train.epochs,
         samples_per_optimizer_step=train.samples_per_step // train.optimizer_steps,
         engines=engines,
-        samples_per_engine=-(-train.samples_per_step // max(1, engines)),
         checkpoints=periodic + (1 if train.steps else 0),
         evals=2 + (train.steps - 1) // data.eval_every if data.eval and data.eval_every and train.steps else 0,
         tokens_per_step_max=train.samples_per_step * (layout.lengths.prompt + layout.lengths.response),

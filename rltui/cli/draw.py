@@ -23,4 +23,4 @@ def run(options: argparse.Namespace) -> int:
     placement = place(layout)
     lines = draw(layout, placement)
     answer(options, {"layout": layout.name, "placement": as_json(placement), "drawing": lines}, lines)
-    return 1 if placement.homeless else 0
+    return 1 if placement.unplaced else 0

@@ -92,11 +92,11 @@ def _talk_about(imported: Imported, report: Report | None) -> None:
         )
     ]
     talk(f"{imported.dialect}: GPUs: {', '.join(numbers)}")
-    homeless = [line.removesuffix(NO_PLACE) for line in imported.unmapped if line.endswith(NO_PLACE)]
+    left_out = [line.removesuffix(NO_PLACE) for line in imported.unmapped if line.endswith(NO_PLACE)]
     for line in imported.unmapped:
         if not line.endswith(NO_PLACE):
             talk(f"  {line}")
-    if homeless:
-        talk(f"  no place in a layout: {', '.join(homeless)}")
+    if left_out:
+        talk(f"  no place in a layout: {', '.join(left_out)}")
     for finding in report.findings if report else ():
         talk(f"  {finding.severity} {finding.code}: {finding.message}")

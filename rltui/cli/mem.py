@@ -16,6 +16,7 @@ from rltui.memory import measured, model_sheet
 from rltui.memory.bars import lines
 from rltui.memory.json_form import as_json
 from rltui.memory.layouts import estimate_layout
+from rltui.paths import is_file
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -64,7 +65,7 @@ def _model(word: str) -> Architecture | None:
     if word.startswith(PREFIX):
         return hub_model(word)
     path = Path(word).expanduser()
-    return find_model(str(path.absolute())) if path.name == CONFIG or (path / CONFIG).is_file() else None
+    return find_model(str(path.absolute())) if path.name == CONFIG or is_file(path / CONFIG) else None
 
 
 def _sheet(options: argparse.Namespace, model: Architecture) -> int:

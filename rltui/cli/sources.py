@@ -13,6 +13,7 @@ from rltui.errors import UsageError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.layout.presets import resolve
+from rltui.paths import is_file
 
 SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".toml")
 _LAYOUT_ENDINGS = (".yaml", ".yml")
@@ -57,7 +58,7 @@ def is_script(path: Path) -> bool:
     """Whether a file is a launch script or another system's configuration; what cannot be told is a layout."""
     if path.suffix in SCRIPT_ENDINGS:
         return True
-    if not path.is_file():  # a pipe would be waited on for ever
+    if not is_file(path):  # a pipe would be waited on for ever
         return False
     try:
         with path.open("rb") as stream:

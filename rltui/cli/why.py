@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from rltui.cli.output import add_json, add_only_cluster, print_json, print_lines, talk
 from rltui.errors import UsageError
+from rltui.paths import is_file, is_folder
 
 if TYPE_CHECKING:
     from rltui.diagnose.diagnose import Findings
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
-    logs = options.log or ([options.run] if Path(options.run).is_file() else [])
+    logs = options.log or ([options.run] if is_file(Path(options.run)) else [])
     said = _of_logs(logs) if logs else _of_run(options.run, options.attempt, options.cluster)
     findings = said.findings
     _print(said, as_json=options.json)
@@ -101,9 +102,9 @@ def _compared(names: Sequence[str]) -> Iterator[Source]:
 
 def _require_readable(name: str) -> None:
     path = Path(name)
-    if path.is_dir():
+    if is_folder(path):
         raise UsageError(f"{name} is a directory.", "Name the logs in it.")
-    if not path.exists():
+    if not os.access(path, os.F_OK):
         raise UsageError(f"There is no file {name}.")
     if not os.access(path, os.R_OK):
         raise UsageError(f"{name} cannot be read.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.cluster.facts import ClusterFacts
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
 
 
-def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> ClusterFacts:
+def gather_facts(relay: RelayClient) -> ClusterFacts:
     """Ask Slurm for its partitions, all its nodes and the user's accounts.
 
     All nodes are asked for, always: of single nodes the controller tells stale states. What cannot be told without
@@ -25,10 +24,10 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
     Raises:
         SlurmUnansweredError: The controller does not answer, or there is no Slurm on that host.
     """
-    runner = SlurmRunner(relay, clock)
+    runner = SlurmRunner(relay, time.time)
     partitions = read_partitions(runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
     nodes = read_nodes(runner.ask(NODES_ARGV, limit=NODES_BYTES))
-    return ClusterFacts(partitions=partitions, nodes=nodes, accounts=_accounts(runner), taken_at=clock())
+    return ClusterFacts(partitions=partitions, nodes=nodes, accounts=_accounts(runner), taken_at=time.time())
 
 
 def cluster_name(relay: RelayClient) -> str:

@@ -34,15 +34,15 @@ def cluster_of(profile: Profile, prompter: Prompter | None = None) -> Cluster:
     """The cluster of a profile; see ``open_cluster``."""
     from rltui.cluster.machines import open_relay
     from rltui.cluster.open_transport import open_transport
-    from rltui.cluster.prompts import NobodyThere
+    from rltui.cluster.prompts import UnattendedPrompter
 
     if profile.scheduler == "local":
         return LocalCluster(profile)
     if profile.scheduler == "hosts":
         from rltui.cluster.hosts import HostsCluster
 
-        return HostsCluster(profile, open_relay(profile, prompter or NobodyThere()))
-    transport = open_transport(profile, prompter or NobodyThere())
+        return HostsCluster(profile, open_relay(profile, prompter or UnattendedPrompter()))
+    transport = open_transport(profile, prompter or UnattendedPrompter())
     if profile.scheduler == "ray":
         from rltui.cluster.ray_cluster import RayCluster
 

@@ -42,7 +42,7 @@ def open_transport(profile: Profile, prompter: Prompter) -> Transport:
     Args:
         profile: The cluster.
         prompter: Who is asked for passwords, codes and unknown host keys: ``TerminalPrompter`` for verbs,
-            ``SwitchedPrompter`` for screens, ``NobodyThere`` for what runs by itself.
+            ``SwitchedPrompter`` for screens, ``UnattendedPrompter`` for what runs by itself.
 
     Raises:
         UsageError: The profile or the SSH configuration names what cannot be a machine.

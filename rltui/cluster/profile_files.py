@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from rltui.errors import RltuiError
-from rltui.paths import config_dir, ensure_private, state_dir
+from rltui.paths import config_dir, ensure_private, is_file, state_dir
 
 FILE_NAME = "clusters.yaml"
 PROJECT_FOLDER = ".rltui"
@@ -39,14 +39,10 @@ class ProfileFile(Struct, frozen=True, kw_only=True):
         return bool(self.sha256)
 
 
-def profile_files(cwd: Path | None = None) -> tuple[ProfileFile, ...]:
-    """Read every file that may hold profiles, the one that yields to all others first: site, user, project.
-
-    Args:
-        cwd: Where to look for a project's file, there and upwards; None: the current directory.
-    """
+def profile_files() -> tuple[ProfileFile, ...]:
+    """Read every file that may hold profiles, the one that yields to all others first: site, user, project."""
     sites = [_read(path, "site") for path in reversed(site_files())]
-    project = project_file(cwd)
+    project = _project_file()
     projects = [_if_trusted(_read(project, "project"))] if project else []
     return (*sites, _read(user_file(), "user"), *projects)
 
@@ -62,24 +58,17 @@ def user_file() -> Path:
     return config_dir() / FILE_NAME
 
 
-def project_file(cwd: Path | None = None) -> Path | None:
-    """``.rltui/clusters.yaml`` of the nearest folder upwards from ``cwd`` that has one."""
+def _project_file() -> Path | None:
+    """``.rltui/clusters.yaml`` of the nearest folder upwards from the current one that has one."""
     try:
-        here = (cwd or Path.cwd()).absolute()
+        here = Path.cwd()
     except OSError:  # the current directory is gone
         return None
     for folder in (here, *here.parents):
         found = folder / PROJECT_FOLDER / FILE_NAME
-        if _is_file(found):
+        if is_file(found):
             return found
     return None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _read(path: Path, kind: FileKind) -> ProfileFile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,10 +18,6 @@ from rltui.layout.convert import to_struct
 from rltui.layout.document import Document, Path_, dotted, parse
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.secret_words import SECRET_VALUE, is_secret_name
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 EXPECTED = "it holds the names of clusters, each with its keys below"
 BUILTIN = "builtin"
@@ -64,13 +60,9 @@ class Profiles(Struct, frozen=True, kw_only=True):
         return (*unused, *(str(problem) for problem in self.problems))
 
 
-def load_profiles(cwd: Path | None = None) -> Profiles:
-    """Read all profiles; what is wrong in a file takes away that cluster only, never the others.
-
-    Args:
-        cwd: Where to look for a project's file; None: the current directory.
-    """
-    return merge_profiles(profile_files(cwd))
+def load_profiles() -> Profiles:
+    """Read all profiles; what is wrong in a file takes away that cluster only, never the others."""
+    return merge_profiles(profile_files())
 
 
 def merge_profiles(files: Sequence[ProfileFile]) -> Profiles:

@@ -56,7 +56,7 @@ class Prompter(Protocol):
         """
 
 
-class NobodyThere:
+class UnattendedPrompter:
     """The prompter of background refreshes: it refuses."""
 
     attended = False
@@ -84,7 +84,7 @@ class TerminalPrompter:
     def ask(self, question: Question) -> tuple[str, ...]:
         """Show the question and read the answers; see ``Prompter``."""
         if not self.attended:
-            return NobodyThere().ask(question)
+            return UnattendedPrompter().ask(question)
         restore_at_exit()
         try:
             with open("/dev/tty", "w") as terminal:  # noqa: PTH123
@@ -123,7 +123,7 @@ class SwitchedPrompter:
     """Refuses until somebody attends: the cockpit's clusters are opened with one, and refresh in the background."""
 
     def __init__(self) -> None:
-        self._now: Prompter = NobodyThere()
+        self._now: Prompter = UnattendedPrompter()
 
     @property
     def attended(self) -> bool:

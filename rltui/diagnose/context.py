@@ -33,7 +33,6 @@ class Context(Struct, frozen=True):
         raw: Part of the file around it.
         start: Where the line starts in ``raw``.
         end: Where it ends.
-        is_last_part: Whether ``raw`` reaches to the end of the file.
         budget: Shared by all contexts of the source.
         learned: Prefixes of the source's lines, beside those that all know.
     """
@@ -42,7 +41,6 @@ class Context(Struct, frozen=True):
     raw: bytes
     start: int
     end: int
-    is_last_part: bool
     budget: LineBudget
     learned: Sequence[re.Pattern[str]] = ()
 

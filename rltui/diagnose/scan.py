@@ -78,12 +78,11 @@ class LineKind(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Where a line (or a piece of one) is in the window, its number, and whether the window ends with the file."""
+    """Where a line (or a piece of one) is in the window, and its number."""
 
     start: int
     end: int
     number: int
-    is_last: bool
 
 
 class Scanner:
@@ -237,7 +236,7 @@ class _Pass:
                 # what was wanted at the start of the block may have been narrowed to nothing since
                 kind = self.scanner.kinds([words])[words] if words in wanted else None
                 if kind is not None:
-                    self._ask_line(kind, words, Extent(start, start + len(words), number, is_last))
+                    self._ask_line(kind, words, Extent(start, start + len(words), number))
         self.lines += len(lines) - 1
         self.done = limit
 
@@ -272,7 +271,7 @@ class _Pass:
             self.scanner.narrow(words, kind, lowered, line.text)
         if kind.is_metric:
             self.watch.feed(line, self.scanner.matches.lines + extent.number)
-        context = Context(line, self.window, extent.start, extent.end, extent.is_last, self.budget, self.learned)
+        context = Context(line, self.window, extent.start, extent.end, self.budget, self.learned)
         rules = [rule for rule in possible if rule.wording.anchor in lowered]
         if not rules or shows_data(line.text):
             return

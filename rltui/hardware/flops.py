@@ -42,14 +42,9 @@ def _attention_flops(model: Architecture, context: float) -> float:
     return 2.0 * widths * seen + 6.0 * state
 
 
-def training_flops_per_token(model: Architecture, length: float, recompute: bool = False) -> float:
+def training_flops_per_token(model: Architecture, length: float) -> float:
     """FLOPs of one token of a sequence of ``length`` tokens in forward and backward pass.
 
-    Args:
-        model: The model.
-        length: Tokens of the sequence.
-        recompute: Whether activations are recomputed, which costs a second forward pass. Model FLOPs utilization (MFU)
-            by convention does not count it.
+    A recomputed forward pass is left out, as model FLOPs utilization (MFU) by convention does not count it.
     """
-    forward = forward_flops_per_token(model, length / 2)
-    return forward * (1 + BACKWARD_FACTOR + (1 if recompute else 0))
+    return forward_flops_per_token(model, length / 2) * (1 + BACKWARD_FACTOR)

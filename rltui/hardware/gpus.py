@@ -73,12 +73,12 @@ def gpu_by_nvml(name: str, memory_mib: float) -> Gpu | None:
     return None
 
 
-def nearest_gpus(name: str, count: int = 3) -> list[str]:
-    """Names of cards that ``name`` may mean: those that have its first word, else those spelt alike."""
+def nearest_gpus(name: str) -> list[str]:
+    """Three names of cards that ``name`` may mean: those that have its first word, else those spelt alike."""
     import difflib
 
     wanted = _normal(name)
     words = [gpu.name for gpu in gpus() if wanted.split("-")[0] in _normal(gpu.name).split("-")]
     names = {_normal(gpu.name): gpu.name for gpu in gpus()}
-    alike = [names[match] for match in difflib.get_close_matches(wanted, list(names), n=count, cutoff=0.5)]
-    return (words or alike)[:count]
+    alike = [names[match] for match in difflib.get_close_matches(wanted, list(names), n=3, cutoff=0.5)]
+    return (words or alike)[:3]

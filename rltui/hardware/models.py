@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture
+from rltui.paths import is_file, is_folder
 
 _VARIANT = re.compile(
     r"-(instruct|base|it|chat|pt|hf|thinking|think|sft|dpo|rlvr|preview|\d{4}|fp8|bf16|fp16|awq|gptq|gguf|int[48]"
@@ -97,13 +98,13 @@ def stored_bytes(name: str) -> tuple[float, float] | None:
     return (2.0, MXFP4_BYTES) if plain.startswith("gpt-oss-") and "bf16" not in plain else None
 
 
-def nearest_models(name: str, count: int = 3) -> list[str]:
-    """Names of the table that are spelt like ``name``, best first."""
+def nearest_models(name: str) -> list[str]:
+    """Three names of the table that are spelt like ``name``, best first."""
     import difflib
 
     names = {_plain(alias): model.name for model in models() for alias in (model.name, *model.aliases)}
-    matches = difflib.get_close_matches(_family(name), list(names), n=count * 2, cutoff=0.5)
-    return list(dict.fromkeys(names[match] for match in matches))[:count]
+    matches = difflib.get_close_matches(_family(name), list(names), n=6, cutoff=0.5)
+    return list(dict.fromkeys(names[match] for match in matches))[:3]
 
 
 def find_model(name: str) -> Architecture | None:
@@ -116,11 +117,10 @@ def find_model(name: str) -> Architecture | None:
     """
     path = Path(name).expanduser()
     looks_local = name.startswith((".", "/", "~")) or name.endswith(".json")
-    if looks_local or _is_folder(path):
-        if looks_local and not path.exists() and (named := known_model(name)) is not None:
+    if looks_local or is_file(path / "config.json"):
+        if looks_local and not (is_file(path) or is_folder(path)) and (named := known_model(name)) is not None:
             return named
-        config = path / "config.json" if path.is_dir() else path
-        return _from_file(config) if looks_local or config.is_file() else known_model(name)
+        return _from_file(path / "config.json" if is_folder(path) else path)
     return known_model(name)
 
 
@@ -130,13 +130,6 @@ def model_if_understood(name: str) -> Architecture | None:
         return find_model(name)
     except UsageError:
         return None
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return (path / "config.json").is_file()
-    except (OSError, ValueError):  # a name too long for a path, or with a null byte
-        return False
 
 
 def hub_model(name: str) -> Architecture:

@@ -17,6 +17,7 @@ from rltui.errors import UsageError
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.source import read_source
 from rltui.importers.values import HOLE
+from rltui.paths import is_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,10 +145,8 @@ def with_defaults(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], l
 
 def _default(path: Path, name: object) -> Path | None:
     """The file that an entry of ``defaults`` names, if it is there."""
-    if not isinstance(name, str) or "\0" in name:
-        return None
     targets = (path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
-    return next((target for target in targets if target.is_file()), None)
+    return next((target for target in targets if is_file(target)), None)
 
 
 def settings_beside(path: Path, name: str) -> Settings | None:
@@ -168,7 +167,7 @@ def one_beside(path: Path, name: str) -> Path | None:
     folder = path.resolve().parent
     for place in (folder, *([] if known != name else folder.parents[:5])):
         target = place / relative
-        if target.is_file():
+        if is_file(target):
             return target
     return None
 

@@ -63,7 +63,7 @@ def _with_machine(facts: Facts, script: Script) -> Facts:
 
 def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
     """NeMo-RL and AReaL: ``program.py --config FILE key=value …``."""
-    name = _option(words, "--config")
+    name = _config(words)
     is_nemo = bool(_NEMO.search(program))
     if name is None:
         return _unknown(nemo_rl.NAME, "its default configuration") if is_nemo else None
@@ -104,11 +104,12 @@ def _unknown(dialect: str, name: str) -> Facts:
     )  # fmt: skip
 
 
-def _option(words: Sequence[str], option: str) -> str | None:
+def _config(words: Sequence[str]) -> str | None:
+    """The file that ``--config`` names."""
     for index, word in enumerate(words):
-        if word == option and index + 1 < len(words):
+        if word == "--config" and index + 1 < len(words):
             return words[index + 1]
-        if word.startswith(f"{option}="):
+        if word.startswith("--config="):
             return word.partition("=")[2]
     return None
 

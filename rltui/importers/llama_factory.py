@@ -31,12 +31,10 @@ def from_script(script: Script) -> list[Facts]:
 def _facts(script: Script, command: Started, behind: list[str]) -> Facts:
     source = _settings(script, behind)
     nodes, trainer = _processes(command)
-    slurm = script.slurm
     per_node = named_gpus(trainer, [visible_devices(command)]) if nodes == 1 else quotient(trainer, nodes)
-    machine = (nodes, per_node) if slurm.gpus is None else (slurm.nodes, slurm.gpus_per_node)
+    machine = script.slurm.machine((nodes, per_node))
     algorithm, model = f"{source.text('stage') or 'a training'} of LLaMA-Factory", source.text("model_name_or_path")
-    declared = product(nodes, per_node) if slurm.gpus is None else slurm.gpus
-    return only_training(NAME, algorithm, model, machine, trainer, remarks(source), declared)
+    return only_training(NAME, algorithm, model, machine, trainer, remarks(source))
 
 
 def _settings(script: Script, behind: list[str]) -> Settings:

@@ -16,7 +16,6 @@ from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_children import Child, child_of
 from rltui.importers.shell_conditions import truth
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
-from rltui.importers.shell_guards import ends_in_error, variables_of
 from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
@@ -189,9 +188,9 @@ class _Follower:
 
     def demands(self, tests: syntax.Block, body: syntax.Block) -> bool:
         """Whether ``body`` ends a script for want of a variable that ``tests`` look at; it is then taken to be set."""
-        if not ends_in_error(body):
+        if not syntax.ends_in_error(body):
             return False
-        wanting = {name for name in variables_of(tests) if not self.variables.get(name)}
+        wanting = {name for name in syntax.variables_of(tests) if not self.variables.get(name)}
         self.variables.update(dict.fromkeys(wanting, HOLE))
         return bool(wanting)
 

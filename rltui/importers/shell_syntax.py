@@ -10,6 +10,7 @@ from rltui.importers.shell_lexer import REDIRECTIONS, ScriptError, Token, lex
 
 MAX_DEPTH = 40
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
 
 
@@ -296,3 +297,22 @@ class _Parser:
             assignments.append(Assignment(match.group(1), match.group(3), append=bool(match.group(2))))
         else:
             words.append(token.text)
+
+
+def variables_of(tests: Block) -> set[str]:
+    """Variables that the tests look at."""
+    names: set[str] = set()
+    for node in tests:
+        if isinstance(node, Command):
+            names.update(_VARIABLE.findall(" ".join(node.words)))
+        elif isinstance(node, AndOr):
+            names |= variables_of((node.left, node.right))
+    return names
+
+
+def ends_in_error(body: Block) -> bool:
+    """Whether a branch ends the script with an error."""
+    last = body[-1] if body else None
+    if isinstance(last, Group):
+        return ends_in_error(last.body)
+    return isinstance(last, Command) and last.words[:1] == ("exit",) and last.words[1:2] != ("0",)

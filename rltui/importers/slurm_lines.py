@@ -48,6 +48,10 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
         """GPUs in all."""
         return product(self.nodes, self.gpus_per_node)
 
+    def machine(self, own: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+        """Nodes and GPUs a node: those that the lines count, else a training's ``own``."""
+        return own if self.gpus is None else (self.nodes, self.gpus_per_node)
+
     @property
     def environ(self) -> dict[str, str]:
         """Variables that Slurm sets in the job."""

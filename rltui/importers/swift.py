@@ -59,7 +59,8 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
     size = _tensor_parallel(source, mode, started)
     rollout = _rollout(mode, trainer, started)
     others = total(*(server.gpus for server in servers(script) if server not in started))
-    per_node = _per_node(script, command, total(trainer, 0 if mode in ("colocate", "none") else rollout, others), nodes)
+    taken = total(trainer, 0 if mode in ("colocate", "none") else rollout, others)
+    machine = script.slurm.machine((nodes, _per_node(script, command, taken, nodes)))
     variant = variants.trl(source)
     trained, unsure = _trained(source, program)
     return Facts(
@@ -67,9 +68,9 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
         algorithm=algorithm,
         model=source.text("model"),
         colocated={"colocate": True, "none": generates, "server": False}.get(mode),
-        nodes=nodes if script.slurm.gpus is None else script.slurm.nodes,
-        gpus_per_node=per_node,
-        declared_gpus=product(nodes, per_node) if script.slurm.gpus is None else script.slurm.gpus,
+        nodes=machine[0],
+        gpus_per_node=machine[1],
+        declared_gpus=product(*machine),
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=size,
@@ -165,8 +166,6 @@ def _rollout(mode: str, trainer: int | None, started: list[Server]) -> int | Non
 
 
 def _per_node(script: Script, command: Started, taken: int | None, nodes: int | None) -> int | None:
-    if script.slurm.gpus is not None:
-        return script.slurm.gpus_per_node
     if nodes != 1:
         return quotient(taken, nodes)
     return named_gpus(taken, [visible_devices(command), *(server.devices for server in servers(script))])

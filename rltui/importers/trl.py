@@ -88,11 +88,12 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     rollout = _rollout(generates, uses, apart, beside, trainer)
     tensor = (beside[0].tensor_parallel if len(beside) == 1 else None) if apart else size
     on_engine = generates and (apart or uses is True)
-    nodes, per_node = _machine(script, _over(machine, config), trainer, rollout if apart else 0)
+    nodes, per_node = _machine(_over(machine, config), trainer, rollout if apart else 0)
     others = total(*(server.gpus for server in started if server not in beside))
-    if script.slurm.gpus is None and nodes == 1:
+    if nodes == 1:
         devices = [visible_devices(command), *(server.devices for server in started)]
         per_node = named_gpus(total(per_node, others), devices)
+    nodes, per_node = script.slurm.machine((nodes, per_node))
     variant = variants.trl(source)
     return Facts(
         dialect=NAME,
@@ -101,7 +102,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         colocated=_colocated(generates, apart, uses),
         nodes=nodes,
         gpus_per_node=per_node,
-        declared_gpus=script.slurm.gpus if script.slurm.gpus is not None else product(nodes, per_node),
+        declared_gpus=product(nodes, per_node),
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=tensor if on_engine else None,
@@ -202,11 +203,7 @@ def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Serve
     return None if not gpus or None in gpus else sum(number for number in gpus if number is not None)
 
 
-def _machine(
-    script: Script, machine: Settings, trainer: int | None, rollout: int | None
-) -> tuple[int | None, int | None]:
-    if script.slurm.gpus is not None:
-        return script.slurm.nodes, script.slurm.gpus_per_node
+def _machine(machine: Settings, trainer: int | None, rollout: int | None) -> tuple[int | None, int | None]:
     nodes = machine.integer("num_machines", "nnodes", default=1)
     if trainer is None or rollout is None or not nodes:
         return nodes, None

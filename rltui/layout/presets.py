@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rltui.errors import UsageError
+from rltui.paths import is_file
 
 
 def preset_root() -> Path:
@@ -41,7 +42,7 @@ def resolve(name_or_file: str) -> Path:
         return presets[short[0]]
     if len(short) > 1:
         raise UsageError(f"{name_or_file!r} could be {' or '.join(short)}.", "Write the full name.")
-    if "\0" not in name_or_file and Path(name_or_file).is_file():
+    if is_file(Path(name_or_file)):
         return Path(name_or_file)
     raise UsageError(
         f"No preset or layout file is called {name_or_file[:100]!r}.", _suggest(name_or_file, list(presets))

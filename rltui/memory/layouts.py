@@ -36,13 +36,13 @@ from rltui.memory.from_layout import (
 )
 from rltui.memory.host import PROCESS_GIB, SHM_PER_PROCESS_GIB, checkpoint_gib, estimate_host
 from rltui.memory.knobs import engine_knob
-from rltui.memory.sharing import Tenant, share
+from rltui.memory.sharing import ColocatedRole, share
 from rltui.memory.training import estimate_training
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.layout.schema import Layout, Rollout
-    from rltui.placement.result import Placement, Seat
+    from rltui.placement.result import Placement, RoleInstance
 
 ENGINE_ERROR = 0.05
 """KV tokens of logged engines lie within this share of the estimate where activations had to be estimated."""
@@ -77,7 +77,7 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
     models = {"learner": model, "rollout": model, **_other_models(layout, model)}
     known = {name: found for name, found in models.items() if found is not None}
     doubtful = {_site(layout, name) for name, found in models.items() if found is None}
-    tenants = list(_tenants(layout, known))
+    tenants = list(_colocated_roles(layout, known))
     shared = zip(tenants, share(tenants, SYNC_BUCKET_GIB), strict=True)
     return LayoutEstimate(
         roles=tuple(_unjudged(role) if tenant.site in doubtful else role for tenant, role in shared),
@@ -126,7 +126,7 @@ def host_of(layout: Layout, placement: Placement, nodes: range | None = None) ->
     model = find_model(layout.roles.learner.model)
     if model is None:
         return None
-    seats = [seat for seat in placement.seats if nodes is None or seat.node in nodes]
+    seats = [seat for seat in placement.instances if nodes is None or seat.node in nodes]
     return fullest_node(layout, model, _other_models(layout, model).get("critic"), seats)
 
 
@@ -158,23 +158,23 @@ def _notes(layout: Layout, models: dict[str, Architecture | None]) -> Iterator[s
         yield "The learner has no GPUs: it is estimated as if it had one."
 
 
-def _tenants(layout: Layout, models: dict[str, Architecture]) -> Iterator[Tenant]:
+def _colocated_roles(layout: Layout, models: dict[str, Architecture]) -> Iterator[ColocatedRole]:
     """Every role as if it were alone on the card of its kind of node, in the order of the table."""
     roles = layout.roles
     cards = {name: find_gpu(layout.hardware_of(name).gpu) for name in models}
     capacities = {name: gpu.usable_gib if gpu else None for name, gpu in cards.items()}
     if "learner" in models:
         alone = _train(models["learner"], learner_training(layout), "learner", capacities["learner"])
-        yield Tenant(site=_site(layout, "learner"), estimate=alone)
+        yield ColocatedRole(site=_site(layout, "learner"), estimate=alone)
         engine = rollout_engine(layout, models["rollout"], cards["rollout"])
         yield _engine(layout, models["rollout"], roles.rollout, engine, capacities["rollout"])
     if roles.reference is not None and "reference" in models:
         alone = _frozen(layout, models["reference"], roles.reference.precision, capacities["reference"])
-        yield Tenant(site=_site(layout, "reference"), estimate=alone)
+        yield ColocatedRole(site=_site(layout, "reference"), estimate=alone)
     if roles.critic is not None and "critic" in models:
         told = critic_training(layout, roles.critic)
         alone = _train(models["critic"], told, "critic", capacities["critic"])
-        yield Tenant(site=_site(layout, "critic"), estimate=alone)
+        yield ColocatedRole(site=_site(layout, "critic"), estimate=alone)
     for name in SERVED:
         served: Served | RewardModel | None = getattr(roles, name)
         if served is not None and name in models:
@@ -232,7 +232,7 @@ def _engine(
     role: Rollout | Served | RewardModel,
     engine: EngineEstimate,
     capacity_gib: float | None,
-) -> Tenant:
+) -> ColocatedRole:
     """An engine's moments on one GPU, and whether one sequence of full length fits at all."""
     context = {"context": engine.non_torch_gib or CUDA_CONTEXT_GIB, "weights": engine.weights_gib}
     working = {"activation": engine.activation_gib, "graphs": engine.graphs_gib, "kv": max(0.0, engine.kv_gib or 0.0)}
@@ -256,7 +256,7 @@ def _engine(
         reason=blocked or _largest(engine),
         blocked=blocked,
     )
-    return Tenant(
+    return ColocatedRole(
         site=_site(layout, engine.role),
         estimate=estimate,
         engine=engine,
@@ -316,7 +316,7 @@ def _unknown_gpu(name: str) -> str:
 
 
 def fullest_node(
-    layout: Layout, model: Architecture, critic: Architecture | None, seats: Iterable[Seat]
+    layout: Layout, model: Architecture, critic: Architecture | None, seats: Iterable[RoleInstance]
 ) -> HostEstimate:
     """Host memory of the node that needs most.
 
@@ -330,7 +330,7 @@ def fullest_node(
     return max(found, key=lambda host: host.ram_gib)
 
 
-def _distinct_nodes(seats: Iterable[Seat]) -> set[tuple[tuple[str, int], ...]]:
+def _distinct_nodes(seats: Iterable[RoleInstance]) -> set[tuple[tuple[str, int], ...]]:
     """Processes of each role by node, equal nodes once; an empty node where nothing finds a place."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for seat in seats:

@@ -16,7 +16,7 @@ TRAINER_STAYS = ("context", "weights", "optimizer", "reference", "adapters")
 """What a trainer keeps on the card between steps; gradients and activations are gone."""
 
 
-class Tenant(Struct, frozen=True, kw_only=True):
+class ColocatedRole(Struct, frozen=True, kw_only=True):
     """A role on a card that it may share.
 
     Attributes:
@@ -43,16 +43,16 @@ class Tenant(Struct, frozen=True, kw_only=True):
         return next(moment for moment in self.estimate.moments if moment.moment == "generate").total_gib
 
 
-def share(tenants: Sequence[Tenant], bucket_gib: float) -> tuple[RoleEstimate, ...]:
+def share(tenants: Sequence[ColocatedRole], bucket_gib: float) -> tuple[RoleEstimate, ...]:
     """The estimates of all roles, each with what its neighbours hold on the same card."""
     return tuple(_beside(each, _neighbours(each, tenants), bucket_gib) for each in tenants)
 
 
-def _neighbours(tenant: Tenant, tenants: Sequence[Tenant]) -> list[Tenant]:
+def _neighbours(tenant: ColocatedRole, tenants: Sequence[ColocatedRole]) -> list[ColocatedRole]:
     return [other for other in tenants if other is not tenant and other.site == tenant.site]
 
 
-def _beside(tenant: Tenant, others: list[Tenant], bucket_gib: float) -> RoleEstimate:
+def _beside(tenant: ColocatedRole, others: list[ColocatedRole], bucket_gib: float) -> RoleEstimate:
     if not others:
         return tenant.estimate
     learner = next((other for other in others if other.estimate.role == "learner"), None)
@@ -69,13 +69,15 @@ def _beside(tenant: Tenant, others: list[Tenant], bucket_gib: float) -> RoleEsti
     return _advised(tenant, shared, others)
 
 
-def _held(others: list[Tenant]) -> Parts:
+def _held(others: list[ColocatedRole]) -> Parts:
     return {f"{other.estimate.role} beside": other.held_gib for other in others}
 
 
-def _sleeping(engine: EngineEstimate, learner: Tenant, others: list[Tenant], bucket_gib: float) -> list[Moment]:
+def _sleeping(
+    engine: EngineEstimate, learner: ColocatedRole, others: list[ColocatedRole], bucket_gib: float
+) -> list[Moment]:
     """An engine that wakes up beside the learner's states, its ZeRO-3 gradients, and all other roles."""
-    wake_up, generate = wake_up_moments(learner.estimate, engine, offloaded=False, bucket_gib=bucket_gib)
+    wake_up, generate = wake_up_moments(learner.estimate, engine, bucket_gib)
     more = _held([other for other in others if other is not learner])
     gradients = learner.estimate.moments[0].parts_gib.get("gradients", 0.0)
     if gradients:
@@ -86,7 +88,7 @@ def _sleeping(engine: EngineEstimate, learner: Tenant, others: list[Tenant], buc
     ]
 
 
-def _advised(tenant: Tenant, shared: RoleEstimate, others: list[Tenant]) -> RoleEstimate:
+def _advised(tenant: ColocatedRole, shared: RoleEstimate, others: list[ColocatedRole]) -> RoleEstimate:
     """The knob that lowers the peak where it is a neighbour's doing; the share of the card is one only here."""
     if shared.blocked or shared.capacity_gib is None:
         return shared
@@ -108,7 +110,7 @@ def _advised(tenant: Tenant, shared: RoleEstimate, others: list[Tenant]) -> Role
     return structs.replace(shared, knob=knob, reason=reason)
 
 
-def _offload(others: list[Tenant]) -> str:
+def _offload(others: list[ColocatedRole]) -> str:
     trained = max(
         (other.estimate for other in others if other.estimate.role in ("learner", "critic")),
         key=lambda estimate: estimate.moments[0].parts_gib.get("optimizer", 0.0),
@@ -119,27 +121,20 @@ def _offload(others: list[Tenant]) -> str:
     return f"roles.{trained.role}.offload=optimizer"
 
 
-def wake_up_moments(
-    learner: RoleEstimate, engine: EngineEstimate, *, offloaded: bool, bucket_gib: float
-) -> list[Moment]:
+def wake_up_moments(learner: RoleEstimate, engine: EngineEstimate, bucket_gib: float) -> list[Moment]:
     """Moments of an engine that wakes up on a learner's GPU.
 
-    Weights wake first, beside the trainer's states and one bucket of new weights. The KV cache wakes after the
-    trainer's states went to host memory, or, where they do not (``offloaded`` is false), beside them too.
+    Weights wake first, beside the trainer's states and one bucket of new weights, then the KV cache beside the states.
 
     Args:
         learner: The learner's estimate, of which the states count.
         engine: The engine's estimate.
-        offloaded: Whether the trainer's states leave the card while the engine generates.
         bucket_gib: The buffer that new weights travel in.
     """
     held = learner.moments[0].parts_gib
     trainer = {f"trainer {name}": held[name] for name in TRAINER_STAYS if name in held}
     context: Parts = {"context": engine.non_torch_gib}
     weights: Parts = {"weights": engine.weights_gib}
-    staying = {} if offloaded else trainer
-    if offloaded and "trainer context" in trainer:
-        staying = {"trainer context": trainer["trainer context"]}
     cache: Parts = {
         "activation": engine.activation_gib,
         "graphs": engine.graphs_gib,
@@ -147,5 +142,5 @@ def wake_up_moments(
     }
     return [
         Moment(moment="wake-up", parts_gib={**trainer, **context, **weights, "bucket": bucket_gib}),
-        Moment(moment="generate", parts_gib={**staying, **context, **weights, **cache}),
+        Moment(moment="generate", parts_gib={**trainer, **context, **weights, **cache}),
     ]

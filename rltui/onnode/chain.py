@@ -18,7 +18,7 @@ STOP = "stop"
 """A file of this name in the run directory stops every later link; made by hand where rltui is not at hand."""
 
 
-class Past(NamedTuple):
+class EndedAttempt(NamedTuple):
     """How an earlier attempt ended."""
 
     number: str
@@ -79,7 +79,7 @@ def _farthest(run: str) -> Dict[str, Any]:
     return max(stages, key=lambda stage: _number(stage.get("step")))
 
 
-def judge(ended: List[Past]) -> Optional[Verdict]:
+def judge(ended: List[EndedAttempt]) -> Optional[Verdict]:
     """What the attempts that have ended, in any order, mean for the next link."""
     for one in ended:
         if one.outcome == "finished":
@@ -95,7 +95,7 @@ def judge(ended: List[Past]) -> Optional[Verdict]:
     return None
 
 
-def past(run: str, mine: str) -> List[Past]:
+def past(run: str, mine: str) -> List[EndedAttempt]:
     """The attempts of the run directory ``run`` that have ended, but for the one called ``mine``.
 
     What Slurm ended by its own doing (a preemption, a lost node) was neither cancelled by anybody nor the run's fault.
@@ -106,7 +106,7 @@ def past(run: str, mine: str) -> List[Past]:
         end = rundir.read_json(os.path.join(folder, name, rundir.END)) if name.isdigit() and name != mine else None
         if end is not None and end.get("slurm") not in NOT_THE_RUNS:
             at = _number(end.get("at"))
-            found.append(Past(name, str(end.get("outcome")), at, at - _began(os.path.join(folder, name), at)))
+            found.append(EndedAttempt(name, str(end.get("outcome")), at, at - _began(os.path.join(folder, name), at)))
     return found
 
 

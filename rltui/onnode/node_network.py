@@ -80,10 +80,10 @@ def routed_address(peer: str) -> Optional[str]:
     return None if address.startswith("127.") else address
 
 
-def ephemeral_range(path: str = "/proc/sys/net/ipv4/ip_local_port_range") -> Tuple[int, int]:
+def ephemeral_range() -> Tuple[int, int]:
     """Ports that the kernel gives to outgoing connections, first and last."""
     try:
-        with open(path) as stream:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as stream:
             first, last = stream.read().split()
         return int(first), int(last)
     except (OSError, ValueError):

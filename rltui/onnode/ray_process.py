@@ -252,8 +252,9 @@ def object_store_bytes(address: str) -> int:
     return OBJECT_STORE_BYTES
 
 
-def keep_logs(folder: str, target: str, limit_bytes: int = 4 * MIB) -> None:
-    """Copy the ends of Ray's own logs out of ``folder``, newest session, at most ``limit_bytes`` in all."""
+def keep_logs(folder: str, target: str) -> None:
+    """Copy the ends of Ray's own logs out of ``folder``, newest session, at most 4 MiB in all."""
+    left_bytes = 4 * MIB
     logs = os.path.join(folder, "session_latest", "logs")
     if not os.path.isdir(logs):
         return
@@ -262,11 +263,11 @@ def keep_logs(folder: str, target: str, limit_bytes: int = 4 * MIB) -> None:
     for name in sorted(names, key=lambda name: "worker" not in name):
         path = os.path.join(logs, name)
         size = os.path.getsize(path) if os.path.isfile(path) else 0
-        if not size or limit_bytes <= 0:
+        if not size or left_bytes <= 0:
             continue
         with open(path, "rb") as source, open(os.path.join(target, name), "wb") as copy:
             source.seek(max(0, size - 256 * 1024))
-            limit_bytes -= copy.write(source.read())
+            left_bytes -= copy.write(source.read())
 
 
 def ray_folder(uuid: str) -> str:

@@ -12,7 +12,7 @@ from rltui.layout.roles import SERVED
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
-Strategy = Literal["STRICT_SPREAD", "STRICT_PACK", "PACK", "SPREAD"]
+Strategy = Literal["STRICT_SPREAD", "PACK", "SPREAD"]
 
 CPUS_PER_GPU = 1
 """CPU cores that a bundle reserves beside each of its GPUs."""
@@ -44,8 +44,8 @@ class Group(Struct, frozen=True):
     Attributes:
         role: Word for people, unique in a layout: ``learner``, ``engine``, one of ``SERVED`` or ``pool NAME``.
         slots: GPUs (or CPU slots) of each bundle.
-        strategy: What Ray is told: STRICT_SPREAD puts every bundle on a node of its own, STRICT_PACK all on one node;
-            PACK fills nodes in turn and SPREAD takes a new node for each bundle as long as there is one.
+        strategy: What Ray is told: STRICT_SPREAD puts every bundle on a node of its own, PACK fills nodes in turn, and
+            SPREAD, of bundles without slots, takes a new node for each as long as there is one.
         pool: Name of the pool; empty where a role has GPUs of its own.
         members: Who sits in the bundles, in the words of ``ROLES``; they share the GPUs in time.
     """

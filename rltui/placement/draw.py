@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.layout.roles import SERVED, Served, effective_stage
-from rltui.placement.result import STRANDED_WORDS, Placement, Seat
+from rltui.placement.result import STRANDED_WORDS, Placement, RoleInstance
 
 if TYPE_CHECKING:
     from rltui.layout.roles import RewardModel
@@ -60,22 +60,22 @@ def _kinds(layout: Layout) -> list[str]:
 
 def _cells(layout: Layout, placement: Placement) -> dict[tuple[int, int], str]:
     """Text by (node, slot) of the nodes that are drawn."""
-    sharing: dict[tuple[int, int], list[Seat]] = {}
-    for seat in placement.seats:
-        if seat.node < MAX_NODES:
-            for slot in seat.slots:
-                sharing.setdefault((seat.node, slot), []).append(seat)
-    cells = {place: _cell(seats) for place, seats in sharing.items()}
+    sharing: dict[tuple[int, int], list[RoleInstance]] = {}
+    for one in placement.instances:
+        if one.node < MAX_NODES:
+            for slot in one.slots:
+                sharing.setdefault((one.node, slot), []).append(one)
+    cells = {place: _cell(there) for place, there in sharing.items()}
     first_outside = layout.hardware.gpus_per_node - placement.outside_ray
     for node in range(min(layout.hardware.nodes, MAX_NODES)):
         cells |= {(node, slot): OUTSIDE for slot in range(first_outside, layout.hardware.gpus_per_node)}
     return cells
 
 
-def _cell(seats: list[Seat]) -> str:
+def _cell(there: list[RoleInstance]) -> str:
     order = list(LETTERS)
-    seats = sorted(seats, key=lambda seat: order.index(seat.role))
-    return "".join(LETTERS[seat.role] for seat in seats) + str(seats[-1].index)
+    there = sorted(there, key=lambda one: order.index(one.role))
+    return "".join(LETTERS[one.role] for one in there) + str(there[-1].index)
 
 
 def _legend(layout: Layout, placement: Placement) -> list[str]:
@@ -85,12 +85,12 @@ def _legend(layout: Layout, placement: Placement) -> list[str]:
     free = f"each cell is one {unit}{shared}; {placement.free_slots} free"
     if placement.outside_ray:
         free += f"; {OUTSIDE} {placement.outside_ray} a node outside Ray"
-    return [*_role_lines(layout), free, *_free_lines(placement), *_homeless_lines(placement)]
+    return [*_role_lines(layout), free, *_free_lines(placement), *_unplaced_lines(placement)]
 
 
 def _shares(placement: Placement) -> bool:
     """Whether any GPU has two roles."""
-    taken = Counter((seat.node, slot) for seat in placement.seats for slot in seat.slots)
+    taken = Counter((one.node, slot) for one in placement.instances for slot in one.slots)
     return any(count > 1 for count in taken.values())
 
 
@@ -141,8 +141,8 @@ def _free_lines(placement: Placement) -> Iterator[str]:
             yield f"{counts[reason]} free on {nodes[reason]} node{'s' * (nodes[reason] != 1)}: {words}"
 
 
-def _homeless_lines(placement: Placement) -> Iterator[str]:
-    for each in placement.homeless[:MAX_NODES]:
+def _unplaced_lines(placement: Placement) -> Iterator[str]:
+    for each in placement.unplaced[:MAX_NODES]:
         yield f"no room for {each.role} {each.index} ({each.slots} slots): {each.words}"
-    if len(placement.homeless) > MAX_NODES:
-        yield f"… no room for {len(placement.homeless) - MAX_NODES} more"
+    if len(placement.unplaced) > MAX_NODES:
+        yield f"… no room for {len(placement.unplaced) - MAX_NODES} more"

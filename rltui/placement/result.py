@@ -1,4 +1,4 @@
-"""The answer of a placement: who sits where, who found no seat, and which GPUs are left over, with the reason."""
+"""The answer of a placement: who sits where, what found no place, and which GPUs are left over, with the reason."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-HomelessReason = Literal["node_too_small", "too_few_nodes", "no_cpus", "no_room", "pool_too_small"]
+UnplacedReason = Literal["node_too_small", "too_few_nodes", "no_cpus", "no_room", "pool_too_small"]
 StrandedReason = Literal["no_role", "too_few_for_an_engine", "no_cpus", "idle_in_pool"]
 
-HOMELESS_WORDS: dict[HomelessReason, str] = {
+UNPLACED_WORDS: dict[UnplacedReason, str] = {
     "node_too_small": "no node is that large",
     "too_few_nodes": "each needs a node of its own, and there are no more nodes with room",
     "no_cpus": "GPUs are free, but no CPU cores beside them",
@@ -25,12 +25,11 @@ STRANDED_WORDS: dict[StrandedReason, str] = {
 }
 
 
-class Seat(Struct, frozen=True):
+class RoleInstance(Struct, frozen=True):
     """One instance of a role on its node.
 
     Attributes:
-        role: ``learner``, ``engine``, ``reference``, ``critic``, one of ``SERVED``, or the group's word in a
-            bare simulation.
+        role: ``learner``, ``engine``, ``reference``, ``critic`` or one of ``SERVED``.
         index: Number of the bundle (learner, reference, critic) or of the engine or served model.
         node: The node's number.
         slots: Its slot numbers on that node; colocated roles have the same ones.
@@ -44,18 +43,18 @@ class Seat(Struct, frozen=True):
     pool: str = ""
 
 
-class Homeless(Struct, frozen=True):
+class UnplacedBundle(Struct, frozen=True):
     """A bundle that fits nowhere: its role, its number, how many slots it wants, and why it has none."""
 
     role: str
     index: int
     slots: int
-    reason: HomelessReason
+    reason: UnplacedReason
 
     @property
     def words(self) -> str:
         """The reason for people."""
-        return HOMELESS_WORDS[self.reason]
+        return UNPLACED_WORDS[self.reason]
 
 
 class Stranded(Struct, frozen=True):
@@ -66,14 +65,14 @@ class Stranded(Struct, frozen=True):
     reason: StrandedReason
 
 
-class Placement(Struct, frozen=True):
-    """The answer.
+class Placement(Struct, frozen=True, rename={"instances": "seats", "unplaced": "homeless"}):
+    """The answer; ``rename`` keeps the words of its JSON form.
 
     Attributes:
         nodes: Number of nodes.
         slots_per_node: GPUs (or CPU slots) of each node; of the largest where they differ.
-        seats: Every role instance that has a place.
-        homeless: Bundles that fit nowhere.
+        instances: Every role instance that has a place.
+        unplaced: Bundles that fit nowhere.
         stranded: GPUs that nobody uses, by node.
         outside_ray: GPUs of each node of the first kind, the last ones, that Ray does not manage.
         slots: GPUs (or CPU slots) of each node, where the layout has nodes of several kinds; else empty.
@@ -81,8 +80,8 @@ class Placement(Struct, frozen=True):
 
     nodes: int
     slots_per_node: int
-    seats: tuple[Seat, ...]
-    homeless: tuple[Homeless, ...] = ()
+    instances: tuple[RoleInstance, ...]
+    unplaced: tuple[UnplacedBundle, ...] = ()
     stranded: tuple[Stranded, ...] = ()
     outside_ray: int = 0
     slots: tuple[int, ...] = ()

@@ -77,7 +77,7 @@ def schedule(nodes: Nodes, bundles: Sequence[int], strategy: Strategy) -> dict[i
     Returns:
         Node by index of the bundle; bundles that fit nowhere are absent.
     """
-    return _POLICIES[strategy](nodes, bundles)
+    return _strict_spread(nodes, bundles) if strategy == "STRICT_SPREAD" else _pack(nodes, bundles)
 
 
 def _strict_spread(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
@@ -91,14 +91,6 @@ def _strict_spread(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
     for node, free in used:
         nodes.put(node, free)
     return homes
-
-
-def _strict_pack(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
-    found = nodes.take_best(sum(bundles))
-    if found is None:
-        return {}
-    nodes.put(found[0], rest(found[1], sum(bundles)))
-    return dict.fromkeys(range(len(bundles)), found[0])
 
 
 def _pack(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
@@ -122,24 +114,5 @@ def _pack(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
     return homes
 
 
-def _spread(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
-    used = Nodes(nodes.on_cpu)
-    homes: dict[int, int] = {}
-    taken: dict[int, Free] = {}
-    for index in _largest_first(bundles):
-        found = nodes.take_best(bundles[index]) or used.take_best(bundles[index])
-        if found is None:
-            continue
-        homes[index] = found[0]
-        taken[found[0]] = rest(found[1], bundles[index])
-        used.put(found[0], taken[found[0]])
-    for node, free in taken.items():
-        nodes.put(node, free)
-    return homes
-
-
 def _largest_first(bundles: Sequence[int]) -> list[int]:
     return sorted(range(len(bundles)), key=lambda index: -bundles[index])
-
-
-_POLICIES = {"STRICT_SPREAD": _strict_spread, "STRICT_PACK": _strict_pack, "PACK": _pack, "SPREAD": _spread}

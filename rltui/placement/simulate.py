@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, part_of
-from rltui.placement.result import Homeless, HomelessReason, Placement, Seat, Stranded, StrandedReason
+from rltui.placement.result import Placement, RoleInstance, Stranded, StrandedReason, UnplacedBundle, UnplacedReason
 from rltui.placement.scheduler import Nodes, schedule
-from rltui.placement.seating import Share, shares
+from rltui.placement.shares import Share, shares
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
-__all__ = ["Homeless", "Placement", "Seat", "Stranded", "place", "place_bundles", "simulate"]
+__all__ = ["Placement", "RoleInstance", "Stranded", "UnplacedBundle", "place", "place_bundles"]
 
 
 def place(layout: Layout) -> Placement:
     """Simulate the placement of ``layout`` on its own hardware."""
     hardware = layout.hardware
     parts, wanted = hardware.parts, groups(layout)
-    seats, homeless, clusters = _run_layout(layout, wanted)
-    instances, too_many, idle = _instances(layout, wanted, seats)
+    bundles, unplaced, clusters = _run_layout(layout, wanted)
+    instances, too_many, idle = _instances(layout, wanted, bundles)
     left = [node for node in idle if node.slots] + _left_over(layout, clusters)
     return Placement(
         nodes=hardware.all_nodes,
         slots_per_node=max(part.gpus_per_node for part in parts),
-        seats=tuple(instances),
-        homeless=tuple(homeless + too_many),
+        instances=tuple(instances),
+        unplaced=tuple(unplaced + too_many),
         stranded=tuple(sorted(left, key=lambda each: each.node)),
         outside_ray=hardware.gpus_per_node - hardware.ray_gpus_per_node,
         slots=tuple(part.gpus_per_node for part in parts for _ in range(part.nodes)) if hardware.more else (),
@@ -36,31 +36,8 @@ def place(layout: Layout) -> Placement:
 
 def place_bundles(layout: Layout) -> dict[tuple[str, int], int]:
     """Node number of each bundle of ``layout``, by the group's word and the bundle's number, as ``place`` has it."""
-    seats, _, _ = _run_layout(layout, groups(layout))
-    return {(seat.role, seat.index): seat.node for group in seats for seat in group}
-
-
-def simulate(
-    wanted: Sequence[Group], nodes: int, slots_per_node: int, cpus_per_node: int = 0, on_cpu: bool = False
-) -> Placement:
-    """Place each group in turn, one seat a bundle; a group that does not fit leaves bundles homeless.
-
-    Args:
-        wanted: The groups, in the order in which they are created.
-        nodes: Number of nodes.
-        slots_per_node: GPUs (or CPU slots) of each.
-        cpus_per_node: CPU cores of each; 0: as many as the slots need.
-        on_cpu: Slots are CPU cores themselves.
-    """
-    cpus = cpus_per_node or slots_per_node * CPUS_PER_GPU
-    seats, homeless, cluster = _run(wanted, nodes, slots_per_node, cpus, on_cpu)
-    flat = tuple(seat for group in seats for seat in group)
-    stranded = tuple(
-        Stranded(node, slots_per_node - used, "no_role")
-        for node, used in enumerate(cluster.used)
-        if used < slots_per_node
-    )
-    return Placement(nodes, slots_per_node, flat, tuple(homeless), stranded)
+    bundles, _, _ = _run_layout(layout, groups(layout))
+    return {(one.role, one.index): one.node for group in bundles for one in group}
 
 
 class _Cluster:
@@ -71,14 +48,14 @@ class _Cluster:
         self.used = [0] * nodes
         self._ranges: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def seat(self, group: Group, index: int, node: int) -> Seat:
+    def take(self, group: Group, index: int, node: int) -> RoleInstance:
         """Take the next slots of ``node`` for a bundle."""
         span = self.used[node], self.used[node] + group.slots[index]
         self.used[node] = span[1]
         slots = self._ranges.setdefault(span, tuple(range(*span)))
-        return Seat(group.role, index, self.first + node, slots, group.pool)
+        return RoleInstance(group.role, index, self.first + node, slots, group.pool)
 
-    def why_not(self, group: Group, slots: int, homes: int) -> HomelessReason:
+    def why_not(self, group: Group, slots: int, homes: int) -> UnplacedReason:
         """Why a bundle of ``slots`` found no node, once ``homes`` bundles of its group have one."""
         if slots > self.slots:
             return "node_too_small"
@@ -87,10 +64,12 @@ class _Cluster:
         return "too_few_nodes" if group.strategy == "STRICT_SPREAD" and homes >= len(self.used) else "no_room"
 
 
-def _run_layout(layout: Layout, wanted: Sequence[Group]) -> tuple[list[list[Seat]], list[Homeless], list[_Cluster]]:
+def _run_layout(
+    layout: Layout, wanted: Sequence[Group]
+) -> tuple[list[list[RoleInstance]], list[UnplacedBundle], list[_Cluster]]:
     """As ``_run``, each group on the nodes of its kind; what is taken, by kind."""
-    seats: list[list[Seat]] = [[] for _ in wanted]
-    homeless: list[Homeless] = []
+    bundles: list[list[RoleInstance]] = [[] for _ in wanted]
+    unplaced: list[UnplacedBundle] = []
     clusters: list[_Cluster] = []
     first = 0
     for number, part in enumerate(layout.hardware.parts):
@@ -99,54 +78,54 @@ def _run_layout(layout: Layout, wanted: Sequence[Group]) -> tuple[list[list[Seat
         slots, cpus = part.ray_gpus_per_node, part.ray_cpus_per_node
         placed, left, cluster = _run(groups_here, part.nodes, slots, cpus, part.on_cpu, first)
         for index, found in zip(mine, placed, strict=True):
-            seats[index] = found
-        homeless += left
+            bundles[index] = found
+        unplaced += left
         clusters.append(cluster)
         first += part.nodes
-    return seats, homeless, clusters
+    return bundles, unplaced, clusters
 
 
 def _run(
-    wanted: Sequence[Group], nodes: int, slots: int, cpus: int, on_cpu: bool, first: int = 0
-) -> tuple[list[list[Seat]], list[Homeless], _Cluster]:
-    """Seats by group and bundle, the homeless, and what is taken of the nodes; the first one has number ``first``."""
+    wanted: Sequence[Group], nodes: int, slots: int, cpus: int, on_cpu: bool, first: int
+) -> tuple[list[list[RoleInstance]], list[UnplacedBundle], _Cluster]:
+    """Bundles by group, those without a place, and what is taken of the nodes; the first one has number ``first``."""
     free, cluster = Nodes(on_cpu), _Cluster(nodes, slots, cpus, first)
     free.fill(range(nodes), (slots, cpus))
-    seats: list[list[Seat]] = []
-    homeless: list[Homeless] = []
+    placed: list[list[RoleInstance]] = []
+    unplaced: list[UnplacedBundle] = []
     for group in wanted:
         homes = schedule(free, group.slots, group.strategy)
-        seats.append([cluster.seat(group, index, homes[index]) for index in sorted(homes)])
+        placed.append([cluster.take(group, index, homes[index]) for index in sorted(homes)])
         left = [index for index in range(len(group.slots)) if index not in homes]
         why = {width: cluster.why_not(group, width, len(homes)) for width in {group.slots[index] for index in left}}
-        homeless += [Homeless(group.role, index, group.slots[index], why[group.slots[index]]) for index in left]
-    return seats, homeless, cluster
+        unplaced += [UnplacedBundle(group.role, index, group.slots[index], why[group.slots[index]]) for index in left]
+    return placed, unplaced, cluster
 
 
 def _instances(
-    layout: Layout, wanted: Sequence[Group], seats: Sequence[Sequence[Seat]]
-) -> tuple[list[Seat], list[Homeless], list[Stranded]]:
+    layout: Layout, wanted: Sequence[Group], bundles: Sequence[Sequence[RoleInstance]]
+) -> tuple[list[RoleInstance], list[UnplacedBundle], list[Stranded]]:
     """Role instances in the bundles that have a place, engines that their pool cannot hold, and idle pool GPUs."""
-    found: list[Seat] = []
-    too_many: list[Homeless] = []
+    found: list[RoleInstance] = []
+    too_many: list[UnplacedBundle] = []
     idle: list[Stranded] = []
-    for group, placed in zip(wanted, seats, strict=True):
+    for group, placed in zip(wanted, bundles, strict=True):
         plan = shares(layout, group)
         for bundle in placed:
             mine = plan.bundles[bundle.index]
             if len(mine) == 1 and mine[0].width == len(bundle.slots):
-                found.append(Seat(mine[0].role, mine[0].index, bundle.node, bundle.slots, bundle.pool))
+                found.append(RoleInstance(mine[0].role, mine[0].index, bundle.node, bundle.slots, bundle.pool))
                 continue
             found += [_instance(bundle, share) for share in mine]
             covered = max((share.offset + share.width for share in mine), default=0)
             idle.append(Stranded(bundle.node, len(bundle.slots) - covered, "idle_in_pool"))
-        too_many += [Homeless(share.role, share.index, share.width, "pool_too_small") for share in plan.left_out]
+        too_many += [UnplacedBundle(share.role, share.index, share.width, "pool_too_small") for share in plan.left_out]
     return found, too_many, idle
 
 
-def _instance(bundle: Seat, share: Share) -> Seat:
+def _instance(bundle: RoleInstance, share: Share) -> RoleInstance:
     slots = bundle.slots[share.offset : share.offset + share.width]
-    return Seat(share.role, share.index, bundle.node, slots, bundle.pool)
+    return RoleInstance(share.role, share.index, bundle.node, slots, bundle.pool)
 
 
 def _left_over(layout: Layout, clusters: Sequence[_Cluster]) -> list[Stranded]:

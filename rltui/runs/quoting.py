@@ -85,13 +85,13 @@ def directive_value(value: str, what: str = "a value") -> str:
     return value if _PLAIN_DIRECTIVE.fullmatch(value) else f'"{value}"'
 
 
-def file_pattern(folder: str, name: str, what: str = "a path") -> str:
-    """Write ``folder/name`` for sbatch's ``--output``: percent signs of the folder begin no replacement such as ``%j``.
+def file_pattern(folder: str, name: str) -> str:
+    """Write ``name`` in an attempt's ``folder`` for ``--output``: percent signs of the folder begin no replacement.
 
     Raises:
         RltuiError: As for ``directive_value``.
     """
-    return directive_value(f"{folder.replace('%', '%%')}/{name}", what)
+    return directive_value(f"{folder.replace('%', '%%')}/{name}", "the attempt's path")
 
 
 def comment_text(value: str) -> str:

@@ -132,7 +132,7 @@ def _job(
         ],
         "time": slurm.time,
         "exclude": ",".join(excluded_nodes(layout, profile)),
-        "output": quoting.file_pattern(attempt.path, SLURM_OUTPUT, "the attempt's path"),
+        "output": quoting.file_pattern(attempt.path, SLURM_OUTPUT),
         "signal_lead_s": signal_lead_s(layout) if share is None else lead_in(share, layout),
         "requeue": slurm.requeue,
         "options": [_own(option) for option in slurm.options],

@@ -14,6 +14,7 @@ from rltui.errors import ClusterError
 from rltui.layout.roles import Hardware  # noqa: TC001 (msgspec reads it)
 from rltui.layout.settings import Deadlines, Slurm
 from rltui.onnode import rundir
+from rltui.paths import is_file
 
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
@@ -71,7 +72,7 @@ def is_script(source: str) -> bool:
     path = Path(source)
     if path.suffix in ENDINGS:
         return True
-    if not path.is_file():  # a pipe would be waited on for ever
+    if not is_file(path):  # a pipe would be waited on for ever
         return False
     try:
         with path.open("rb") as stream:

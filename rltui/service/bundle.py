@@ -43,21 +43,20 @@ class Bundle(Struct, frozen=True):
     files: tuple[str, ...]
 
 
-def make_bundle(context: Context, run: RunSummary, target: Path, deadline_s: float = evidence.ANSWER_S) -> Bundle:
+def make_bundle(context: Context, run: RunSummary, target: Path) -> Bundle:
     """Ask the nodes of a live run what they are doing, and write all that is known of it into ``target``.
 
     Args:
         context: The run's cluster.
         run: The run, with its newest attempt.
         target: The file to make.
-        deadline_s: How long to wait for the nodes.
 
     Raises:
         UsageError: The file cannot be written.
     """
     client = context.cluster.client
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    silent = ask_nodes(client, attempt, "rltui bundle", deadline_s) if run.is_live else ()
+    silent = ask_nodes(client, attempt, "rltui bundle", evidence.ANSWER_S) if run.is_live else ()
     packer, folder = Packer(client, run), rundir.attempt_folder("", run.attempt)[1:]
     packer.add_run(answers=False)
     packer.add_attempt(run.attempt, answers=False, most_bytes=TAIL_BYTES)

@@ -239,9 +239,9 @@ def one_spelling(name: str) -> str:
 
 
 def _read(path: Path) -> bytes:
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file.", "Name the script that starts the training.")
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is no file.", "Name the script that starts the training.")
         text = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error

@@ -148,11 +148,10 @@ def submit_new(
     share: AllocationShare | None = None,
     sweep: str = "",
     origins: Mapping[str, str] | None = None,
-    tries: int = 5,
 ) -> Launched:
     """Make a new run of ``work`` and submit its first attempt; see ``submit_attempt``."""
     submit = partial(submit_attempt, context, text=text, after_job=after_job, share=share, sweep=sweep, origins=origins)
-    for _ in range(tries - 1):
+    for _ in range(4):
         with contextlib.suppress(ClaimedError):  # the id's four digits were drawn before; nothing of it is anywhere
             return submit(new_run_id(work.name), 1, work)
     return submit(new_run_id(work.name), 1, work)

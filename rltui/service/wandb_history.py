@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.errors import ClusterError, MissingExtraError, UsageError
 from rltui.onnode.metric_names import canonical
+from rltui.paths import is_file, is_folder
 from rltui.watch.metrics import MetricCurves
 from rltui.watch.text import plain
 
@@ -63,7 +64,7 @@ def _by_own_step(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _lines(source: str) -> Iterable[dict[str, Any]]:
-    if Path(source).exists():
+    if is_file(Path(source)) or is_folder(Path(source)):
         return _from_file(Path(source))
     parts = source.split("?")[0].rstrip("/").removeprefix("https://").split("/")
     if "runs" in parts[2:-1]:

@@ -122,9 +122,7 @@ def beside(columns: Sequence[tuple[Sequence[Line], int]], gap: int = 1) -> list[
     return rows
 
 
-def abreast(
-    columns: Sequence[Sequence[Section]], parts: Sequence[int], glyphs: Glyphs, rank: int = 0, grows: bool = False
-) -> Section:
+def abreast(columns: Sequence[Sequence[Section]], parts: Sequence[int], glyphs: Glyphs, rank: int = 0) -> Section:
     """Columns of sections as one section; ``parts`` are the shares of the width."""
 
     def body(width: int, height: int) -> list[Line]:
@@ -133,7 +131,7 @@ def abreast(
 
     least = max((min((s.rows_least for s in column if s.rows_wanted), default=0) for column in columns), default=0)
     wanted = max((sum(s.rows_wanted for s in column) for column in columns), default=0)
-    return Section((), (), body, least, wanted, rank=rank, grows=grows, ruled=False)
+    return Section((), (), body, least, wanted, rank=rank, ruled=False)
 
 
 def split(width: int, parts: Sequence[int], gap: int = 1) -> list[int]:

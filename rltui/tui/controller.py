@@ -17,7 +17,7 @@ from rltui.errors import RltuiError, UsageError
 from rltui.service.run_events import RunEvents
 from rltui.service.shell import ShellCommand
 from rltui.tui import actions, messages
-from rltui.tui.lanes import Lane, Poller, timed
+from rltui.tui.lanes import Poller, RequestThread, timed
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
 from rltui.tui.searches import Searches
 
@@ -60,14 +60,14 @@ class Controller:
         self._stopped = False
         self._runs = Poller("rltui-runs", self._read_runs)
         self._run = Poller("rltui-run", self._read_run, needs_target=True)
-        self._questions = Lane("rltui-questions", newest_only=True)
-        self._readings = Lane("rltui-readings", newest_only=True)
-        self._besides = Lane("rltui-beside", newest_only=True)
-        self._queues = Lane("rltui-queues", newest_only=True)
+        self._questions = RequestThread("rltui-questions", newest_only=True)
+        self._readings = RequestThread("rltui-readings", newest_only=True)
+        self._besides = RequestThread("rltui-beside", newest_only=True)
+        self._queues = RequestThread("rltui-queues", newest_only=True)
         self.searches = Searches(cockpit, self._post, self._answer)
-        self._actions = Lane("rltui-actions", newest_only=False)
-        self._doors = Lane("rltui-doors", newest_only=True)
-        self._tellings = Lane("rltui-tellings", newest_only=False, may_be_left=True)
+        self._actions = RequestThread("rltui-actions", newest_only=False)
+        self._doors = RequestThread("rltui-doors", newest_only=True)
+        self._tellings = RequestThread("rltui-tellings", newest_only=False, may_be_left=True)
         self._events = RunEvents()
         self._connecting = ""
         self.periods: dict[Source, float] = {"runs": MAX_FAILURE_S, "peek": MAX_FAILURE_S, "run": MAX_FAILURE_S}
@@ -252,7 +252,7 @@ class Controller:
         if changes:
             self._act(f"rltui {words[0]}", call)
         else:
-            self._on(Lane("rltui-shell", newest_only=True), f"rltui {words[0]}", call)
+            self._on(RequestThread("rltui-shell", newest_only=True), f"rltui {words[0]}", call)
         return command
 
     def tell(self, event: Event) -> None:
@@ -274,7 +274,7 @@ class Controller:
     def _ask(self, asked: str, call: Callable[[], Message]) -> None:
         self._on(self._questions, asked, call)
 
-    def _on(self, lane: Lane, asked: str, call: Callable[[], Message]) -> None:
+    def _on(self, lane: RequestThread, asked: str, call: Callable[[], Message]) -> None:
         lane.ask(lambda: self._answer(asked, call))
 
     def _act(self, asked: str, call: Callable[[], Message]) -> None:

@@ -67,7 +67,7 @@ class Poller:
                 self._wake.wait(pause_s)
 
 
-class Lane:
+class RequestThread:
     """Does requests one after the other in a thread of its own, which ends when there is nothing to do.
 
     Args:

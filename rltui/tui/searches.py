@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.tui import messages
-from rltui.tui.lanes import Lane
+from rltui.tui.lanes import RequestThread
 from rltui.watch.samples import SamplesFound
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Searches:
         self._cockpit = cockpit
         self._post = post
         self._answer = answer
-        self._lane = Lane("rltui-searches", newest_only=True)
+        self._lane = RequestThread("rltui-searches", newest_only=True)
         self._searched: LogQuery | SampleQuery | None = None
 
     def end(self) -> None:

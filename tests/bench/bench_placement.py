@@ -43,7 +43,7 @@ def main() -> None:
         draw(layout, placement)
         drawn = (time.perf_counter() - began) * 1000
         figures = f"{min(times):9.1f}{statistics.median(times):11.1f}{drawn:9.1f}"
-        print(f"{words:42}{figures}{len(placement.seats):8d}{placement.free_slots:6d}")
+        print(f"{words:42}{figures}{len(placement.instances):8d}{placement.free_slots:6d}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from ssh_lab import Client, Sshd
 
 from rltui.cluster.open_transport import open_transport
 from rltui.cluster.profile import Profile
-from rltui.cluster.prompts import NobodyThere
+from rltui.cluster.prompts import UnattendedPrompter
 from rltui.cluster.relay_client import RelayClient
 
 OPENINGS, REQUESTS, IDLE_S = 7, 500, 5.0
@@ -28,7 +28,7 @@ OPENINGS, REQUESTS, IDLE_S = 7, 500, 5.0
 def opening_s(profile: Profile) -> float:
     """Seconds from nothing to the first answer."""
     began = time.perf_counter()
-    relay = RelayClient(open_transport(profile, NobodyThere()))
+    relay = RelayClient(open_transport(profile, UnattendedPrompter()))
     relay.hello()
     took_s = time.perf_counter() - began
     relay.close()
@@ -56,7 +56,7 @@ def measure(name: str, profile: Profile) -> None:
     """Print one line."""
     first_s = opening_s(profile)
     others_s = statistics.median(opening_s(profile) for _ in range(OPENINGS))
-    relay = RelayClient(open_transport(profile, NobodyThere()))
+    relay = RelayClient(open_transport(profile, UnattendedPrompter()))
     relay.hello()
     median, high = request_ms(relay)
     idle = idle_share()

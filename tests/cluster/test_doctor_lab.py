@@ -16,7 +16,7 @@ from lab.spec import PASSWORD
 from rltui.cli.main import main
 from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.profile import Profile
-from rltui.cluster.prompts import NobodyThere
+from rltui.cluster.prompts import UnattendedPrompter
 from rltui.service.doctor import examine
 from rltui.service.doctor_checks import Check, verdict
 
@@ -52,7 +52,7 @@ def at_lab(slurm_cluster: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def look(prompter: Prompter | None = None, nodes: bool = False, **keys: object) -> dict[str, Check]:
     profile = Profile(name="lab", host="lab", **(OFFER | keys))  # type: ignore[arg-type]
     confirm = (lambda _: True) if nodes else None
-    return {check.name: check for check in examine(profile, prompter or NobodyThere(), confirm_nodes=confirm)}
+    return {check.name: check for check in examine(profile, prompter or UnattendedPrompter(), confirm_nodes=confirm)}
 
 
 def states(checks: dict[str, Check]) -> dict[str, str]:

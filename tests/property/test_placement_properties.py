@@ -9,41 +9,34 @@ from hypothesis import strategies as st
 
 from rltui.layout.load import load_text
 from rltui.layout.presets import resolve
-from rltui.placement.bundles import Group
-from rltui.placement.simulate import place, simulate
+from rltui.placement.bundles import Strategy
+from rltui.placement.scheduler import Nodes, schedule
+from rltui.placement.simulate import place
 
 TINY = resolve("local/grpo-tiny").read_text()
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=6)
-strategies = st.sampled_from(["STRICT_SPREAD", "STRICT_PACK", "PACK", "SPREAD"])
-wanted = st.lists(st.tuples(sizes, strategies), min_size=1, max_size=3).map(
-    lambda items: [Group(f"group {i}", tuple(slots), strategy) for i, (slots, strategy) in enumerate(items)]
-)
+wanted = st.lists(st.tuples(sizes, st.sampled_from(["STRICT_SPREAD", "PACK"])), min_size=1, max_size=3)
 
 
 @settings(max_examples=200, deadline=None)
 @given(wanted, st.integers(1, 6), st.integers(1, 8), st.integers(1, 9))
-def test_no_gpu_and_no_core_is_given_twice(asked: list[Group], nodes: int, slots: int, cpus: int) -> None:
-    placement = simulate(asked, nodes, slots, cpus)
-    taken = Counter((seat.node, slot) for seat in placement.seats for slot in seat.slots)
-    assert all(count == 1 for count in taken.values())
-    assert all(0 <= node < nodes and 0 <= slot < slots for node, slot in taken)
-    assert all(count <= cpus for count in Counter(node for node, _ in taken).values())
-    assert len(placement.seats) + len(placement.homeless) == sum(len(group.slots) for group in asked)
-    assert placement.free_slots + len(taken) == nodes * slots
-    assert placement == simulate(asked, nodes, slots, cpus)
-
-
-@settings(max_examples=200, deadline=None)
-@given(wanted, st.integers(1, 6), st.integers(1, 8))
-def test_strategies_keep_their_word(asked: list[Group], nodes: int, slots: int) -> None:
-    placement = simulate(asked, nodes, slots)
-    for group in asked:
-        homes = [seat.node for seat in placement.seats if seat.role == group.role]
-        if group.strategy == "STRICT_SPREAD":
-            assert len(homes) == len(set(homes))
-        if group.strategy == "STRICT_PACK":
-            assert len(set(homes)) <= 1
-            assert len(homes) in (0, len(group.slots))
+def test_no_node_gives_more_than_it_has_and_a_node_of_ones_own_is_one(
+    asked: list[tuple[list[int], Strategy]], nodes: int, slots: int, cpus: int
+) -> None:
+    there = Nodes(on_cpu=False)
+    there.fill(range(nodes), (slots, cpus))
+    taken: Counter[int] = Counter()
+    for bundles, strategy in asked:
+        homes = schedule(there, bundles, strategy)
+        taken.update(dict.fromkeys(homes.values(), 0))
+        for index, node in homes.items():
+            taken[node] += bundles[index]
+        left = [size for index, size in enumerate(bundles) if index not in homes]
+        if strategy == "STRICT_SPREAD":
+            assert len(homes) == len(set(homes.values()))
+        elif left:
+            assert min(left) > min(slots, cpus) - min((taken[node] for node in range(nodes)), default=0)
+    assert all(0 <= node < nodes and count <= min(slots, cpus) for node, count in taken.items())
 
 
 @st.composite
@@ -76,9 +69,9 @@ def test_layouts_never_over_commit_and_account_for_every_gpu(words: list[str]) -
     layout = load_text(TINY, "tiny.yaml", words).layout
     placement = place(layout)
     room = [part.ray_gpus_per_node for part in layout.hardware.parts for _ in range(part.nodes)]
-    used = {(seat.node, slot) for seat in placement.seats for slot in seat.slots}
+    used = {(seat.node, slot) for seat in placement.instances for slot in seat.slots}
     assert all(slot < room[node] for node, slot in used)
     assert len(used) + placement.free_slots == sum(room)
     for role in ("learner", "engine", "teacher", "judge", "reward_model", "reference", "critic"):
-        mine = Counter((s.node, slot) for s in placement.seats if s.role == role for slot in s.slots)
+        mine = Counter((s.node, slot) for s in placement.instances if s.role == role for slot in s.slots)
         assert all(count == 1 for count in mine.values()), role

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.cluster.open_transport import open_transport
 from rltui.cluster.profile import Profile
-from rltui.cluster.prompts import NobodyThere
+from rltui.cluster.prompts import UnattendedPrompter
 from rltui.cluster.relay_client import RelayClient
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def connect(prompter: Prompter | None = None, host: str = "login", **keys: object) -> RelayClient:
     profile = Profile(name="c", host=host, transport="paramiko", **keys)  # type: ignore[arg-type]
-    return RelayClient(open_transport(profile, prompter or NobodyThere()))
+    return RelayClient(open_transport(profile, prompter or UnattendedPrompter()))
 
 
 def says_hello(relay: RelayClient) -> bool:

@@ -14,7 +14,7 @@ from rltui.cluster.hops import Hop
 from rltui.cluster.open_transport import choose_way, open_transport
 from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live, why_ssh_failed
 from rltui.cluster.profile import Profile
-from rltui.cluster.prompts import NobodyThere, Prompter
+from rltui.cluster.prompts import Prompter, UnattendedPrompter
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError
 
@@ -23,7 +23,7 @@ NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="PAM's configuration c
 
 def connect(prompter: Prompter | None = None, host: str = "login", **keys: object) -> RelayClient:
     profile = Profile(name="c", host=host, transport="openssh", **keys)  # type: ignore[arg-type]
-    return RelayClient(open_transport(profile, prompter or NobodyThere()))
+    return RelayClient(open_transport(profile, prompter or UnattendedPrompter()))
 
 
 def says_hello(relay: RelayClient) -> bool:
@@ -77,7 +77,7 @@ def test_an_unknown_host_is_refused_in_the_background_and_confirmed_by_a_person(
 def test_a_changed_key_is_refused_whatever_anybody_says(tmp_path: Path, client: Client, server: Sshd) -> None:
     other = Path(f"{make_key(tmp_path / 'other')}.pub").read_text()
     client.known_hosts.write_text(f"[127.0.0.1]:{server.port} {other}")
-    for prompter in (NobodyThere(), Scripted(host_key="yes", interactive="yes")):
+    for prompter in (UnattendedPrompter(), Scripted(host_key="yes", interactive="yes")):
         with pytest.raises(HostKeyError, match=r"CHANGED|Offending"):
             connect(prompter).hello()
     assert "Accepted" not in server.log
@@ -91,7 +91,7 @@ def test_a_passphrase_is_asked_for_by_ssh_itself(tmp_path: Path, client: Client,
     assert says_hello(connect(me, "other"))
     assert len(me.asked) == 1
     with pytest.raises(AuthFailedError, match="Permission denied"):
-        connect(NobodyThere(), "other").hello()
+        connect(UnattendedPrompter(), "other").hello()
 
 
 @NEEDS_ROOT
@@ -101,7 +101,7 @@ def test_questions_are_asked_of_a_person_only(tmp_path: Path, client: Client) ->
     client.trust(server)
     server.start()
     try:
-        relay = connect(NobodyThere())
+        relay = connect(UnattendedPrompter())
         for _ in range(2):
             with pytest.raises(NeedsAttentionError, match="keyboard-interactive"):
                 relay.hello()
@@ -130,7 +130,7 @@ def test_the_users_master_is_used_without_a_login(server: Sshd, master: Hop) -> 
     assert master_is_live(master)
     way = choose_way(Profile(name="c", host="mastered"))
     assert (way.name, way.reason) == ("openssh", "your ssh has a master connection to it")
-    relay = RelayClient(open_transport(Profile(name="c", host="mastered"), NobodyThere()))
+    relay = RelayClient(open_transport(Profile(name="c", host="mastered"), UnattendedPrompter()))
     assert says_hello(relay)
     assert server.log.count("Accepted publickey") == 1
     assert master_is_live(master)
@@ -155,7 +155,7 @@ def test_a_frozen_login_ends_in_time(client: Client, server: Sshd, monkeypatch: 
 
 
 def test_nothing_a_profile_says_is_an_option_or_a_command(tmp_path: Path) -> None:
-    transport = OpenSshTransport(Hop("host", "user", 22), NobodyThere(), "-oProxyCommand=x", ["gate"])
+    transport = OpenSshTransport(Hop("host", "user", 22), UnattendedPrompter(), "-oProxyCommand=x", ["gate"])
     argv = transport.argv("true", attended=False)
     assert argv[-3:] == ["--", "host", "true"]
     assert argv[argv.index("-i") + 1] == "-oProxyCommand=x"  # the value of -i, whatever it looks like

@@ -12,7 +12,7 @@ from ssh_lab import Client, Scripted, Sshd, make_key, script
 
 from rltui.cluster.attention import HostKeyError, NeedsAttentionError
 from rltui.cluster.known_hosts import fingerprint
-from rltui.cluster.prompts import NobodyThere
+from rltui.cluster.prompts import UnattendedPrompter
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def test_an_unknown_host_is_refused_until_its_fingerprint_is_confirmed(client: C
         ["ssh-keygen", "-lf", str(server.host_key)], check=True, capture_output=True, text=True
     ).stdout.split()[1]
     with pytest.raises(NeedsAttentionError, match=re.escape(shown)):
-        connect(NobodyThere()).hello()
+        connect(UnattendedPrompter()).hello()
     with pytest.raises(NeedsAttentionError, match="did not confirm"):
         connect(Scripted(host_key="no")).hello()
     assert not client.known_hosts.exists()
     me = Scripted(host_key=shown)
     assert says_hello(connect(me))
     assert any(shown in line for line in me.asked[0].instructions)
-    assert says_hello(connect(NobodyThere()))
+    assert says_hello(connect(UnattendedPrompter()))
     found = subprocess.run(
         ["ssh-keygen", "-F", f"[127.0.0.1]:{server.port}", "-f", str(client.known_hosts)], capture_output=True
     )

@@ -10,7 +10,7 @@ from paramiko_support import accepted, connect, refused, says_hello
 from ssh_lab import Client, Scripted, Sshd, make_key, script, wait_until
 
 from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
-from rltui.cluster.prompts import NobodyThere
+from rltui.cluster.prompts import UnattendedPrompter
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
@@ -58,7 +58,7 @@ def test_an_encrypted_key_asks_nothing_from_the_background(tmp_path: Path, clien
     key = make_key(tmp_path / "locked", passphrase="secret words")
     client.host("other", server.port, key=key)
     with pytest.raises(NeedsAttentionError, match="passphrase") as caught:
-        connect(NobodyThere(), "other").hello()
+        connect(UnattendedPrompter(), "other").hello()
     assert "rltui doctor" in caught.value.hint
 
 

@@ -13,7 +13,7 @@ from ssh_lab import Client, Link, Sshd, wait_until
 from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.open_transport import open_transport
 from rltui.cluster.profile import Profile
-from rltui.cluster.prompts import NobodyThere
+from rltui.cluster.prompts import UnattendedPrompter
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
@@ -123,7 +123,7 @@ def test_a_request_over_a_cut_link_is_lost_and_not_repeated(
 
 def test_a_frozen_link_costs_its_time_out_and_no_more(link: Link, relays: list[RelayClient]) -> None:
     profile = Profile(name="c", host="far", transport="paramiko")
-    relay = RelayClient(open_transport(profile, NobodyThere()), timeout_s=2.0)
+    relay = RelayClient(open_transport(profile, UnattendedPrompter()), timeout_s=2.0)
     relays.append(relay)
     relay.hello()
     link.freeze()
@@ -173,7 +173,7 @@ def test_a_fault_at_any_byte_of_the_opening_is_an_error_in_time(
         client.trust(server, link.port)
         began = time.monotonic()
         relay = RelayClient(
-            open_transport(Profile(name="c", host=f"at{limit}", transport="paramiko"), NobodyThere()),
+            open_transport(Profile(name="c", host=f"at{limit}", transport="paramiko"), UnattendedPrompter()),
             open_timeout_s=0.5,
         )
         with pytest.raises(ClusterError) as caught:

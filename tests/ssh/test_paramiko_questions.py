@@ -14,7 +14,7 @@ from paramiko_support import accepted, connect, refused, says_hello
 from ssh_lab import PASSWORD, Client, Scripted, Sshd, wait_until
 
 from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
-from rltui.cluster.prompts import NobodyThere, SwitchedPrompter
+from rltui.cluster.prompts import SwitchedPrompter, UnattendedPrompter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def test_a_wrong_answer_is_one_failed_try_and_then_nothing_is_asked_again(asking
 
 @NEEDS_ROOT
 def test_the_background_does_not_even_begin_what_would_ask(asking: Sshd) -> None:
-    relay = connect(NobodyThere())
+    relay = connect(UnattendedPrompter())
     for _ in range(3):
         with pytest.raises(NeedsAttentionError, match="asks questions at login"):
             relay.hello()
@@ -144,7 +144,7 @@ def test_a_key_and_a_code(tmp_path: Path, client: Client) -> None:
         assert says_hello(relay)
         assert relay._transport.opened.auth.endswith("id_ed25519 + keyboard-interactive")
         with pytest.raises(NeedsAttentionError, match="asks questions"):
-            connect(NobodyThere(), "two").hello()
+            connect(UnattendedPrompter(), "two").hello()
     finally:
         server.stop()
 
@@ -159,7 +159,7 @@ def test_a_password(tmp_path: Path, client: Client) -> None:
     try:
         assert says_hello(connect(Scripted(password=PASSWORD)))
         with pytest.raises(NeedsAttentionError, match="wants a password"):
-            connect(NobodyThere()).hello()
+            connect(UnattendedPrompter()).hello()
         with pytest.raises(AuthFailedError, match="tried: password"):
             connect(Scripted(password="wrong")).hello()
     finally:

@@ -14,7 +14,7 @@ from rltui.cluster.hops import Hop, parse_hop
 from rltui.cluster.known_hosts import KnownHosts, read_known_hosts, remember
 from rltui.cluster.open_transport import choose_way, open_transport
 from rltui.cluster.profile import Profile
-from rltui.cluster.prompts import NobodyThere
+from rltui.cluster.prompts import UnattendedPrompter
 from rltui.cluster.ssh_host import resolve_host, resolve_profile
 from rltui.errors import UsageError
 
@@ -46,15 +46,15 @@ def test_hostile_names_reach_no_ssh(name: str) -> None:
     for transport in ("paramiko", "auto"):
         profile = Profile(name="c", host=name or "-x", transport=transport)
         with pytest.raises(UsageError):
-            open_transport(profile, NobodyThere())
+            open_transport(profile, UnattendedPrompter())
 
 
 def test_openssh_refuses_hostile_names_too() -> None:
     for name in filter(None, HOSTILE):
         with pytest.raises(UsageError):
-            open_transport(Profile(name="c", host=name, transport="openssh"), NobodyThere())
+            open_transport(Profile(name="c", host=name, transport="openssh"), UnattendedPrompter())
         with pytest.raises(UsageError):
-            open_transport(Profile(name="c", host="h", proxy_jump=[name], transport="openssh"), NobodyThere())
+            open_transport(Profile(name="c", host="h", proxy_jump=[name], transport="openssh"), UnattendedPrompter())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
 from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.environments.opening import OpenedTask, task_of
-from trainers.environments.pool import Environments, Play, Played
+from trainers.environments.pool import Environments, Episode, EpisodeStep
 from trainers.metrics import sample_metrics
 from trainers.roles.engine import Completion, derive_seed
 from trainers.roles.sampling import SamplingSettings
@@ -117,19 +117,19 @@ class FakeEnvironments:
 
     def __init__(self) -> None:
         self.keys = itertools.count()
-        self.under_way: dict[int, tuple[Play, bool, Future[Played]]] = {}
+        self.under_way: dict[int, tuple[Episode, bool, Future[EpisodeStep]]] = {}
         self.forgotten: list[int] = []
         self.told: list[str] = []
 
-    def step(self, play: Play, last: bool) -> Future[Played]:
+    def step(self, play: Episode, last: bool) -> Future[EpisodeStep]:
         self.under_way[play.key] = play, last, Future()
         return self.under_way[play.key][2]
 
     def say(self, key: int, text: str = "", **words: Any) -> None:
         said = [{"role": "user", "content": text}] if text else []
-        self.under_way.pop(key)[2].set_result(Played(said, **{"done": False, **words}))
+        self.under_way.pop(key)[2].set_result(EpisodeStep(said, **{"done": False, **words}))
 
-    def forget(self, play: Play) -> None:
+    def forget(self, play: Episode) -> None:
         self.forgotten.append(play.key)
 
     tell = property(lambda self: self.told.append)

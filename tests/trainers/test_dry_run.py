@@ -63,7 +63,7 @@ def numbers(lines: list[str], head: str) -> list[int]:
 def test_every_preset_is_placed_and_its_batches_add_up(name: str, printed: dict[str, list[str]]) -> None:
     layout, lines = load_layout(PRESETS[name]).layout, printed[name]
     train = layout.train
-    assert not place(layout).homeless
+    assert not place(layout).unplaced
     assert re.match(r"node0 +┃", lines[0])
     steps, prompts, group, samples, total = numbers(lines, "steps")
     assert (steps, prompts * group, samples * steps) == (train.steps, samples, total)

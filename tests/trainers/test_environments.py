@@ -18,7 +18,7 @@ from rltui.layout.load import load_layout
 from rltui.runs.own_code import own_code
 from trainers.environments import Environment, Task, parse_tool_call
 from trainers.environments.calculator import Calculator, value_of
-from trainers.environments.pool import BUILTIN, Environments, Play, Played, class_of, ensure_walls, start_worker
+from trainers.environments.pool import BUILTIN, Environments, Episode, EpisodeStep, class_of, ensure_walls, start_worker
 from trainers.environments.python import Python
 from trainers.environments.worker import Instances
 
@@ -165,21 +165,21 @@ def test_a_fault_costs_its_own_sample_only(games: tuple[Environments, list[tuple
     task = Task([{"role": "user", "content": "?"}], row={"level": 3})
     opened = environments.open([task, replace(task, answer="no game"), task])
     assert opened == [[{"role": "user", "content": "play 3>"}], None, [{"role": "user", "content": "play 3>"}]]
-    good, plays = Play(0, task), []
+    good, plays = Episode(0, task), []
     for number, fault in enumerate(("raises", "dies", "nan", "hangs", "nonsense", "nothing"), 1):
         good.answers.append("abc"[len(good.answers)] if len(good.answers) < 3 else "d")
         if number <= 3:
             told = environments.step(good, last=False).result()
             said = "" if number == 3 else "abc"[:number]
-            assert told == Played([{"role": "user", "content": said}] if said else [], 0.5, done=number == 3)
-        plays.append(Play(number, task, [fault]))
-        assert environments.step(plays[-1], last=False).result() == Played([], failed=True)
+            assert told == EpisodeStep([{"role": "user", "content": said}] if said else [], 0.5, done=number == 3)
+        plays.append(Episode(number, task, [fault]))
+        assert environments.step(plays[-1], last=False).result() == EpisodeStep([], failed=True)
     assert len(events) == 5  # different words only, and no more than that
     assert {kind for kind, _ in events} == {"environment"}
     assert any("LookupError: there is no such game" in text for _, text in events)
     assert any("more than 1.5 s, or ended its process" in text for _, text in events)
-    again = Play(9, task, ["x"])
-    assert environments.step(again, last=True).result() == Played([], 0.5, done=False)
+    again = Episode(9, task, ["x"])
+    assert environments.step(again, last=True).result() == EpisodeStep([], 0.5, done=False)
 
 
 def test_an_environment_that_cannot_be_imported_is_named() -> None:

@@ -14,8 +14,8 @@ from rltui.placement.bundles import Group, reward_groups
 from trainers.placement import (
     FreeNode,
     PlacementError,
+    PlannedRole,
     ProcessLocation,
-    Seat,
     actor_resources,
     drawn_nodes,
     guest_cards,
@@ -29,9 +29,9 @@ from trainers.roles.routes import landlords
 pytestmark = pytest.mark.trainers
 
 PLANNED = [
-    Seat("learner 0", "learner", 0, "learner", 0, 0, 1),
-    Seat("learner 1", "learner", 1, "learner", 1, 0, 1),
-    Seat("engine 0", "engine", 0, "engine", 0, 0, 2),
+    PlannedRole("learner 0", "learner", 0, "learner", 0, 0, 1),
+    PlannedRole("learner 1", "learner", 1, "learner", 1, 0, 1),
+    PlannedRole("engine 0", "engine", 0, "engine", 0, 0, 2),
 ]
 NODES = {("learner", 0): "node-a", ("learner", 1): "node-b", ("engine", 0): "node-a"}
 FOUND = [
@@ -133,12 +133,12 @@ def test_every_difference_from_the_plan_is_named(
 
 
 SHARED = [
-    Seat("learner 0", "learner", 0, "pool all", 0, 0, 1),
-    Seat("learner 1", "learner", 1, "pool all", 0, 1, 1),
-    Seat("engine 0", "engine", 0, "pool all", 0, 0, 2, is_guest=True),
-    Seat("critic 0", "critic", 0, "pool value", 0, 0, 1),
-    Seat("reference 0", "reference", 0, "pool value", 0, 0, 1, is_guest=True),
-    Seat("teacher 0", "teacher", 0, "teacher", 0, 0, 2),
+    PlannedRole("learner 0", "learner", 0, "pool all", 0, 0, 1),
+    PlannedRole("learner 1", "learner", 1, "pool all", 0, 1, 1),
+    PlannedRole("engine 0", "engine", 0, "pool all", 0, 0, 2, is_guest=True),
+    PlannedRole("critic 0", "critic", 0, "pool value", 0, 0, 1),
+    PlannedRole("reference 0", "reference", 0, "pool value", 0, 0, 1, is_guest=True),
+    PlannedRole("teacher 0", "teacher", 0, "teacher", 0, 0, 2),
 ]
 CARDS = [("GPU-a",), ("GPU-b",), ("GPU-a", "GPU-b"), ("GPU-c",), ("GPU-c",), ("GPU-d", "GPU-e")]
 

@@ -13,7 +13,7 @@ from pictures import cockpit, enter, flushed, screen_lines, screen_text, until, 
 from rltui.errors import ClusterError, UsageError
 from rltui.tui import messages
 from rltui.tui.controller import Controller
-from rltui.tui.lanes import Lane, Poller
+from rltui.tui.lanes import Poller, RequestThread
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.runs import RunsScreen
 from rltui.watch.snapshots import RunsSnapshot
@@ -186,7 +186,7 @@ def test_a_lane_drops_what_is_out_of_date_and_an_action_lane_nothing() -> None:
     for newest_only, expected in ((True, [0, 3]), (False, [0, 1, 2, 3])):
         done: list[int] = []
         gate = threading.Event()
-        lane = Lane("test-lane", newest_only)
+        lane = RequestThread("test-lane", newest_only)
         lane.ask(lambda done=done, gate=gate: (gate.wait(DEADLINE_S), done.append(0)))
         for number in (1, 2, 3):
             lane.ask(lambda done=done, number=number: done.append(number))

@@ -129,6 +129,7 @@ BATCH: list[Case] = [
     ("B203", "tiny", ["roles.learner.micro_batch=48"], ["roles.learner.micro_batch=64"]),
     ("B204", "tiny", ["train.samples_per_prompt=1"], ["train.samples_per_prompt=2"]),
     ("B205", "gpu", ["checkpoint.every=100"], ["checkpoint.every=99"]),
+    ("B205", "gpu", ["train.steps=2", "checkpoint.every=0"], ["train.steps=1", "checkpoint.every=0"]),
     ("B206", "gpu", ["train.prompts_per_step=2"], ["train.prompts_per_step=4"]),
     ("B207", "gpu", ["train.warmup_steps=100"], ["train.warmup_steps=99"]),
     ("B208", "gpu", ["data.eval=org/test", "data.eval_every=101"], ["data.eval=org/test", "data.eval_every=100"]),

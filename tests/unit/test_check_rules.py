@@ -83,6 +83,11 @@ def fix_of(code: str, base: str, words: list[str]) -> tuple[str, ...]:
             [*SHARED, "pools={all: {gpus: [3, 3]}}", "roles.rollout.tensor_parallel=4"],
             "roles.rollout.tensor_parallel=2",
         ),
+        (
+            "P116",  # an engine does not go over two entries of its pool
+            [*SHARED, "pools={all: {gpus: [3, 3]}}", "roles.rollout.tensor_parallel=2", "roles.rollout.engines=3"],
+            "roles.rollout.engines=2",
+        ),
         ("E307", ["roles.rollout.precision=fp32"], "roles.rollout.precision=bf16"),
         ("E307", ["roles.rollout.precision=fp32", "hardware.gpu=V100-SXM-32GB"], "roles.rollout.precision=fp16"),
         ("E307", ["roles.rollout.precision=fp32", "roles.learner.precision=fp16"], "roles.rollout.precision=fp16"),
@@ -209,7 +214,7 @@ def test_arithmetic_is_resolved_to_integers() -> None:
     words = ["train.optimizer_steps=4", "data.eval=org/test", "data.eval_every=30", "slurm.time=1-12:00"]
     found = report("gpu", words).arithmetic
     assert found is not None
-    assert (found.learners, found.samples_per_rank, found.engines, found.samples_per_engine) == (4, 64, 4, 64)
+    assert (found.learners, found.samples_per_rank, found.engines) == (4, 64, 4)
     assert (found.optimizer_steps_per_rollout, found.samples_per_optimizer_step) == (4, 64)
     assert (found.checkpoints, found.evals) == (4, 5)  # before step 1, after 30, 60, 90 and 100
     assert found.gpu_hours_asked == 8 * 36

@@ -90,6 +90,24 @@ def test_a_fix_settles_its_finding_in_the_frameworks_own_words(case: Case) -> No
     assert case.code not in codes(case.base, changed, "warning"), word
 
 
+@pytest.mark.parametrize(
+    ("code", "settings", "fix"),
+    [
+        ("F902", {}, "sglang.context_length=8193"),
+        ("F713", {}, "policy.generation.colocated.resources.gpus_per_node=7"),
+        (
+            "F717",
+            {"policy.generation.vllm_cfg.max_model_len": 2048, "policy.max_total_sequence_length": 65536},
+            "policy.generation.vllm_cfg.max_model_len=65536",
+        ),
+    ],
+)
+def test_a_bound_is_proposed_however_far_it_is(code: str, settings: Settings, fix: str) -> None:
+    (case,) = [case for case in CASES if case.code == code]
+    text, path = script(case.base, {**case.broken, **settings})
+    assert [one.fix for one in check_script_text(text, path).findings if one.code == code] == [(fix,)]
+
+
 def test_a_finding_stands_at_the_scripts_own_line_and_setting(capsys: pytest.CaptureFixture[str], run_sh: Path) -> None:
     code, report = checked(capsys, "check", run_sh)
     (file,) = report["files"]  # type: ignore[misc]

@@ -74,6 +74,9 @@ def test_check_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         (["check", "grpo-tinny"], 2, "Did you mean 'local/grpo-tiny'?"),
         (["draw", "local/none"], 2, "No preset or layout file"),
         (["explain", "P999"], 2, "There is no code 'P999'"),
+        (["check", "a" * 300], 2, "No preset or layout file"),
+        (["launch", f"{'a' * 300}.sh"], 2, "cannot be read: File name too long"),
+        (["why", "--log", "a" * 300], 2, "There is no file"),
         (["launch", TINY, "--cluster", "moon"], 2, "There is no cluster 'moon'"),
     ],
 )

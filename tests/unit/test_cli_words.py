@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rltui.cli import ps, show, words
+from rltui.cli import gpus, ps, show, words
 from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.report import as_text
@@ -56,6 +56,23 @@ def test_a_card_with_a_fault_is_no_idle_card_in_show() -> None:
     hosts = (HostSnapshot(host="n1", gpus=cards),)
     shown = list(show.lines(RunSnapshot(summary=summary(state="running"), hosts=hosts, events=(event,))))
     assert [line.partition(" GiB")[2] for line in shown[-2:]] == ["  does not answer, Xid 79", ""]
+
+
+def test_the_numbers_of_cards_end_below_each_other() -> None:
+    idle = GpuSample(
+        index=3, name="H100", utilization_percent=7, memory_used_gib=3, memory_total_gib=80, power_w=90,
+        temperature_c=40, clock_mhz=800, ecc_uncorrected=0,
+    )  # fmt: skip
+    busy = GpuSample(
+        index=10, name="H100", utilization_percent=100, memory_used_gib=71.5, memory_total_gib=80, power_w=699,
+        temperature_c=101, clock_mhz=1980, ecc_uncorrected=120000,
+    )  # fmt: skip
+    hosts = (HostSnapshot(host="n1", gpus=(idle, busy)),)
+    assert list(gpus._table(RunSnapshot(summary=summary(state="running"), hosts=hosts))) == [
+        "NODE  GPU  ROLE  UTIL %  MEM GIB    W   °C   MHZ     ECC  PROCESS",
+        "n1      3  –          7   3.0/80   90   40   800       0  free",
+        "n1     10  –        100  71.5/80  699  101  1980  120000  free",
+    ]
 
 
 def test_a_scheduler_that_says_nothing_is_said_to_say_nothing() -> None:

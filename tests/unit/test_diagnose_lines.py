@@ -64,7 +64,7 @@ def spot_at_end(text: str) -> Context:
     """Return the last line of ``text`` in its surroundings."""
     raw = text.encode()
     start = raw.rfind(b"\n") + 1
-    return Context(clean(raw[start:], raw.count(b"\n") + 1), raw, start, len(raw), True, LineBudget(1000))
+    return Context(clean(raw[start:], raw.count(b"\n") + 1), raw, start, len(raw), LineBudget(1000))
 
 
 def test_frames_of_a_plain_traceback() -> None:

@@ -24,6 +24,7 @@ def test_the_layout_goes_to_stdout_and_the_rest_to_stderr(capsys: pytest.Capture
     said = capsys.readouterr()
     layout = load_text(said.out, "stdout").layout
     assert layout.name == "open_instruct_mason"
+    assert said.out.startswith("layout: 1\nname: open_instruct_mason\n"), "in a layout's order, not the alphabet's"
     assert "open-instruct: GPUs: needs 32, declares 32, trainer 16, rollout 16" in said.err
     assert "no place in a layout: --exp_name, --stop_strings" in said.err
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from import_support import counts
 
 from rltui.check.run import check_text
 from rltui.importers.layout_of import as_yaml
@@ -57,16 +58,8 @@ TOML = {
 }
 
 
-def numbers(imported: Imported) -> tuple[str, int | None, int | None, int | None, int | None, int | None, int | None]:
-    return (
-        imported.dialect,
-        imported.needed_gpus,
-        imported.declared_gpus,
-        imported.trainer_gpus,
-        imported.rollout_gpus,
-        imported.rollout_tp,
-        imported.rollout_engines,
-    )
+def numbers(imported: Imported) -> tuple[str | int | None, ...]:
+    return imported.dialect, *counts(imported)
 
 
 def layout_in(name: str) -> LoadedLayout:

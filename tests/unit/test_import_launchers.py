@@ -5,30 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from import_support import counts, read
 
 from rltui.check.run import check_text
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
-from rltui.importers.read import Imported, import_file, read_facts
+from rltui.importers.read import read_facts
 
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=m"
-
-
-def read(tmp_path: Path, text: str, name: str = "run.sh") -> Imported:
-    (tmp_path / name).write_text(text)
-    return import_file(tmp_path / name)
-
-
-def counts(imported: Imported) -> tuple[int | None, ...]:
-    """Needed, declared, trainer, rollout, tensor parallel, engines."""
-    return (
-        imported.needed_gpus,
-        imported.declared_gpus,
-        imported.trainer_gpus,
-        imported.rollout_gpus,
-        imported.rollout_tp,
-        imported.rollout_engines,
-    )
 
 
 RECIPE = """
@@ -362,5 +346,11 @@ def test_fine_tuning_takes_the_processes_of_its_launcher(tmp_path: Path) -> None
     assert (facts.trainer_gpus, facts.declared_gpus, facts.rollout_gpus) == (8, 8, 0)
     inside, _ = read_facts(f"#SBATCH --nodes=3\n#SBATCH --gpus-per-node=2\n{text}", tmp_path / "run.sh")
     assert inside.declared_gpus == 6
+    alone, _ = read_facts("python -m verl.trainer.main_generation model.path=org/m", tmp_path / "run.sh")
+    assert (alone.algorithm, alone.trainer_gpus) == ("generation", 8)
     single, _ = read_facts(text.replace("--num_nodes 2 ", ""), tmp_path / "run.sh")
     assert (single.nodes, single.trainer_gpus) == (1, 4)
+    launched = "accelerate launch --num_processes 8 open_instruct/finetune.py --num_processes 3 --model_name_or_path m"
+    assert read_facts(launched, tmp_path / "run.sh")[0].trainer_gpus == 8
+    launched = "accelerate launch --num_processes 8 open_instruct/finetune.py --model_name_or_path m"
+    assert read_facts(launched, tmp_path / "run.sh")[0].trainer_gpus == 8

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from rltui.importers.read import Imported, import_file
+from import_support import read
 
 VERL = (
     "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B"
@@ -21,14 +20,8 @@ OPENRLHF = (
 )
 
 
-def imported(tmp_path: Path, text: str) -> Imported:
-    file = tmp_path / "run.sh"
-    file.write_text(text + "\n")
-    return import_file(file)
-
-
 def roles(tmp_path: Path, text: str) -> dict[str, Any]:
-    layout = imported(tmp_path, text).layout
+    layout = read(tmp_path, text).layout
     assert layout is not None
     found: dict[str, Any] = layout["roles"]
     return found
@@ -44,7 +37,7 @@ def roles(tmp_path: Path, text: str) -> dict[str, Any]:
     ],
 )
 def test_verls_engines_hold_their_data_parallel_copies(tmp_path: Path, words: str, engines: int | None) -> None:
-    found = imported(tmp_path, f"{VERL} {words}")
+    found = read(tmp_path, f"{VERL} {words}")
     assert (found.rollout_gpus, found.rollout_tp, found.rollout_engines) == (8, 2, engines)
 
 
@@ -65,7 +58,7 @@ def test_verl_recomputes_activations_unless_it_is_told_not_to(tmp_path: Path, wo
 
 def test_verls_mini_batches_have_256_prompts_where_nothing_is_said(tmp_path: Path) -> None:
     def steps(words: str) -> int:
-        layout = imported(tmp_path, f"{VERL} {words}").layout
+        layout = read(tmp_path, f"{VERL} {words}").layout
         assert layout is not None
         return int(layout["train"].get("optimizer_steps", 1))
 
@@ -103,10 +96,10 @@ def test_a_critic_is_trained_as_the_actor_is_where_one_flag_is_for_both(tmp_path
 
 
 def test_a_job_that_asks_for_fewer_gpus_than_its_roles_need_is_told(tmp_path: Path) -> None:
-    few = imported(tmp_path, f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:4\n{VERL}")
+    few = read(tmp_path, f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:4\n{VERL}")
     assert (few.declared_gpus, few.needed_gpus) == (4, 8)
     told = "hardware: 1 × 8 GPUs, as the roles say; the job asks for 4"
     assert told in few.unmapped
     for gpus in (8, 16):
-        enough = imported(tmp_path, f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:{gpus}\n{VERL}")
+        enough = read(tmp_path, f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:{gpus}\n{VERL}")
         assert not [line for line in enough.unmapped if "the job asks" in line]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from import_support import counts
+from import_support import read as read_script
 
 from rltui.errors import UsageError
 from rltui.importers.read import Imported, import_file
@@ -47,20 +49,12 @@ on_policy_distillation:
 
 
 def read(folder: Path, name: str, text: str) -> Imported:
-    path = folder / name
-    path.write_text(text)
-    return import_file(path)
+    return read_script(folder, text, name)
 
 
-def gpus(imported: Imported) -> tuple[int | None, int | None, int | None, int | None, int | None]:
+def gpus(imported: Imported) -> tuple[int | None, ...]:
     """Declared, trainer, rollout, tensor parallel, engines."""
-    return (
-        imported.declared_gpus,
-        imported.trainer_gpus,
-        imported.rollout_gpus,
-        imported.rollout_tp,
-        imported.rollout_engines,
-    )
+    return counts(imported)[1:]
 
 
 @pytest.mark.parametrize(
@@ -166,6 +160,15 @@ class TestPrimeRL:
         imported = read(tmp_path, "a.toml", "toml_files = ['gone.toml']\n[deployment]\nnum_infer_gpus = 4\n")
         assert gpus(imported) == (None, None, None, None, None)
         assert any("gone.toml" in line for line in imported.unmapped)
+
+    def test_a_name_that_no_file_can_have_is_not_looked_for(self, tmp_path: Path) -> None:
+        long = "c" * 300
+        for name, text in {
+            "a.toml": f"toml_files = ['{long}']\n{BASE}",
+            "a.yaml": f"defaults: {long}\n{RECIPE}",
+            "a.sh": f"uv run examples/run_grpo_math.py --config {long}.yaml\n",
+        }.items():
+            assert any(long[:250] in line for line in read(tmp_path, name, text).unmapped), name
 
     def test_files_in_a_circle_are_refused(self, tmp_path: Path) -> None:
         (tmp_path / "b.toml").write_text("toml_files = ['a.toml']\n")

@@ -176,16 +176,16 @@ def test_transformers_engine_caches_the_whole_batch() -> None:
     assert engine.weights_gib == pytest.approx(4 * 596_049_920 / GIB)
 
 
-def test_engine_wakes_beside_the_trainer_and_its_cache_after_it_left() -> None:
+def test_engine_wakes_beside_the_trainer() -> None:
     learner = estimate_training(model("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=4096))
     engine = estimate_engine(model("Qwen3-8B"), EngineSettings(memory_utilization=0.5), 79.18)
     held = learner.moments[0]
-    away_wake, away = wake_up_moments(learner, engine, offloaded=True, bucket_gib=0.5)
-    stay_wake, stay = wake_up_moments(learner, engine, offloaded=False, bucket_gib=0.5)
+    wake, generate = wake_up_moments(learner, engine, bucket_gib=0.5)
     trainer = held.total_gib - held.parts_gib["gradients"]
-    assert away_wake == stay_wake
-    assert away_wake.total_gib == pytest.approx(trainer + engine.weights_gib + engine.non_torch_gib + 0.5)
-    assert stay.total_gib - away.total_gib == pytest.approx(trainer - held.parts_gib["context"])
+    assert wake.total_gib == pytest.approx(trainer + engine.weights_gib + engine.non_torch_gib + 0.5)
+    assert generate.total_gib == pytest.approx(
+        wake.total_gib - 0.5 + engine.activation_gib + engine.graphs_gib + (engine.kv_gib or 0.0)
+    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_each_role_sits_on_nodes_of_its_kind_and_the_picture_says_which() -> Non
 
 def test_gpus_of_another_kind_hold_no_engine() -> None:
     placement = place(layout("roles.rollout.engines=5"))
-    assert [(each.role, each.index) for each in placement.homeless] == [("engine", 4)]
+    assert [(each.role, each.index) for each in placement.unplaced] == [("engine", 4)]
     assert {each.node for each in placement.stranded} == {0, 1}
 
 

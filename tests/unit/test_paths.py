@@ -24,6 +24,17 @@ def test_without_a_word_files_lie_below_the_home_folder(monkeypatch: pytest.Monk
     assert paths.config_dir() == tmp_path / "mine"
 
 
+def test_a_name_that_no_file_can_have_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for name, file, folder in (
+        ("file", True, False),
+        ("", False, True),
+        ("a" * 300, False, False),
+        ("a\0", False, False),
+    ):
+        assert (paths.is_file(tmp_path / name), paths.is_folder(tmp_path / name)) == (file, folder), name[:9]
+
+
 def test_a_private_folder_is_its_owners_alone(tmp_path: Path) -> None:
     made = paths.ensure_private(tmp_path / "state")
     assert stat.S_IMODE(made.stat().st_mode) == 0o700

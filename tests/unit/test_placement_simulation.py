@@ -7,9 +7,10 @@ from check_cases import GPU, OPD, PPO
 
 from rltui.layout.load import load_text
 from rltui.layout.presets import resolve
-from rltui.placement.bundles import Group, groups, ray_resources
+from rltui.placement.bundles import Group, Strategy, groups, ray_resources
 from rltui.placement.draw import draw
-from rltui.placement.simulate import Placement, place, simulate
+from rltui.placement.scheduler import Nodes, schedule
+from rltui.placement.simulate import Placement, place
 
 
 def placed(text: str, *words: str) -> Placement:
@@ -17,7 +18,7 @@ def placed(text: str, *words: str) -> Placement:
 
 
 def nodes_of(placement: Placement, role: str) -> list[int]:
-    return [seat.node for seat in placement.seats if seat.role == role]
+    return [seat.node for seat in placement.instances if seat.role == role]
 
 
 def picture(text: str, *words: str) -> list[str]:
@@ -58,7 +59,7 @@ def test_colocated_roles_share_gpus_and_pools_do_not() -> None:
 def test_learners_on_the_emptiest_nodes_engines_fill_the_gaps() -> None:
     placement = placed(GPU, "roles.learner.gpus=[1, 2]", "roles.rollout.engines=5")
     assert placement.free_slots == 0
-    sizes = {seat.node: len(seat.slots) for seat in placement.seats if seat.role == "learner"}
+    sizes = {seat.node: len(seat.slots) for seat in placement.instances if seat.role == "learner"}
     assert sorted(sizes.values()) == [1, 2]
     assert len(set(nodes_of(placement, "learner"))) == 2
 
@@ -71,12 +72,12 @@ def test_stranded_gpus_are_counted(gpus: list[int], engines: int, width: int, st
     words = [f"roles.learner.gpus={gpus}", f"roles.rollout.engines={engines}", f"roles.rollout.tensor_parallel={width}"]
     placement = placed(GPU, *words)
     assert placement.stranded_because("too_few_for_an_engine") == stranded
-    assert placement.homeless == ()
+    assert placement.unplaced == ()
 
 
 def test_engines_that_fit_nowhere_are_named_with_the_reason() -> None:
     placement = placed(GPU, "roles.learner.gpus=[1, 1]", "roles.rollout.engines=1", "roles.rollout.tensor_parallel=4")
-    assert [(each.role, each.index, each.slots, each.reason) for each in placement.homeless] == [
+    assert [(each.role, each.index, each.slots, each.reason) for each in placement.unplaced] == [
         ("engine", 0, 4, "no_room")
     ]
 
@@ -90,12 +91,12 @@ def test_engines_that_fit_nowhere_are_named_with_the_reason() -> None:
         (["roles.rollout.engines=9"], "no_room"),
     ],
 )
-def test_every_reason_for_homelessness(words: list[str], reason: str) -> None:
-    assert reason in {each.reason for each in placed(GPU, *words).homeless}
+def test_every_reason_why_a_bundle_has_no_place(words: list[str], reason: str) -> None:
+    assert reason in {each.reason for each in placed(GPU, *words).unplaced}
 
 
-def test_engines_beyond_their_pool_are_homeless() -> None:
-    assert [each.reason for each in placed(PPO, "roles.rollout.engines=3").homeless] == ["pool_too_small"]
+def test_engines_beyond_their_pool_have_no_place() -> None:
+    assert [each.reason for each in placed(PPO, "roles.rollout.engines=3").unplaced] == ["pool_too_small"]
 
 
 def test_gpus_outside_ray_are_subtracted_and_drawn() -> None:
@@ -112,19 +113,18 @@ def test_idle_pool_gpus_are_counted() -> None:
     assert placement.free_slots == 2
 
 
-def test_cpus_bind_where_gpus_do_not() -> None:
-    packed = simulate([Group("engine", (1,) * 4, "PACK")], nodes=2, slots_per_node=4, cpus_per_node=2)
-    assert sorted(seat.node for seat in packed.seats) == [0, 0, 1, 1]
-    assert simulate([Group("engine", (4,), "PACK")], 2, 4, 2).homeless[0].reason == "no_cpus"
-
-
 @pytest.mark.parametrize(
-    ("strategy", "expected"),
-    [("PACK", [0, 0, 0, 0]), ("SPREAD", [0, 1, 2, 0]), ("STRICT_PACK", [0, 0, 0, 0]), ("STRICT_SPREAD", [0, 1, 2])],
+    ("strategy", "nodes", "free", "expected"),
+    [
+        ("PACK", 3, (4, 4), {0: 0, 1: 0, 2: 0, 3: 0}),
+        ("PACK", 2, (4, 2), {0: 0, 1: 0, 2: 1, 3: 1}),  # cores bind where GPUs do not
+        ("STRICT_SPREAD", 3, (4, 4), {0: 0, 1: 1, 2: 2}),
+    ],
 )
-def test_strategies(strategy: str, expected: list[int]) -> None:
-    group = Group("engine", (1, 1, 1, 1), strategy)  # type: ignore[arg-type]
-    assert [seat.node for seat in simulate([group], nodes=3, slots_per_node=4).seats] == expected
+def test_strategies(strategy: Strategy, nodes: int, free: tuple[int, int], expected: dict[int, int]) -> None:
+    there = Nodes(on_cpu=False)
+    there.fill(range(nodes), free)
+    assert schedule(there, (1, 1, 1, 1), strategy) == expected
 
 
 def test_a_thousand_nodes_are_drawn_in_part_and_counted_whole() -> None:
@@ -132,6 +132,6 @@ def test_a_thousand_nodes_are_drawn_in_part_and_counted_whole() -> None:
     layout = load_text(GPU, "x", words).layout
     placement = place(layout)
     lines = draw(layout, placement)
-    assert (len(placement.seats), placement.free_slots) == (7998, 0)
+    assert (len(placement.instances), placement.free_slots) == (7998, 0)
     assert any("… 968 more nodes" in line for line in lines)
     assert len(lines) < 50

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_proposals_fit_check_and_round_trip(case: tuple[str, int, int, str]) -> 
         report = check_layout(loaded)
         assert report.ok
         assert report.placement is not None
-        assert not report.placement.homeless
+        assert not report.placement.unplaced
         assert all(role.verdict in ("fits", "tight") for role in estimate_layout(each.layout).roles)
         assert predict(each.layout).time == each.time, "what Launch says of it is what plan said"
         assert "E390" not in {finding.code for finding in report.findings}, "the bundled trainers run it"
@@ -214,9 +214,10 @@ def test_engines_over_nodes_are_named_but_are_no_layout() -> None:
 
 
 def test_128_gpus_are_planned_within_a_second() -> None:
-    start = time.process_time()  # of this process: others may have the processor meanwhile
-    assert propose(request("allenai/Olmo-3-1125-32B", 16, 8))
-    assert time.process_time() - start < 1.0
+    profile = cProfile.Profile()
+    assert profile.runcall(propose, request("allenai/Olmo-3-1125-32B", 16, 8))
+    # calls are the same however busy the machine is; 1.7 million take 0.3 s
+    assert sum(entry.callcount for entry in profile.getstats()) < 4_000_000
 
 
 def test_the_verb_prints_the_picture_the_table_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from test_plan import propose, request, sound
 
-from rltui.check.run import check_file, check_layout, check_text
+from rltui.check.run import check_file, check_layout
 from rltui.cli.main import main
-from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout, load_text
 from rltui.memory.layouts import estimate_layout
-from rltui.plan import rank, remedies
+from rltui.plan import remedies
 from rltui.plan.actor_critic import divisions, with_memory
 from rltui.plan.decoding import teacher_s
 from rltui.plan.distill import engines_left, replica_counts
 from rltui.plan.of_layout import predict
-from rltui.plan.rank import Proposal, candidates
+from rltui.plan.rank import candidates
 from rltui.plan.request import Request
 from rltui.plan.throughput import step_time
 from rltui.plan.training import train_s
@@ -31,28 +31,13 @@ LIKE_THE_GUIDE = {"prompts": 256, "samples": 1, "prompt_tokens": 512, "response_
 
 
 def ppo(name: str = THREE, nodes: int = 1, gpus: int = 4, card: str = "A100-80GB", **more: Any) -> Request:
-    return _request(name, nodes, gpus, card, algorithm="ppo", **more)
+    return request(name, nodes, gpus, card, algorithm="ppo", **more)
 
 
 def opd(nodes: int = 1, gpus: int = 8, **more: Any) -> Request:
     lengths = {"prompt_tokens": 2048, "response_tokens": 4096, "teacher_name": "Qwen/Qwen3-32B"} | more
     teacher = find_model(lengths["teacher_name"])
-    return _request("Qwen/Qwen3-8B", nodes, gpus, "H100", algorithm="opd", teacher=teacher, reward="none", **lengths)
-
-
-def _request(name: str, nodes: int, gpus: int, card: str, **more: Any) -> Request:
-    model, gpu = find_model(name), find_gpu(card)
-    assert model is not None
-    assert gpu is not None
-    return Request(model_name=name, model=model, gpu=gpu, nodes=nodes, gpus_per_node=gpus, **more)
-
-
-def sound(text: str, name: str) -> bool:
-    return check_text(text, name).ok
-
-
-def propose(wanted: Request, count: int = 3) -> tuple[Proposal, ...]:
-    return rank.propose(wanted, sound, count)
+    return request("Qwen/Qwen3-8B", nodes, gpus, "H100", algorithm="opd", teacher=teacher, reward="none", **lengths)
 
 
 CASES = {
@@ -81,7 +66,7 @@ def test_proposals_fit_check_and_round_trip(wanted: Request) -> None:
         report = check_layout(loaded)
         assert report.ok
         assert report.placement is not None
-        assert not report.placement.homeless
+        assert not report.placement.unplaced
         estimate = estimate_layout(each.layout)
         assert {role.role for role in estimate.roles} == set(each.setup.memories)
         assert all(role.verdict in ("fits", "tight") for role in estimate.roles)

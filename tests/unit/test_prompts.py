@@ -11,7 +11,7 @@ import pytest
 
 from rltui.cluster.askpass_server import answering
 from rltui.cluster.attention import NeedsAttentionError
-from rltui.cluster.prompts import Field, NobodyThere, Question, SwitchedPrompter
+from rltui.cluster.prompts import Field, Question, SwitchedPrompter, UnattendedPrompter
 
 QUESTION = Question("interactive", "alice@login", (Field("Password:"), Field("Code:", echo=True)), ("Welcome",))
 
@@ -79,7 +79,7 @@ def test_the_background_refuses_and_a_switch_lets_somebody_answer() -> None:
             return ("x",) * len(question.fields)
 
     switched = SwitchedPrompter()
-    for prompter in (NobodyThere(), switched):
+    for prompter in (UnattendedPrompter(), switched):
         assert not prompter.attended
         with pytest.raises(NeedsAttentionError, match="alice@login"):
             prompter.ask(QUESTION)

@@ -69,8 +69,8 @@ def test_what_is_unknown_is_said_with_what_comes_next() -> None:
     assert "rltui resubmit grpo-1" in in_words(Submission(uuid="u", run="grpo-1", phase="absent"), 0.0)
 
 
-def past(outcome: str, *, at: float = 100.0, lasted_s: float = 1000.0, number: str = "01") -> chain.Past:
-    return chain.Past(number, outcome, at, lasted_s)
+def past(outcome: str, *, at: float = 100.0, lasted_s: float = 1000.0, number: str = "01") -> chain.EndedAttempt:
+    return chain.EndedAttempt(number, outcome, at, lasted_s)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def past(outcome: str, *, at: float = 100.0, lasted_s: float = 1000.0, number: s
         ([past("time-limit"), past("failed", at=200.0, lasted_s=0.0, number="02")], "failed"),
     ],
 )
-def test_a_link_of_a_chain_looks_back(ended: list[chain.Past], outcome: str | None) -> None:
+def test_a_link_of_a_chain_looks_back(ended: list[chain.EndedAttempt], outcome: str | None) -> None:
     verdict = chain.judge(ended)
     assert (verdict.outcome if verdict else None) == outcome
 

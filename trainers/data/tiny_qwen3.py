@@ -58,14 +58,14 @@ class TinySettings:
         return digest_of(self)
 
 
-class Digestible(Protocol):
+class HasDigest(Protocol):
     """Settings of a builtin model."""
 
     def digest(self) -> str:
         """A name of the model that these settings make."""
 
 
-Settings = TypeVar("Settings", bound=Digestible)
+Settings = TypeVar("Settings", bound=HasDigest)
 
 
 def digest_of(settings: Any) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trainers.environments.pool import Environments, Lane, ensure_walls, start_worker
+from trainers.environments.pool import EnvironmentProcess, Environments, ensure_walls, start_worker
 from trainers.rewards.actors import GRACE_S, TRIES, come_back
 from trainers.rewards.workers import START_S
 from trainers.roles.calls import RoleError
@@ -30,14 +30,14 @@ def make_environments(session: Session, fleet: Fleet) -> Environments | None:
     if not name:
         return None
     workers = fleet.of("reward")
-    lanes: list[Lane] = [WorkerLane(worker, session.event) for worker in workers]
+    lanes: list[EnvironmentProcess] = [WorkerProcess(worker, session.event) for worker in workers]
     if not workers:
         ensure_walls(layout.data, session.event)
         lanes = [start_worker(name) for _ in range(len(os.sched_getaffinity(0)))]
     return Environments(name, lanes, limit_s, session.event)
 
 
-class WorkerLane:
+class WorkerProcess:
     """The process that a reward worker keeps for environments.
 
     Args:

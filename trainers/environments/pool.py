@@ -31,7 +31,7 @@ BUILTIN = {
 
 
 @dataclass
-class Play:
+class Episode:
     """One sample as its environment knows it.
 
     Attributes:
@@ -48,7 +48,7 @@ class Play:
 
 
 @dataclass(frozen=True)
-class Played:
+class EpisodeStep:
     """What an environment made of an answer.
 
     Attributes:
@@ -64,7 +64,7 @@ class Played:
     failed: bool = False
 
 
-class Lane(Protocol):
+class EnvironmentProcess(Protocol):
     """A process that is asked one question at a time."""
 
     def ask(self, question: Any, timeout_s: float) -> Any:
@@ -87,7 +87,9 @@ class Environments:
         keys: Those of samples to come.
     """
 
-    def __init__(self, name: str, lanes: Sequence[Lane], limit_s: float, event: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, name: str, lanes: Sequence[EnvironmentProcess], limit_s: float, event: Callable[[str, str], None]
+    ) -> None:
         self._name, self._lanes, self._limit_s = name, list(lanes), limit_s
         self._failures = Failures("environment", f"the environment {name} failed, and such samples earn 0", event)
         self._threads = [ThreadPoolExecutor(1, thread_name_prefix="environment") for _ in self._lanes]
@@ -114,7 +116,7 @@ class Environments:
         futures = [self._threads[n % count].submit(self._open, n % count, task) for n, task in enumerate(tasks)]
         return [future.result() for future in futures]
 
-    def step(self, play: Play, last: bool) -> Future[Played]:
+    def step(self, play: Episode, last: bool) -> Future[EpisodeStep]:
         """What the environment makes of the newest answer of ``play``, when that is known.
 
         Args:
@@ -124,7 +126,7 @@ class Environments:
         lane = play.key % len(self._lanes)
         return self._threads[lane].submit(self._step, lane, play, last)
 
-    def forget(self, play: Play) -> None:
+    def forget(self, play: Episode) -> None:
         """``play`` is over, and its environment was not told."""
         with self._lock:
             self._over[play.key % len(self._lanes)].append(play.key)
@@ -140,7 +142,7 @@ class Environments:
         found = self._ask(lane, {"do": "open", "task": _plain(task)}, 1)
         return None if "error" in found else found["messages"]
 
-    def _step(self, lane: int, play: Play, last: bool) -> Played:
+    def _step(self, lane: int, play: Episode, last: bool) -> EpisodeStep:
         with self._lock:
             over, self._over[lane] = self._over[lane], []
         # a new instance makes a reset and all steps so far
@@ -148,7 +150,7 @@ class Environments:
         play.process = self._starts[lane]
         question = {"do": "step", "key": play.key, "task": _plain(play.task), "answers": play.answers, "last": last}
         found = self._ask(lane, {**question, "over": over}, calls)
-        return Played([], failed=True) if "error" in found else Played(**found)
+        return EpisodeStep([], failed=True) if "error" in found else EpisodeStep(**found)
 
     def _ask(self, lane: int, question: dict[str, Any], calls: int) -> dict[str, Any]:
         found = self._lanes[lane].ask(question, self._limit_s * calls)

@@ -22,7 +22,7 @@ from trainers.roles.reward_worker import NotLoadedError, Question, Reply
 if TYPE_CHECKING:
     from trainers.rewards.answers import Answer, Reward
     from trainers.rewards.model_judge import Judges
-    from trainers.rewards.own import Consultant
+    from trainers.rewards.own import JudgeClient
     from trainers.roles.calls import Role
     from trainers.roles.fleet import Fleet
     from trainers.roles.reward_worker import Verdict
@@ -56,7 +56,7 @@ class RewardActors:
         timeout_s: float,
         event: Callable[[str, str], None],
         grace_s: float = GRACE_S,
-        judges: Consultant | None = None,
+        judges: JudgeClient | None = None,
     ) -> None:
         self._timeout_s, self._grace_s, self._event, self._judges = timeout_s, grace_s, event, judges
         self._free: queue.Queue[Role] = queue.Queue()

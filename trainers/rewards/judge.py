@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
     from trainers.rewards.answers import Reward
-    from trainers.rewards.own import Consultant
+    from trainers.rewards.own import JudgeClient
     from trainers.roles.engine import Completion
 
 
@@ -45,7 +45,7 @@ def make_reward(
     prove: bool = True,
     limit_s: float = math.inf,
     served: Mapping[str, Reward] | None = None,
-    judges: Consultant | None = None,
+    judges: JudgeClient | None = None,
 ) -> Reward:
     """The reward function of the layout, ready: its workers run, its sandbox is proven.
 
@@ -72,7 +72,7 @@ def make_rewards_of(
     workers: int,
     prove: bool,
     limit_s: float,
-    judges: Consultant | None,
+    judges: JudgeClient | None,
     without: Collection[str] = (),
 ) -> dict[str, Reward]:
     """The rewards of the layout by name, each by itself, but for those in ``without``; see ``make_reward``."""
@@ -154,7 +154,7 @@ def _make(
     workers: int,
     prove: bool,
     limit_s: float,
-    judges: Consultant | None,
+    judges: JudgeClient | None,
 ) -> Reward:
     """The reward of ``data.reward`` alone; with no number of ``workers``, as many as suit it."""
     cores, timeout_s = workers or _cores(), min(data.reward_timeout_s, limit_s)

@@ -19,7 +19,7 @@ ASKING = 16
 """Functions that are called at once where they may ask a judge, which works on many questions together."""
 
 
-class Consultant(Protocol):
+class JudgeClient(Protocol):
     """Whom functions may ask: the run's judge, or who passes questions on to it; see ``model_judge.Judges``."""
 
     def verdicts(self, prompts: Sequence[Any], max_tokens: int = 0) -> list[str | None]:
@@ -49,7 +49,7 @@ class Own:
         workers: int,
         timeout_s: float,
         event: Callable[[str, str], None],
-        judges: Consultant | None = None,
+        judges: JudgeClient | None = None,
     ) -> None:
         self._name, self._timeout_s, self._judges = name, timeout_s, judges
         self._failures = Failures("reward", f"the reward {name} failed, and such answers earn 0", event)

@@ -33,7 +33,7 @@ from trainers.roles.teacher import Teacher
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
-    from trainers.placement import ProcessLocation, Seat
+    from trainers.placement import PlannedRole, ProcessLocation
 
 NAME_POLL_S = 0.1
 
@@ -115,7 +115,9 @@ class RoleProcesses:
             if not is_gone:
                 raise RoleError(f"{role.title} is still there {self._deadline_s:g} s after it was killed")
 
-    def _start(self, wanted: Sequence[Seat], cards: Mapping[str, tuple[str, ...]]) -> list[tuple[Seat, Role]]:
+    def _start(
+        self, wanted: Sequence[PlannedRole], cards: Mapping[str, tuple[str, ...]]
+    ) -> list[tuple[PlannedRole, Role]]:
         roles = [Role(seat.name, self._actor(seat, cards.get(seat.name, ())), kind=seat.role) for seat in wanted]
         calls = [(role, role.actor.__ray_call__.remote(process_location)) for role in roles]
         places = call_all(calls, self._deadline_s, "starting its process", check=self._check)
@@ -124,7 +126,7 @@ class RoleProcesses:
             self._places[role.name] = place
         return list(zip(wanted, roles, strict=True))
 
-    def _actor(self, seat: Seat, cards: tuple[str, ...]) -> Any:
+    def _actor(self, seat: PlannedRole, cards: tuple[str, ...]) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         on_cpu = self._layout.hardware.on_cpu or seat.role == "reward"
@@ -149,7 +151,7 @@ class RoleProcesses:
             options["max_restarts"] = -1  # it keeps nothing that a new process would lack
         return _named(self._remote(seat).options(**options), self._arguments(seat), self._deadline_s)
 
-    def _remote(self, seat: Seat) -> Any:
+    def _remote(self, seat: PlannedRole) -> Any:
         """The class of actors for ``seat``; what they do beside their work has a thread of its own."""
         import ray
 
@@ -159,7 +161,7 @@ class RoleProcesses:
             return ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(self._class(seat))
         return ray.remote(self._class(seat))
 
-    def _class(self, seat: Seat) -> type:
+    def _class(self, seat: PlannedRole) -> type:
         classes: dict[str, type] = {
             "learner": Learner,
             "engine": EngineActor,
@@ -172,7 +174,7 @@ class RoleProcesses:
         }
         return classes[seat.role]
 
-    def _arguments(self, seat: Seat) -> tuple[Any, ...]:
+    def _arguments(self, seat: PlannedRole) -> tuple[Any, ...]:
         layout = self._layout
         path = self._model_paths.get(seat.role, self._model_paths["learner"])
         if seat.role == "reward":
@@ -234,7 +236,7 @@ def learner_environment(on_cpu: bool) -> dict[str, str]:
     return variables
 
 
-def _flight_record(seat: Seat) -> dict[str, str]:
+def _flight_record(seat: PlannedRole) -> dict[str, str]:
     """Where torch writes the record of the role's collectives: roles count their ranks each from zero."""
     path = os.environ.get(rundir.FLIGHT_RECORD_VARIABLE, "")
     if not path.endswith(rundir.FLIGHT_RECORD):  # there is none, or it is the user's own

@@ -41,7 +41,7 @@ class Reply:
     error: str = ""
 
 
-class FarJudge:
+class RemoteJudge:
     """The run's judge, which the trainer's own process asks: a question is what the worker's call returns meanwhile.
 
     Work that may ask runs in a thread of its own, and one at a time.
@@ -104,7 +104,7 @@ class RewardWorker:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._rewards: dict[str, Reward] = {}
-        self._judge = FarJudge() if layout.roles.judge is not None else None
+        self._judge = RemoteJudge() if layout.roles.judge is not None else None
         self._is_asking = False
         self._player: Worker | None = None
 

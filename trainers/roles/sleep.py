@@ -11,7 +11,7 @@ from trainers.roles.calls import RoleDiedError, call_all
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
-    from trainers.placement import Seat
+    from trainers.placement import PlannedRole
     from trainers.roles.calls import Role
     from trainers.roles.engine import Part
 
@@ -92,7 +92,9 @@ class EngineSleep:
         return []
 
 
-def plan_engine_sleep(layout: Layout, planned: Sequence[Seat], roles: Sequence[Role], timeout_s: float) -> EngineSleep:
+def plan_engine_sleep(
+    layout: Layout, planned: Sequence[PlannedRole], roles: Sequence[Role], timeout_s: float
+) -> EngineSleep:
     """How the layout's engines sleep: never where it does not ask for it, or nobody shares their slots."""
     slots = {
         seat.name: {(seat.group, seat.bundle, seat.offset + slot) for slot in range(seat.slots)} for seat in planned

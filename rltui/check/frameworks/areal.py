@@ -18,6 +18,7 @@ FRAMEWORK = Framework(
 _CLI = "areal/api/cli_args.py"
 
 _RATIO = Setting("actor.rejection_sampling.upper")
+_CONTEXT = Setting("sglang.context_length", "vllm.max_model_len")
 
 TABLE = (
     never(
@@ -32,8 +33,8 @@ TABLE = (
         "F902",
         "The engine's length is below what a sample may have.",
         "the engine's own limit",
-        (Setting("sglang.context_length", "vllm.max_model_len"), Setting("gconfig.max_new_tokens") + Constant(1)),
-        Setting("sglang.context_length", "vllm.max_model_len"),
+        (_CONTEXT, Setting("gconfig.max_new_tokens") + Constant(1)),
+        _CONTEXT,
         severity="warning",
     ),
 )

@@ -35,6 +35,7 @@ _NODES, _PER_NODE = Setting("cluster.num_nodes"), Setting("cluster.gpus_per_node
 _OWN_NODES, _OWN_GPUS = Setting(f"{_RESOURCES}.num_nodes"), Setting(f"{_RESOURCES}.gpus_per_node")
 _TENSOR = Setting(f"{_GENERATION}.vllm_cfg.tensor_parallel_size", default=1)
 _PIPELINE = Setting(f"{_GENERATION}.vllm_cfg.pipeline_parallel_size", default=1)
+_MODEL_LENGTH = Setting(f"{_GENERATION}.vllm_cfg.max_model_len")
 _CUT_DTENSOR = Setting("policy.dtensor_cfg.tensor_parallel_size", default=1) * Setting(
     "policy.dtensor_cfg.context_parallel_size", default=1
 )
@@ -184,8 +185,8 @@ TABLE = (
         "F717",
         "The engine's length is below that of a whole sample.",
         "nemo_rl/experience/rollouts.py, a warning there too",
-        (Setting(f"{_GENERATION}.vllm_cfg.max_model_len"), Setting("policy.max_total_sequence_length")),
-        Setting(f"{_GENERATION}.vllm_cfg.max_model_len"),
+        (_MODEL_LENGTH, Setting("policy.max_total_sequence_length")),
+        _MODEL_LENGTH,
         (_RL, _ON_VLLM),
         severity="warning",
     ),

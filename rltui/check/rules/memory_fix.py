@@ -44,11 +44,11 @@ def cure_engine(layout: Layout, role: str) -> tuple[str, ...]:
     Nothing where no node would have the room for such an engine.
     """
     words: dict[str, str] = {}
-    gpus, placed = layout.slots_of(role), not place(layout).homeless
+    gpus, placed = layout.slots_of(role), not place(layout).unplaced
     for _ in range(MOST_KNOBS):
         found = estimate_roles(layout).role(role)
         if found is None or not found.blocked:
-            return () if placed and place(layout).homeless else tuple(words.values())
+            return () if placed and place(layout).unplaced else tuple(words.values())
         if not found.knob:
             return ()
         changed = with_word(layout, found.knob)

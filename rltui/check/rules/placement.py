@@ -133,11 +133,11 @@ def no_room(subject: Subject) -> Iterator[Trouble]:
     layout, placement = subject.layout, subject.placement
     if overbooked(layout) > 0:
         return
-    missing = Counter(each.role for each in placement.homeless if each.reason in ("no_room", "too_few_nodes"))
+    missing = Counter(each.role for each in placement.unplaced if each.reason in ("no_room", "too_few_nodes"))
     for role, count in missing.items():
         if role == "learner" and len(layout.roles.learner.gpus) > layout.hardware_of("learner").nodes:
             continue  # P103 has said so
-        slots = next(each.slots for each in placement.homeless if each.role == role)
+        slots = next(each.slots for each in placement.unplaced if each.role == role)
         group = next(group for group in groups(layout) if group.role == role)
         placed = len(group.slots) - count
         key = key_of(role)
@@ -157,7 +157,7 @@ def idle_slots(subject: Subject) -> Iterator[Trouble]:
     """
     placement, rollout = subject.placement, subject.layout.roles.rollout
     idle = placement.stranded_because("no_role")
-    if placement.homeless or not idle:
+    if placement.unplaced or not idle:
         return
     room = _further_engines(subject) if not rollout.pool else 0
     yield Trouble(
@@ -181,7 +181,7 @@ def too_few_cpus(subject: Subject) -> Iterator[Trouble]:
 
     GPUs that fit are no help when the CPUs of their bundles do not: the job would hang with free GPUs.
     """
-    stuck = [each for each in subject.placement.homeless if each.reason == "no_cpus"]
+    stuck = [each for each in subject.placement.unplaced if each.reason == "no_cpus"]
     if stuck:
         number = next(part_of(subject.layout, group) for group in groups(subject.layout) if group.role == stuck[0].role)
         hardware = subject.layout.hardware.parts[number]
@@ -203,7 +203,7 @@ def stranded_slots(subject: Subject) -> Iterator[Trouble]:
     """
     placement, layout = subject.placement, subject.layout
     stranded = placement.stranded_because("too_few_for_an_engine")
-    if stranded and not placement.homeless:
+    if stranded and not placement.unplaced:
         total = placement.total_slots
         yield Trouble(
             f"{stranded} of {total} {subject.unit} ({100 * stranded // total} %) are free in pieces smaller than an "

@@ -48,7 +48,7 @@ def pool_and_own_gpus(subject: Subject) -> Iterator[Trouble]:
 
 
 @rule("P110", "error")
-def homeless_learner(subject: Subject) -> Iterator[Trouble]:
+def learner_without_gpus(subject: Subject) -> Iterator[Trouble]:
     """The learner has neither GPUs nor a pool."""
     learner = subject.layout.roles.learner
     if not learner.pool and not learner.gpus:

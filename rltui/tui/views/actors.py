@@ -218,8 +218,8 @@ def actor_rows(
     return rows
 
 
-def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool) -> Section:
-    """Actors: a line of counts, or the list where there is room."""
+def actor_section(snapshot: RunSnapshot, glyphs: Glyphs) -> Section:
+    """Actors: the list, or a line of counts where there is no room for it."""
     actors, patterns = snapshot.actors, snapshot.role_patterns
     tally = _tally(actors, patterns)
     right: tuple[Span, ...] = ((f"{tally.dead} dead", "bad"),) if tally.dead else ((f"{len(actors)} alive", "dim"),)
@@ -227,7 +227,7 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool
         right = ((clip(snapshot.actors_problem, 40), "attention"),)
 
     def body(width: int, height: int) -> list[Line]:
-        if not listed or height < 3:
+        if height < 3:
             return [actor_counts(actors, patterns=patterns)]
         worst_first = sorted(in_order(actors, patterns), key=lambda actor: actor.state == "ALIVE")
         kept = rows if 1 + rows <= height else height - 2
@@ -236,5 +236,5 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, listed: bool
         return [actor_head(width), *shown[:kept], *more]
 
     rows = len(actors) + tally.reasons
-    wanted = 0 if not actors else rows + 1 if listed else 1
-    return Section((("actors", "title"),), right, body, least=1, wanted=wanted, rank=rank)
+    wanted = rows + 1 if actors else 0
+    return Section((("actors", "title"),), right, body, least=1, wanted=wanted, rank=2)

@@ -88,7 +88,7 @@ def curve(
 
 
 def series_section(
-    snapshot: RunSnapshot, name: str, glyphs: Glyphs, rank: int, wanted: int = 6, fallback: tuple[float, ...] = ()
+    snapshot: RunSnapshot, name: str, glyphs: Glyphs, wanted: int = 6, fallback: tuple[float, ...] = ()
 ) -> Section:
     """One series as a section; with nothing to show it asks for no rows.
 
@@ -96,7 +96,6 @@ def series_section(
         snapshot: The run.
         name: Canonical metric name.
         glyphs: The alphabet.
-        rank: Rank of the section.
         wanted: Rows that the curve can use.
         fallback: Values where the run has no such series (yet).
     """
@@ -111,7 +110,7 @@ def series_section(
             return exactly([BLANK] * ((height - 1) // 2) + [line((f"        {missing}", "dim"))], height)
         return list(curve(values, width, height, glyphs, labels))
 
-    return Section(title_spans(name, latest), (), body, least=2, wanted=wanted, rank=rank)
+    return Section(title_spans(name, latest), (), body, least=2, wanted=wanted, rank=2)
 
 
 def title_spans(name: str, latest: float) -> tuple[Span, ...]:
@@ -141,7 +140,7 @@ class Beside(NamedTuple):
     places: tuple[float, ...]
 
 
-class Board(NamedTuple):
+class ChartPage(NamedTuple):
     """What all charts of a run share.
 
     Attributes:
@@ -167,10 +166,10 @@ class Board(NamedTuple):
         return self.view.window or self.whole
 
 
-def board(run: RunSnapshot, view: ChartView, beside: RunSnapshot | None) -> Board:
+def board(run: RunSnapshot, view: ChartView, beside: RunSnapshot | None) -> ChartPage:
     """The charts of a run; a run beside that does not know the axis is not drawn."""
     other = Beside(beside, chart_view.positions(beside, view.axis)) if beside is not None else None
-    return Board(run, view, chart_view.positions(run, view.axis), other if other and other.places else None)
+    return ChartPage(run, view, chart_view.positions(run, view.axis), other if other and other.places else None)
 
 
 def chart_columns(width: int) -> list[int]:
@@ -178,7 +177,7 @@ def chart_columns(width: int) -> list[int]:
     return split(width, [1] * max(1, min(4, (width + 1) // CELL_WIDTH)), gap=2)
 
 
-def grid(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
+def grid(board: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
     """Every series as a chart, in as many columns as fit."""
     names, widths = ordered_names(board.run.metrics), chart_columns(width)
     lines: list[Line] = []
@@ -189,7 +188,7 @@ def grid(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
     return lines
 
 
-def chart(board: Board, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+def chart(board: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """One series: a rule with its values, and ``height - 1`` rows of curve."""
     head = _head(board, name, width, glyphs)
     other = board.beside.run.metrics.series.get(name, ()) if board.beside else ()
@@ -205,7 +204,7 @@ def chart(board: Board, name: str, width: int, height: int, glyphs: Glyphs) -> l
     return [head, *drawn]
 
 
-def _head(board: Board, name: str, width: int, glyphs: Glyphs) -> Line:
+def _head(board: ChartPage, name: str, width: int, glyphs: Glyphs) -> Line:
     """Name, value and other run's value; with a cursor the step and the time that the value is of."""
     metrics, labels, cursor = board.run.metrics, labels_of(name), board.view.cursor
     values, at = metrics.series[name], None

@@ -12,14 +12,14 @@ from rltui.tui.views import chart_view, charts, step_time
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Span
-    from rltui.tui.views.charts import Board
+    from rltui.tui.views.charts import ChartPage
     from rltui.watch.snapshots import RunSummary
 
 ROOM_FOR_KEYS = 70
 """Columns from which the head says how to read values."""
 
 
-def head(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
+def head(board: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
     """How many series, which part of the axis; below it how they are drawn, where that is not as usual."""
     first: Span = (f"{len(board.run.metrics.series)} series  ", "dim")
     key: Span = ("  < > cursor" if board.view.cursor is None and board.places and width >= ROOM_FOR_KEYS else "", "dim")
@@ -34,7 +34,7 @@ def head(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
     return [*lines, Line(cut(drawn, width, glyphs.ellipsis))] if drawn else lines
 
 
-def _window(board: Board) -> str:
+def _window(board: ChartPage) -> str:
     """The axis: its two ends, or the part of it that is drawn."""
     places, axis = board.places, board.view.axis
     if not places:
@@ -52,7 +52,7 @@ def _window(board: Board) -> str:
     return f"{'steps ' if axis == 'step' else ''}{ends[0]}–{ends[1]} of {ends[2]}{few}"
 
 
-def _place(place: float, board: Board) -> str:
+def _place(place: float, board: ChartPage) -> str:
     if board.view.axis == "step":
         return f"{place:.0f}"
     if board.view.axis == "time":
@@ -60,7 +60,7 @@ def _place(place: float, board: Board) -> str:
     return f"{place:.2f} {board.run.history.unit}-h"
 
 
-def rows(board: Board, width: int, glyphs: Glyphs) -> list[Line]:
+def rows(board: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
     """Where the steps went, then every series as a chart."""
     if not board.run.metrics.series:
         return wrapped(no_series(board.run.summary), width, " ", "dim")
@@ -74,7 +74,7 @@ def no_series(run: RunSummary) -> str:
     return "no steps yet: series appear with the first training step" if run.is_live else "there was no training step"
 
 
-def alone(board: Board, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+def alone(board: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """One series as large as the pane, with its axis below."""
     if height < 3 or not board.places:
         return charts.chart(board, name, width, max(2, height), glyphs)
@@ -85,7 +85,7 @@ def alone(board: Board, name: str, width: int, height: int, glyphs: Glyphs) -> l
     return [*charts.chart(board, name, width, height - 1, glyphs), axis]
 
 
-def first_row(board: Board, name: str, width: int, glyphs: Glyphs) -> int:
+def first_row(board: ChartPage, name: str, width: int, glyphs: Glyphs) -> int:
     """The row of :func:`rows` with which a series' chart begins."""
     names = charts.ordered_names(board.run.metrics)
     above = len(step_time.chart(board.run.metrics, width, glyphs))

@@ -62,8 +62,8 @@ def _curves(snapshot: RunSnapshot, glyphs: Glyphs, wanted: int) -> tuple[Section
     first, second = two_series(snapshot)
     rates = snapshot.summary.tokens_per_second_history if second in charts.SPEEDS else ()
     return (
-        charts.series_section(snapshot, first, glyphs, 2, wanted),
-        charts.series_section(snapshot, second, glyphs, 2, wanted, fallback=rates),
+        charts.series_section(snapshot, first, glyphs, wanted),
+        charts.series_section(snapshot, second, glyphs, wanted, fallback=rates),
     )
 
 
@@ -87,7 +87,7 @@ def _has_curves(snapshot: RunSnapshot) -> bool:
 
 def _one_column(snapshot: RunSnapshot, width: int, glyphs: Glyphs, curve_rows: int) -> list[Section]:
     reward, tokens = _curves(snapshot, glyphs, wanted=curve_rows)
-    small = [queues.queue_section(snapshot, glyphs, 1), parts.step_section(snapshot, glyphs, 1)]
+    small = [queues.queue_section(snapshot, glyphs, 1), parts.step_section(snapshot, glyphs)]
     curves = [reward, tokens] if _has_curves(snapshot) else []
     pairs = width >= PAIRS
     sections = [abreast([[reward], [tokens]], (1, 1), glyphs, rank=2)] if curves and pairs else curves
@@ -108,9 +108,9 @@ def _two_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
     left = [
         hosts.gpu_section(snapshot, glyphs, rank=0),
         hosts.host_section(snapshot, glyphs, rank=1, processes=4),
-        actors.actor_section(snapshot, glyphs, rank=2, listed=True),
+        actors.actor_section(snapshot, glyphs),
     ]
-    right = [queues.queue_section(snapshot, glyphs, 0), parts.step_section(snapshot, glyphs, 1)]
+    right = [queues.queue_section(snapshot, glyphs, 0), parts.step_section(snapshot, glyphs)]
     if _has_curves(snapshot):
         right = [reward, tokens, *right]
     return _columns([left, right], (3, 2), glyphs)
@@ -124,16 +124,16 @@ def _three_columns(snapshot: RunSnapshot, glyphs: Glyphs) -> list[Section]:
     ]
     middle = [reward, tokens] if _has_curves(snapshot) else []
     middle += [
-        charts.series_section(snapshot, name, glyphs, 2, wanted=8)
+        charts.series_section(snapshot, name, glyphs, wanted=8)
         for name in charts.SPEEDS
         if name != _speed(snapshot) and name in snapshot.metrics.series
     ]
     if charts.LEARNER_MFU in snapshot.metrics.series:
-        middle.append(charts.series_section(snapshot, charts.LEARNER_MFU, glyphs, 2, wanted=6))
+        middle.append(charts.series_section(snapshot, charts.LEARNER_MFU, glyphs, wanted=6))
     right = [
         queues.queue_section(snapshot, glyphs, 0),
-        parts.step_section(snapshot, glyphs, 1),
-        actors.actor_section(snapshot, glyphs, rank=2, listed=True),
+        parts.step_section(snapshot, glyphs),
+        actors.actor_section(snapshot, glyphs),
     ]
     return _columns([left, middle, right], (6, 5, 5), glyphs)
 

@@ -59,7 +59,7 @@ def _longest(found: list[tuple[str, float]], rows: int) -> list[tuple[str, float
     return [*shown, (REST, sum(value for _, value in found) - sum(value for _, value in shown))]
 
 
-def step_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
+def step_section(snapshot: RunSnapshot, glyphs: Glyphs) -> Section:
     """Where a step goes."""
     latest = snapshot.metrics.latest
     rows = step_rows(latest, 60, glyphs)
@@ -70,7 +70,7 @@ def step_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
         lambda width, height: step_rows(latest, width, glyphs, height),
         least=1,
         wanted=len(rows),
-        rank=rank,
+        rank=1,
     )
 
 

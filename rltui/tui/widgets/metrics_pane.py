@@ -12,7 +12,7 @@ from rltui.tui.widgets.run_panes import LinesPane
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Line
-    from rltui.tui.views.charts import Board
+    from rltui.tui.views.charts import ChartPage
     from rltui.watch.snapshots import RunSnapshot
 
 
@@ -31,7 +31,7 @@ class MetricsPane(LinesPane):
         self.alone = ""
         self.beside: RunSnapshot | None = None
 
-    def _board(self, snapshot: RunSnapshot) -> Board:
+    def _board(self, snapshot: RunSnapshot) -> ChartPage:
         return charts.board(snapshot, self.view, self.beside)
 
     def _charts(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
