@@ -292,16 +292,14 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.copy(self.run_id, "run id")
 
     def do_escape(self) -> None:
-        """Clear the search, else go back."""
+        """Clear the search, then leave what is shown alone, then clear the order or the window, else go back."""
         pane = self.log_pane
         if self.tab == "logs" and pane is not None and pane.sought.pattern:
             self.part(LogKeys).clear()
         elif (shown := self.filtered_pane) is not None and shown.filtered:
             shown.filter("")
-        elif isinstance(shown, GpusPane) and shown.back_to_map():
-            self.tick()
-        elif not (self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
-            self.do_back()
+        elif not (self.back_to_all() or self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
+            self.leave()
 
     def do_wall(self) -> None:
         """GPUs: every GPU and process, one line a node, one mark a node."""

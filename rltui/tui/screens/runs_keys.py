@@ -319,11 +319,11 @@ class SavedFilters:
         done = f"saved: {words}   :filter {name} or @{name} calls it" if order == "save" else f"@{name} is forgotten"
         self._screen.cockpit.say(done)
 
-    def complete(self, text: str) -> str:
+    def complete(self, text: str) -> commands.Completion:
         """Complete the ``@name`` at the end of a filter."""
         before, space, last = text.rpartition(" ")
         names = [f"@{name}" for name in self._screen.table.saved] if last.startswith("@") else []
-        return before + space + commands.extend(last, names, finish="")
+        return commands.extend(last, names, before=before + space)
 
     def open_help(self) -> None:
         """The keys, and what was saved."""
