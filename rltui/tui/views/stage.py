@@ -40,6 +40,12 @@ def rail(summary: RunSummary, width: int, glyphs: Glyphs) -> Line:
     return _joined(short, " ")
 
 
+def title(summary: RunSummary, glyphs: Glyphs) -> tuple[Span, ...]:
+    """Where the run stands, and in which job."""
+    job = ((f" {glyphs.dot} job {summary.job.job_id}", "dim"),) if summary.job is not None else ()
+    return ("stage ", "title"), (progress.stage_shown(summary), "accent"), *job
+
+
 def _mark(index: int, now_at: int, summary: RunSummary, glyphs: Glyphs) -> tuple[str, Role]:
     if index < now_at:
         return glyphs.done, "dim"
