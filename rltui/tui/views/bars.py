@@ -53,17 +53,21 @@ def health_spans(health: Health, glyphs: Glyphs) -> list[Span]:
     return spans
 
 
+def _hint_cells(hint: Hint) -> int:
+    return cell_width(hint.key) + 1 + cell_width(hint.label) + 2
+
+
 def footer(hints: Sequence[Hint], width: int) -> Line:
-    """As many hints as fit, the most useful first; one that cannot act is struck out."""
+    """As many hints as fit, the most useful first, and those that stay; one that cannot act is struck out."""
     spans: list[Span] = []
-    used = 1
+    room = width - 1 - sum(_hint_cells(hint) for hint in hints if hint.stays)
     for hint in hints:
-        size = cell_width(hint.key) + 1 + cell_width(hint.label) + 2
-        if used + size > width:
-            break
-        used += size
+        if not hint.stays:
+            room -= _hint_cells(hint)
+            if room < 0:
+                continue
         spans += [(f" {hint.key} ", "off" if hint.off else "key"), (f"{hint.label} ", "off" if hint.off else "dim")]
-    return line(*spans)
+    return line(*cut(spans, width))
 
 
 def choice_rows(choices: Sequence[str], chosen: int | None, width: int, height: int, glyphs: Glyphs) -> list[Line]:

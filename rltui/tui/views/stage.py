@@ -95,11 +95,14 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     look = run_look(summary.state)
     glyph = look.ascii_glyph if glyphs.ascii_only else look.glyph
     reason = progress.end_words(summary)
-    code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and "exit" not in reason else ""
+    says_how = summary.state == "cancelled" or "exit" in reason  # what a signal ended has its number for a code
+    code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and not says_how else ""
     mark = f" {glyph} {look.word}  "
     rows = wrapped(reason + code or " ", width, "", "text", mark=(mark, look.role))
     if summary.failure:
         rows.append(line((f"   {summary.failure}", "bad"), ("  ! ", "key"), ("shows evidence and remedies", "dim")))
+    elif summary.state == "cancelled":
+        rows.append(line(("   r ", "key"), ("goes on from its newest checkpoint", "dim")))
     return rows
 
 
