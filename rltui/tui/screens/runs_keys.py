@@ -25,12 +25,7 @@ KEYS = keys.KeyTable(
             "runs",
             (
                 keys.Key(
-                    "open",
-                    ("enter",),
-                    "open",
-                    "Open the run; of several as one line, show each.",
-                    1,
-                    keys.needs_line,
+                    "open", ("enter",), "open", "Open the run; of several as one line, show each.", 1, keys.needs_line
                 ),
                 keys.Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
                 keys.Key(
@@ -60,12 +55,7 @@ KEYS = keys.KeyTable(
                 ),
                 keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
                 keys.Key(
-                    "fold",
-                    ("+",),
-                    "fold",
-                    "Show each run of a sweep or array, or all as one line.",
-                    0,
-                    keys.needs_line,
+                    "fold", ("+",), "fold", "Show each run of a sweep or array, or all as one line.", 0, keys.needs_line
                 ),
                 keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
                 keys.Key(
