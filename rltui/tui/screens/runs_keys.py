@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from rltui.errors import RltuiError
 from rltui.service.kept import keep, kept_text
 from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
+from rltui.service.run_filter import known_words
 from rltui.service.run_folds import LEAST
 from rltui.service.saved_filters import drop_filter, save_filter, saved_filters
 from rltui.tui import commands, keys
@@ -310,10 +311,11 @@ class SavedFilters:
         self._screen.cockpit.say(done)
 
     def complete(self, text: str) -> commands.Completion:
-        """Complete the ``@name`` at the end of a filter."""
+        """Complete the last word of a filter: a field with a value that runs have, or the name of a saved one."""
         before, space, last = text.rpartition(" ")
-        names = [f"@{name}" for name in self._screen.table.saved] if last.startswith("@") else []
-        return commands.extend(last, names, before=before + space)
+        saved = [f"@{name}" for name in self._screen.table.saved]
+        words = [*known_words(self._screen.cockpit.pictures.runs.runs), *saved]
+        return commands.extend(last, words, before=before + space)
 
     def open_help(self) -> None:
         """The keys, and what was saved."""

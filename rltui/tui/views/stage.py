@@ -72,7 +72,10 @@ def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
     if summary.state == "starting" and summary.stage.progress is not None:
         share, words = summary.stage.progress, f"{summary.stage.stage} {summary.stage.progress * 100:3.0f}%"
     elif share is None or steps is None:
-        words = progress.state_detail(summary, snapshot.taken_at) or ("" if step is not None else summary.stage.stage)
+        detail = (
+            progress.state_detail(summary, snapshot.taken_at) if summary.is_live else ""
+        )  # the verdict has the end's
+        words = detail or ("" if step is not None else summary.stage.stage)
         counted = f"step {step}  " if step is not None else ""
         return line((f" {counted}", "text"), (clip(words, width - 1 - len(counted)), "dim"))
     else:
