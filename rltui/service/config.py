@@ -111,15 +111,20 @@ def _held_against(
     """The settings of another run, or of the attempt before, and its name; nothing where there is none."""
     if other is not None:
         there, run = other
-        return settings_of(read_work(there.cluster.client, attempt_path(run))), run.run_id
+        return _values(there.cluster.client, attempt_path(run)), run.run_id
     earlier = [number for number in attempt_numbers(client, row.path) if number < row.attempt]
     if not earlier:
         return {}, ""
     try:
-        before = settings_of(read_work(client, rundir.attempt_folder(row.path, earlier[-1])))
+        before = _values(client, rundir.attempt_folder(row.path, earlier[-1]))
     except RltuiError:  # written by another version of rltui, or never finished
         return {}, ""
     return before, f"attempt {earlier[-1]}"
+
+
+def _values(client: RelayClient, path: str) -> dict[str, Any]:
+    """The settings of the attempt in the folder ``path`` by key, a script's lines and words among them."""
+    return {one.key: one.value for one in _settings(client, path, read_work(client, path))[0]}
 
 
 def _joined(one: Setting, before: Mapping[str, Any]) -> Setting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,19 @@ def test_the_number_of_nodes_is_by_whose_word_it_is(
     becomes(run, tmp_path, VERL.replace("#SBATCH --nodes=2 --gpus-per-node=8", lines), **wishes)
     _, found, _ = told(capsys, "config", RUN)
     assert {one["key"]: one["origin"] for one in found["settings"]}["hardware.nodes"] == origin
+
+
+def test_of_a_script_only_what_changed_differs_from_the_attempt_before(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    words = ("trainer.total_epochs=3",)
+    becomes(run, tmp_path, VERL, words=words)
+    again = run.with_name("02")
+    shutil.copytree(run, again)
+    becomes(again, tmp_path, VERL, words=words, settings=("slurm.time=1:00:00",))
+    _, found, _ = told(capsys, "config", RUN)
+    assert (found["attempt"], found["against"]) == (2, "attempt 1")
+    assert [one["key"] for one in found["settings"] if one["differs"]] == ["slurm.time"]
 
 
 @pytest.mark.parametrize(("there", "problems"), [("0", 1), ("2", 0)])
