@@ -13,7 +13,7 @@ from rltui.cli.output import add_json, add_run, add_watch, answer, print_json, p
 from rltui.service.all_clusters import open_run
 from rltui.service.attempts import Ending, endings
 from rltui.service.memory_peaks import read_memory
-from rltui.service.run_columns import place_of
+from rltui.service.run_columns import place_of, size_of
 from rltui.watch.card_faults import trouble_words, xids_by_card
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
@@ -58,7 +58,7 @@ def lines(snapshot: RunSnapshot) -> Iterator[str]:
     """One run in words."""
     run = snapshot.summary
     yield f"{run.run_id}  {words.state(run)}  {words.about(run)}"
-    hardware = f"{run.nodes}×{run.gpus_per_node} {run.gpu}"
+    hardware = f"{size_of(run)} {run.gpu}"
     yield f"  {run.algorithm.upper()} on {place_of(run)}, {hardware}, attempt {run.attempt}"
     yield f"  step {words.step(run)}  reward {words.number(run.reward)}  {words.rate(run.tokens_per_second)} tok/s"
     if run.job is not None or run.job_id:

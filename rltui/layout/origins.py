@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 AT_LAUNCH = "override at launch"
 DEFAULT = "default"
+FREEST_PARTITION = "chosen at launch: most nodes free"
 
 
 def origins(loaded: LoadedLayout) -> dict[str, str]:

@@ -96,6 +96,12 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """GPUs (or CPU slots) of a node, rounded up: times ``all_nodes`` it is never less than ``all_gpus``."""
         return -(-self.all_gpus // self.all_nodes)
 
+    @property
+    def unlike_kinds(self) -> tuple[tuple[int, int], ...]:
+        """Nodes of each kind and the GPUs of each of them, where not all nodes have as many; else nothing."""
+        kinds = tuple((part.nodes, part.gpus_per_node) for part in self.parts)
+        return kinds if len({gpus for _, gpus in kinds}) > 1 else ()
+
     def part_of(self, role: str) -> int:
         """The number of the kind of node, as in ``parts``, that holds ``role``, a key under ``roles``."""
         return next((number for number, kind in enumerate(self.more.values(), 1) if role in kind.roles), 0)

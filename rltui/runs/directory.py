@@ -127,11 +127,12 @@ def write_run(
 
 
 def held(hardware: Hardware) -> dict[str, Any]:
-    """Nodes that an attempt asks for, GPUs of each (of several kinds the mean, so that the product is right), kinds."""
+    """Nodes that an attempt asks for, GPUs of each (where they differ the mean, and each kind of node), cards."""
     return {
         "nodes": hardware.all_nodes,
         "gpus_per_node": hardware.mean_gpus_per_node,
         "gpu": ", ".join(dict.fromkeys(part.gpu for part in hardware.parts)),
+        **({"kinds": hardware.unlike_kinds} if hardware.unlike_kinds else {}),
     }
 
 

@@ -111,15 +111,20 @@ def _held_against(
     """The settings of another run, or of the attempt before, and its name; nothing where there is none."""
     if other is not None:
         there, run = other
-        return settings_of(read_work(there.cluster.client, attempt_path(run))), run.run_id
+        return _values(there.cluster.client, attempt_path(run)), run.run_id
     earlier = [number for number in attempt_numbers(client, row.path) if number < row.attempt]
     if not earlier:
         return {}, ""
     try:
-        before = settings_of(read_work(client, rundir.attempt_folder(row.path, earlier[-1])))
+        before = _values(client, rundir.attempt_folder(row.path, earlier[-1]))
     except RltuiError:  # written by another version of rltui, or never finished
         return {}, ""
     return before, f"attempt {earlier[-1]}"
+
+
+def _values(client: RelayClient, path: str) -> dict[str, Any]:
+    """The settings of the attempt in the folder ``path`` by key, a script's lines and words among them."""
+    return {one.key: one.value for one in _settings(client, path, read_work(client, path))[0]}
 
 
 def _joined(one: Setting, before: Mapping[str, Any]) -> Setting:
@@ -142,15 +147,16 @@ def _shown(key: str, value: Any) -> Any:
 
 def _settings(client: RelayClient, path: str, work: Layout | ScriptJob) -> tuple[list[Setting], tuple[str, ...]]:
     """The settings of an attempt with where they come from, and what else there is to say."""
+    known = read_origins(client, path)
     if isinstance(work, ScriptJob):
-        return list(_of_script(client, path, work)), (f"a script of {work.dialect.summary}, run as it is",)
-    known, values = read_origins(client, path), settings_of(work)
+        return list(_of_script(client, path, work, known)), (f"a script of {work.dialect.summary}, run as it is",)
+    values = settings_of(work)
     if known:
         return [Setting(key=key, value=value, origin=origin_of(key, known)) for key, value in values.items()], ()
     return [Setting(key=key, value=value, origin="not recorded") for key, value in values.items()], (UNRECORDED,)
 
 
-def _of_script(client: RelayClient, path: str, job: ScriptJob) -> Iterator[Setting]:
+def _of_script(client: RelayClient, path: str, job: ScriptJob, known: Mapping[str, str]) -> Iterator[Setting]:
     """What a script's job takes: its ``#SBATCH`` lines as they stand, appended words, and what was made of them."""
     name = Path(job.source).name
     text = client.read(f"{path}/{job.script}", 0, LARGEST).data.decode("utf-8", "replace") if job.script else ""
@@ -165,19 +171,20 @@ def _of_script(client: RelayClient, path: str, job: ScriptJob) -> Iterator[Setti
         named = job.words[number - 2].lstrip("-") if number > 1 and job.words[number - 2].startswith("-") else ""
         value = MASK if "=" not in named and is_secret_name(named) else word
         yield Setting(key=f"word {number}", value=value, origin="appended to the script's own")
-    yield from _of_job(job, asked)
+    yield from _of_job(job, asked, known)
 
 
-def _of_job(job: ScriptJob, asked: SlurmJob) -> Iterator[Setting]:
-    """What the job asks for, and whether the script's lines did."""
+def _of_job(job: ScriptJob, asked: SlurmJob, known: Mapping[str, str]) -> Iterator[Setting]:
+    """What the job asks for: by the words of who launched it, by the script's lines, or as is usual."""
     usual = flat({"slurm": msgspec.to_builtins(Slurm())})
-    said = {"nodes": asked.nodes, "gpus_per_node": asked.gpus_per_node, "gpu": asked.gpu or None}
+    nodes = asked.nodes if "nodes" in asked.options else None  # without the line it is one, by nobody's word
+    said = {"nodes": nodes, "gpus_per_node": asked.gpus_per_node, "gpu": asked.gpu or None}
     for section, values in (("hardware", job.hardware), ("slurm", job.slurm)):
         for key, value in flat(msgspec.to_builtins(values)).items():
             from_lines = said.get(key) if section == "hardware" else asked.settings.get(f"slurm.{key}")
-            origin = "launch, or the cluster's profile"
+            name, origin = f"{section}.{key}", "launch, or the cluster's profile"
             if from_lines is not None and str(from_lines) == str(value):
                 origin = "#SBATCH lines"
-            elif usual.get(f"{section}.{key}") == value:
+            elif usual.get(name) == value:
                 origin = DEFAULT
-            yield Setting(key=f"{section}.{key}", value=value, origin=origin)
+            yield Setting(key=name, value=value, origin=known.get(name, origin))

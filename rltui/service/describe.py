@@ -75,4 +75,4 @@ def gpu_hours(run: RunSummary, now: float) -> float:
     began = run.job.started_at if run.job is not None else 0.0
     if not began or run.gpu == "cpu":
         return 0.0
-    return max(0.0, now - began) / 3600 * run.nodes * run.gpus_per_node
+    return max(0.0, now - began) / 3600 * run.num_gpus

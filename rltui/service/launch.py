@@ -14,7 +14,7 @@ from rltui.check.run import Report, check_file
 from rltui.cluster.profile import Profile, in_partition
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
-from rltui.layout.origins import origins
+from rltui.layout.origins import FREEST_PARTITION, origins
 from rltui.layout.presets import resolve
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.service.allocations import share_of
@@ -215,7 +215,7 @@ def launch(
     if tell is not None:
         for finding in remembered(context, layout):
             tell(finding)
-    known = origins(report.loaded) | ({"slurm.partition": "chosen at launch: most nodes free"} if name else {})
+    known = origins(report.loaded) | ({"slurm.partition": FREEST_PARTITION} if name else {})
     first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
     for number in range(2, chain + 1):
         link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)

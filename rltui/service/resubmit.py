@@ -27,7 +27,7 @@ from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_facts import ask_cluster
 from rltui.service.run_jobs import write_last_word
-from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
+from rltui.service.script_changes import SECTIONS, changed_script, newest_checkpoint, resumed
 from rltui.service.submit import Launched, submit_attempt
 from rltui.service.this_machine import here_instead_of_slurm
 
@@ -181,8 +181,9 @@ def submit_next(
     assert change.layout is not None
     number = next_number(run)
     known = read_origins(context.cluster.client, attempt_path(run))
-    if known:
-        known = changed_origins(known, change.words, f"{by}, attempt {number}")
+    if known or change.text:
+        own = [word for word in change.words if not change.text or word.partition(".")[0] in SECTIONS]
+        known = changed_origins(known, own, f"{by}, attempt {number}")
     return submit_attempt(
         context,
         run.run_id,

@@ -50,9 +50,15 @@ def _gpu_load(run: RunSummary, _: float) -> str:
     return MISSING if run.gpu_percent is None else f"{run.gpu_percent:.0f}%"
 
 
+def size_of(run: RunSummary, times: str = "×") -> str:
+    """Nodes times GPUs of each, ``2×4``; ``1×8+2×4`` where nodes differ."""
+    kinds = run.kinds or ((run.nodes, run.gpus_per_node),)
+    return "+".join(f"{nodes}{times}{gpus}" for nodes, gpus in kinds)
+
+
 def shape_of(run: RunSummary, times: str = "×") -> str:
-    """Nodes times GPUs of each, ``2×4``; ``2×4c`` where each "GPU" is a CPU core."""
-    return f"{run.nodes}{times}{run.gpus_per_node}{'c' if run.gpu == CPU else ''}"
+    """The same in a table, ``2×4c`` where each "GPU" is a CPU core."""
+    return size_of(run, times) + ("c" if run.gpu == CPU else "")
 
 
 def place_of(run: RunSummary) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
@@ -20,6 +20,23 @@ def latest(summary: RunSummary) -> float:
     return max(summary.created_at, summary.end.at if summary.end is not None else 0.0)
 
 
+def _fields(summary: RunSummary) -> dict[str, str]:
+    return {
+        "state": summary.state,
+        "algo": summary.algorithm,
+        "cluster": summary.cluster,
+        "owner": summary.owner,
+        "name": summary.name,
+        "why": summary.failure or summary.symptom,
+    }
+
+
+def known_words(runs: Iterable[RunSummary]) -> list[str]:
+    """Words of a filter that some of ``runs`` fit, such as ``state:failed``, and those that take a span of time."""
+    found = {f"{name}:{value}" for run in runs for name, value in _fields(run).items() if value and " " not in value}
+    return [*sorted(found), "since:", "before:"]
+
+
 def matches(summary: RunSummary, query: str, now: float = 0.0) -> bool:
     """Whether a run fits a filter: every word must occur in it; ``state:``, ``algo:``, ``cluster:`` … name a field.
 
@@ -29,14 +46,7 @@ def matches(summary: RunSummary, query: str, now: float = 0.0) -> bool:
             30 days. A span that is not yet one keeps all: filters are typed letter by letter.
         now: Epoch seconds, for ``since:`` and ``before:``.
     """
-    fields = {
-        "state": summary.state,
-        "algo": summary.algorithm,
-        "cluster": summary.cluster,
-        "owner": summary.owner,
-        "name": summary.name,
-        "why": summary.failure or summary.symptom,
-    }
+    fields = _fields(summary)
     everything = " ".join([summary.run_id, *fields.values()]).lower()
     for word in query.lower().split():
         name, colon, value = word.partition(":")

@@ -17,6 +17,7 @@ from rltui.errors import RltuiError, UsageError
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
+from rltui.layout.origins import AT_LAUNCH, FREEST_PARTITION, changed
 from rltui.onnode.preflight import capacity, missing_gpus
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.allocations import share_of
@@ -26,7 +27,7 @@ from rltui.service.script_asks import asked_by_lines, hardware_of
 from rltui.service.script_changes import changed_section, problems_of
 from rltui.service.script_meaning import import_of, report_of, with_arguments
 from rltui.service.submit import Launched, submit_new
-from rltui.service.wishes import Wishes, read_wishes
+from rltui.service.wishes import KEYS, Wishes, read_wishes
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
@@ -62,6 +63,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
         findings: What a check says of it: warnings, as the script is not ours.
         drawing: The nodes × GPUs picture of what the importer read.
         arithmetic: Its arithmetic in words.
+        origins: The settings that the user's words gave, and which word.
     """
 
     job: ScriptJob
@@ -71,6 +73,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     drawing: tuple[str, ...] = ()
     arithmetic: tuple[str, ...] = ()
+    origins: dict[str, str] = {}
 
 
 def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
@@ -126,7 +129,15 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         findings=tuple(one for one in report.findings if one.severity in ("error", "warning")) if report else (),
         drawing=report.drawing if report else (),
         arithmetic=report.arithmetic_lines if report else (),
+        origins=origins_of(wishes),
     )
+
+
+def origins_of(wishes: Wishes) -> dict[str, str]:
+    """The settings that the user gave beside a script, by key, and with which word."""
+    given = {name: value for name, value in structs.asdict(wishes).items() if name in KEYS and value not in (None, "")}
+    options = {KEYS[name]: f"--{name.replace('_', '-')} at launch" for name in given}
+    return changed(options, wishes.settings, AT_LAUNCH)
 
 
 def _beyond_this_machine(job: ScriptJob, profile: Profile) -> Sequence[str]:
@@ -163,10 +174,12 @@ def launch_script(
         hint = "--nodes and --gpus-per-node say what it gets; --anyway launches it as it is."
         raise RltuiError(f"Not launched: {prepared.problems[0]}", hint)
     job = prepared.job if into else in_freest_partition(context, prepared.job)
+    chosen = {"slurm.partition": FREEST_PARTITION} if job.slurm.partition != prepared.job.slurm.partition else {}
     if not unchecked and not into:
         ask_cluster(context, job)
     share = share_of(context, into, job) if into else None
-    return submit_new(context, job, text=prepared.text, after_job=after_job, share=share, sweep=sweep)
+    origins = prepared.origins | chosen
+    return submit_new(context, job, text=prepared.text, after_job=after_job, share=share, sweep=sweep, origins=origins)
 
 
 def in_freest_partition(context: Context, job: ScriptJob) -> ScriptJob:

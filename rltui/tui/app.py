@@ -231,7 +231,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Open the run that was launched, or the list of several, if the launch screen still waits for it."""
         self.say(message.sentence)
         if isinstance(self.top, screen_class("launch")):
-            self.top.do_back() if len(message.run_ids) > 1 else self._open_run(message.run_ids[0])
+            self.top.leave() if len(message.run_ids) > 1 else self._open_run(message.run_ids[0])
 
     def on_happened(self, message: messages.Happened) -> None:
         """Let the terminal tell who looks elsewhere, and tell people beside it."""
@@ -282,7 +282,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         with self._context():
             verbs.obey(self, text)
 
-    def complete(self, text: str) -> str:
+    def complete(self, text: str) -> commands.Completion:
         """Complete what is typed behind ``:``."""
         from rltui.tui import verbs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rltui.service import verb_table
@@ -129,7 +129,23 @@ def _near(word: str) -> str:
     return f": {', '.join(near[:4])}?" if near else ": tab after its first letter completes one, ? lists the keys"
 
 
-def complete(text: str, arguments: Mapping[str, Sequence[str]]) -> str:
+class Completion(NamedTuple):
+    """What the tab key makes of a text."""
+
+    before: str
+    """What stands in front of the word that is completed."""
+    word: str
+    """The word, made longer as far as it is certain."""
+    choices: tuple[str, ...] = ()
+    """What the word can become, where that is not certain."""
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return self.before + self.word
+
+
+def complete(text: str, arguments: Mapping[str, Sequence[str]]) -> Completion:
     """``text`` made longer as far as it is certain.
 
     Args:
@@ -138,22 +154,21 @@ def complete(text: str, arguments: Mapping[str, Sequence[str]]) -> str:
     """
     verb, space, start = text.partition(" ")
     if not space:
-        return extend(verb, list(VERBS), finish=" ")
-    choices = list(arguments.get(VERBS.get(verb, ""), ()))
-    return f"{verb} {extend(start, choices, finish='')}"
+        return extend(verb, sorted(VERBS), finish=" ")
+    return extend(start, arguments.get(VERBS.get(verb, ""), ()), before=f"{verb} ")
 
 
-def extend(start: str, choices: Sequence[str], finish: str) -> str:
+def extend(start: str, choices: Iterable[str], finish: str = "", before: str = "") -> Completion:
     """``start`` made longer as far as all ``choices`` that begin with it agree; a single one is finished off."""
-    fitting = [choice for choice in choices if choice.startswith(start)]
+    fitting = tuple(choice for choice in choices if choice.startswith(start))
     if len(fitting) == 1:
-        return fitting[0] + finish
+        return Completion(before, fitting[0] + finish)
     if not fitting:
-        return start
+        return Completion(before, start)
     # The first and the last in order differ the most, so what they share all share.
     first, last = min(fitting), max(fitting)
-    same = next((index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
-    return first[:same] if same is not None else min(first, last, key=len)
+    same = next((index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first))
+    return Completion(before, first[:same], fitting)
 
 
 def resolve(name: str, known: Sequence[str]) -> str:

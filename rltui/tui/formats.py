@@ -109,8 +109,3 @@ def size(num_bytes: float) -> str:
 def gib(value: float) -> str:
     """Memory in GiB in at most four characters."""
     return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
-
-
-def shape(nodes: int, gpus_per_node: int, times: str = "×") -> str:
-    """Nodes times GPUs of a node, such as ``2×4``."""
-    return f"{nodes}{times}{gpus_per_node}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from textual.app import App
 
+    from rltui.tui.commands import Completion
     from rltui.tui.controller import Controller
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.messages import Ask
@@ -97,7 +98,7 @@ class Host(Protocol):
     def obey(self, text: str) -> None:
         """Do what was typed behind ``:``."""
 
-    def complete(self, text: str) -> str:
+    def complete(self, text: str) -> Completion:
         """Complete what is typed behind ``:``."""
 
 

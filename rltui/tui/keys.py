@@ -71,6 +71,7 @@ class Key:
         hint: Place in the footer, 1 first; 0 keeps it out.
         off: Gives the reason why the key cannot act, or an empty string.
         quiet: Leave the key out of the footer while it is off, instead of striking it.
+        stays: Keep it in the footer where others have no room.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Key:
     hint: int = 0
     off: Callable[[KeyContext], str] = can_always
     quiet: bool = False
+    stays: bool = False
 
 
 class KeyGroup(NamedTuple):
@@ -98,6 +100,7 @@ class Hint(NamedTuple):
     key: str
     label: str
     off: bool
+    stays: bool = False
 
 
 def shown(key: str, glyphs: Glyphs) -> str:
@@ -139,8 +142,13 @@ class KeyTable:
         """Keys of the footer, the most useful first, at most ``MAX_HINTS``."""
         ranked = sorted((key for key in self.keys if key.hint and key.keys), key=lambda key: key.hint)
         judged = [(key, bool(key.off(context))) for key in ranked]
-        shown_keys = [(key, off) for key, off in judged if not (off and key.quiet)][:MAX_HINTS]
-        return [Hint(shown(key.keys[0], glyphs), self._label(key), off) for key, off in shown_keys]
+        useful = [
+            Hint(shown(key.keys[0], glyphs), self._label(key), off, key.stays)
+            for key, off in judged
+            if not (off and key.quiet)
+        ]
+        others = [hint for hint in useful if not hint.stays][: MAX_HINTS - sum(hint.stays for hint in useful)]
+        return [hint for hint in useful if hint.stays or hint in others]
 
     def _label(self, key: Key) -> str:
         return self.back if self.back and key.id == "back" else key.label
@@ -211,8 +219,8 @@ EVERYWHERE = KeyGroup(
         Key("take_back", ("z",), "take back", "Take back a fix within the 5 s before it is done."),
         Key("journal", ("@",), "journal", "What was done with runs from here, and what came of it."),
         Key("palette", ("ctrl+p",), "palette", "All that can be done here, by name."),
-        Key("help", ("?",), "help", "This page.", 9),
-        Key("back", ("q",), "back", "Back; on the list of runs, quit. Runs go on.", 10),
+        Key("help", ("?",), "help", "This page.", 9, stays=True),
+        Key("back", ("q",), "back", "Back; on the list of runs, quit. Runs go on.", 10, stays=True),
         Key("escape", ("escape",), "clear", "Clear a filter or a search, or go back."),
     ),
 )

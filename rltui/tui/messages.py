@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from textual.message import Message
+from typing_extensions import dataclass_transform
 
 if TYPE_CHECKING:
     from rltui.layout.fields import Field
@@ -68,16 +69,20 @@ class Ask(NamedTuple):
         return tuple(self._replace(run_id=run_id, others=()) for run_id in self.runs)
 
 
+@dataclass_transform(eq_default=False)
 class CockpitMessage(Message, bubble=False):
-    """What the controller posts to the application, from any thread."""
+    """What the controller posts to the application, from any thread; made of its attributes, in their order."""
+
+    def __init__(self, *values: object) -> None:
+        super().__init__()
+        for name, value in zip(type(self).__annotations__, values, strict=True):
+            setattr(self, name, value)
 
 
 class RunsFetched(CockpitMessage):
     """A picture of all runs."""
 
-    def __init__(self, snapshot: RunsSnapshot) -> None:
-        super().__init__()
-        self.snapshot = snapshot
+    snapshot: RunsSnapshot
 
     def can_replace(self, message: Message) -> bool:
         """A newer picture of all runs is enough."""
@@ -87,27 +92,21 @@ class RunsFetched(CockpitMessage):
 class Happened(CockpitMessage):
     """Something happened to a run that people may want to be told."""
 
-    def __init__(self, event: Event, terminal: str) -> None:
-        super().__init__()
-        self.event = event
-        self.terminal = terminal
-        """What this terminal is to be sent: ``bell``, ``osc9``, ``osc777`` or ``none``."""
+    event: Event
+    terminal: str
+    """What this terminal is to be sent: ``bell``, ``osc9``, ``osc777`` or ``none``."""
 
 
 class NotTold(CockpitMessage):
     """Somebody was to be told of a run, and could not be."""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__()
-        self.sentence = sentence
+    sentence: str
 
 
 class RunFetched(CockpitMessage):
     """A picture of one run."""
 
-    def __init__(self, snapshot: RunSnapshot) -> None:
-        super().__init__()
-        self.snapshot = snapshot
+    snapshot: RunSnapshot
 
     @property
     def run_id(self) -> str:
@@ -122,61 +121,47 @@ class RunFetched(CockpitMessage):
 class FetchFailed(CockpitMessage):
     """A source could not be read; it will be tried again."""
 
-    def __init__(self, source: Source, run_id: str, error: str, hint: str) -> None:
-        super().__init__()
-        self.source: Source = source
-        self.run_id = run_id
-        self.error = error
-        self.hint = hint
+    source: Source
+    run_id: str
+    error: str
+    hint: str
 
 
 class PresetsFetched(CockpitMessage):
     """The presets that can be launched."""
 
-    def __init__(self, presets: tuple[PresetSummary, ...]) -> None:
-        super().__init__()
-        self.presets = presets
+    presets: tuple[PresetSummary, ...]
 
 
 class ReviewFetched(CockpitMessage):
     """What launching a preset with these overrides would do."""
 
-    def __init__(self, review: LaunchReview) -> None:
-        super().__init__()
-        self.review = review
+    review: LaunchReview
 
 
 class OutlookFetched(CockpitMessage):
     """When a launch would start, and what is different from the last run of that name."""
 
-    def __init__(self, outlook: LaunchOutlook) -> None:
-        super().__init__()
-        self.outlook = outlook
+    outlook: LaunchOutlook
 
 
 class PreviewFetched(CockpitMessage):
     """What an action would do."""
 
-    def __init__(self, ask: Ask, preview: ActionPreview) -> None:
-        super().__init__()
-        self.ask = ask
-        self.preview = preview
+    ask: Ask
+    preview: ActionPreview
 
 
 class ClustersFetched(CockpitMessage):
     """The clusters, and how they are."""
 
-    def __init__(self, clusters: tuple[ClusterSummary, ...]) -> None:
-        super().__init__()
-        self.clusters = clusters
+    clusters: tuple[ClusterSummary, ...]
 
 
 class WhyFetched(CockpitMessage):
     """Why a run died or stands still."""
 
-    def __init__(self, report: WhyReport) -> None:
-        super().__init__()
-        self.report = report
+    report: WhyReport
 
 
 class FoundLine(NamedTuple):
@@ -199,122 +184,109 @@ def newest_lines(found: list[FoundLine], piece: Searched, most: int) -> list[Fou
 class LogSearched(CockpitMessage):
     """How far a search of whole logs is, and what it has found: the newest hits, oldest first."""
 
-    def __init__(self, run_id: str, name: str, query: LogQuery, hits: tuple[FoundLine, ...], share: float) -> None:
-        super().__init__()
-        self.run_id, self.name, self.query, self.share = run_id, name, query, share
-        self.hits = hits
+    run_id: str
+    name: str
+    query: LogQuery
+    hits: tuple[FoundLine, ...]
+    share: float
 
 
 class SamplesArrived(CockpitMessage):
     """What a search for samples has found so far, and how far it is."""
 
-    def __init__(self, run_id: str, query: SampleQuery, found: SamplesFound) -> None:
-        super().__init__()
-        self.run_id, self.query, self.found = run_id, query, found
+    run_id: str
+    query: SampleQuery
+    found: SamplesFound
 
 
 class SampleRead(CockpitMessage):
     """A sample in full, with its siblings."""
 
-    def __init__(self, run_id: str, group: SampleGroup) -> None:
-        super().__init__()
-        self.run_id, self.group = run_id, group
+    run_id: str
+    group: SampleGroup
 
 
 class BesideFetched(CockpitMessage):
     """A picture of a run that is drawn over the charts of another."""
 
-    def __init__(self, run_id: str, snapshot: RunSnapshot) -> None:
-        super().__init__()
-        self.run_id, self.snapshot = run_id, snapshot
+    run_id: str
+    snapshot: RunSnapshot
 
 
 class WandbFound(CockpitMessage):
     """Where W&B has a run."""
 
-    def __init__(self, run_id: str, place: WandbPlace) -> None:
-        super().__init__()
-        self.run_id, self.place = run_id, place
+    run_id: str
+    place: WandbPlace
 
 
 class ConfigRead(CockpitMessage):
     """Every setting of an attempt, and where each comes from."""
 
-    def __init__(self, run_id: str, config: RunConfig) -> None:
-        super().__init__()
-        self.run_id, self.config = run_id, config
+    run_id: str
+    config: RunConfig
 
 
 class LogPartFetched(CockpitMessage):
     """A piece of a log of a run."""
 
-    def __init__(self, run_id: str, part: LogPart) -> None:
-        super().__init__()
-        self.run_id = run_id
-        self.part = part
+    run_id: str
+    part: LogPart
 
 
 class NodeReportFetched(CockpitMessage):
     """What is remembered against a node, as a text for the site's administrators."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
+    text: str
 
 
 class QuestionAsked(CockpitMessage):
     """A cluster asks for something on the way in: a password, a one-time code, a look at its host key."""
 
-    def __init__(self, cluster: str, pending: PendingQuestion) -> None:
-        super().__init__()
-        self.cluster = cluster
-        self.pending = pending
+    cluster: str
+    pending: PendingQuestion
 
 
 class Connected(CockpitMessage):
     """A cluster that needed somebody was let in, or was not; ``sentence`` says what came of it."""
 
-    def __init__(self, cluster: str, sentence: str) -> None:
-        super().__init__()
-        self.cluster = cluster
-        self.sentence = sentence
+    cluster: str
+    sentence: str
 
 
 class ActionDone(CockpitMessage):
     """An action was carried out; ``sentence`` says what was done."""
 
-    def __init__(self, ask: Ask, sentence: str) -> None:
-        super().__init__()
-        self.ask = ask
-        self.sentence = sentence
+    ask: Ask
+    sentence: str
 
 
 class Launched(CockpitMessage):
     """A run was launched, or all runs of a sweep."""
 
-    def __init__(self, run_ids: tuple[str, ...]) -> None:
-        super().__init__()
-        self.run_ids = run_ids
-        self.sentence = f"launched {run_ids[0]}{f' and {len(run_ids) - 1} more of its sweep' if run_ids[1:] else ''}"
+    run_ids: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What to say of it."""
+        return (
+            f"launched {self.run_ids[0]}{f' and {len(self.run_ids) - 1} more of its sweep' if self.run_ids[1:] else ''}"
+        )
 
 
 class FieldsRead(CockpitMessage):
     """A layout as a form."""
 
-    def __init__(self, preset: str, overrides: tuple[str, ...], fields: tuple[Field, ...]) -> None:
-        super().__init__()
-        self.preset = preset
-        self.overrides = overrides
-        self.fields = fields
+    preset: str
+    overrides: tuple[str, ...]
+    fields: tuple[Field, ...]
 
 
 class NodeShellReady(CockpitMessage):
     """A shell where a run is can be opened."""
 
-    def __init__(self, run_id: str, shell: NodeShell) -> None:
-        super().__init__()
-        self.run_id = run_id
-        self.shell = shell
+    run_id: str
+    shell: NodeShell
 
 
 def shell_phrase(run_id: str) -> str:
@@ -325,34 +297,30 @@ def shell_phrase(run_id: str) -> str:
 class JobsFetched(CockpitMessage):
     """The user's jobs that are no runs."""
 
-    def __init__(self, jobs: tuple[OpenJob, ...]) -> None:
-        super().__init__()
-        self.jobs = jobs
+    jobs: tuple[OpenJob, ...]
 
 
 class QueueFetched(CockpitMessage):
     """Everybody's jobs on a cluster."""
 
-    def __init__(self, queue: ClusterQueue) -> None:
-        super().__init__()
-        self.queue = queue
+    queue: ClusterQueue
 
 
 class Adopted(CockpitMessage):
     """A job became a run."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__()
-        self.run_id = run_id
-        self.sentence = f"{run_id} is a run now"
+    run_id: str
+
+    @property
+    def sentence(self) -> str:
+        """What to say of it."""
+        return f"{self.run_id} is a run now"
 
 
 class ShellHeard(CockpitMessage):
     """A verb of the shell printed more, or ended."""
 
-    def __init__(self, command: ShellCommand) -> None:
-        super().__init__()
-        self.command = command
+    command: ShellCommand
 
     def can_replace(self, message: Message) -> bool:
         """The command itself has all that it printed."""
@@ -362,11 +330,9 @@ class ShellHeard(CockpitMessage):
 class RequestFailed(CockpitMessage):
     """Something that was asked for did not work out; ``asked`` is a verb phrase such as ``launch local/grpo-tiny``."""
 
-    def __init__(self, asked: str, error: str, hint: str) -> None:
-        super().__init__()
-        self.asked = asked
-        self.error = error
-        self.hint = hint
+    asked: str
+    error: str
+    hint: str
 
 
 SEARCH_SAMPLES = "search the samples"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from rltui.tui.commands import extend
+from rltui.tui.commands import Completion, extend
 
 
 def with_override(overrides: tuple[str, ...], new: str) -> tuple[str, ...]:
@@ -39,14 +39,12 @@ def keys_that_fit(text: str) -> list[str]:
     return [name for name in known_keys(Layout, path) if name.startswith(last)]
 
 
-def complete_override(text: str) -> str:
+def complete_override(text: str) -> Completion:
     """``text`` with the key of its last word made longer as far as it is certain; values are left alone."""
     before, space, word = text.rpartition(" ")
     if "=" in word:
-        return text
+        return Completion("", text)
     section, dot, last = word.rpartition(".")
-    name = extend(last, keys_that_fit(word), finish="")
-    whole = f"{section}{dot}{name}"
-    if keys_that_fit(word) == [name]:
-        whole += "." if keys_that_fit(f"{whole}.") else "="
-    return f"{before}{space}{whole}"
+    keys = keys_that_fit(word)
+    ends = "." if len(keys) == 1 and keys_that_fit(f"{section}{dot}{keys[0]}.") else "="
+    return extend(last, keys, ends, f"{before}{space}{section}{dot}")

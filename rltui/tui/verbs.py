@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
 
 
-def complete(app: Host, text: str) -> str:
+def complete(app: Host, text: str) -> commands.Completion:
     """Complete a command with the runs, clusters, presets and themes there are."""
     clusters = [cluster.name for cluster in app.pictures.clusters]
     choices = {"run": app.pictures.ids, "cluster": clusters, "theme": list(theme.NAMES), "preset": _presets()}

@@ -84,7 +84,8 @@ def run_history(
         later = min((first[other.number] for other in begun[place + 1 :] if other.number in first), default=None)
         told = _attempt(one, times.get(one.number, {}), later, now if one.number == live else None)
         held = one.held or facts.record
-        slots = (one.nodes or held.nodes) * (one.gpus_per_node or held.gpus_per_node) or None
+        each = sum(nodes * gpus for nodes, gpus in held.kinds)
+        slots = each or (one.nodes or held.nodes) * (one.gpus_per_node or held.gpus_per_node) or None
         submitted_at = ended_before if one.is_requeued else one.submitted_at
         # the next job of a chain could not start before this one's end, however early it was submitted
         could = submitted_at if submitted_at is None else max(submitted_at, ended_before or 0.0)

@@ -37,8 +37,10 @@ class Held(Struct, frozen=True):
 
     nodes: int = 0
     gpus_per_node: int = 0
-    """On CPUs its slots."""
+    """On CPUs its slots; the mean, rounded up, where nodes differ."""
     gpu: str = ""
+    kinds: tuple[tuple[int, int], ...] = ()
+    """Nodes of each kind and the GPUs of each of them, where they differ."""
 
 
 class RunRecord(Held, frozen=True):
@@ -329,6 +331,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         nodes=held.nodes,
         gpus_per_node=held.gpus_per_node,
         gpu=held.gpu,
+        kinds=held.kinds,
         sweep=record.sweep,
         stage=newest.stage or StageSnapshot(),
         end=newest.end,

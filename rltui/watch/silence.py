@@ -103,8 +103,10 @@ def halt_words(events: Iterable[Mapping[str, Any]], last: float, now: float) -> 
     halts = [one for one in halts_told(events) if last < one.at <= now - STOPPED_S]
     if not halts:
         return ""
-    title = halts[-1].title.split(" ")[0] or "a process"
-    return f"{title} {halts[-1].state} on {halts[-1].host}" + (f" and {len(halts) - 1} more" if halts[1:] else "")
+    newest, more = halts[-1], f" and {len(halts) - 1} more" if halts[1:] else ""
+    program = newest.title.split(" ")[0] or "a process"
+    name = program.removeprefix("ray::").split(".")[0] if program.startswith("ray::") else program
+    return f"{name} {newest.state} (pid {newest.pid} on {newest.host}){more}"
 
 
 QUIET_S, QUIET_STEPS = 60.0, 4.0

@@ -77,6 +77,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     nodes: int
     gpus_per_node: int
     gpu: str
+    kinds: tuple[tuple[int, int], ...] = ()
+    """Nodes of each kind and the GPUs of each of them, where they differ; ``gpus_per_node`` is the mean then."""
     stage: StageSnapshot = StageSnapshot()
     end: EndSnapshot | None = None
     reward: float | None = None
@@ -126,6 +128,11 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """Where most of it was put; None: it is in its place."""
     owner: str = ""
     """The colleague whose run it is: it is only read; empty: the user's own."""
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs (or CPU slots) of all its nodes."""
+        return sum(nodes * gpus for nodes, gpus in self.kinds) or self.nodes * self.gpus_per_node
 
     @property
     def is_live(self) -> bool:

@@ -146,8 +146,9 @@ async def test_zoom_scale_smoothing_and_axis_are_said() -> None:
         assert "steps 1 to 412" in screen_lines(pilot)[2]
 
 
+@pytest.mark.parametrize("key", ["q", "escape"])
 @pytest.mark.parametrize("size", [(40, 10), (80, 24)], ids=str)
-async def test_one_chart_alone_and_the_next(size: tuple[int, int]) -> None:
+async def test_one_chart_alone_and_the_next(size: tuple[int, int], key: str) -> None:
     async with cockpit(size=size) as pilot:
         screen = await opened(pilot, tab="5")
         await until_text(pilot, " series")
@@ -159,7 +160,7 @@ async def test_one_chart_alone_and_the_next(size: tuple[int, int]) -> None:
         await enter(pilot, "G")
         last = screen._panes[4].names[-1]
         assert last in screen_lines(pilot)[3]
-        await press(pilot, "escape")
+        await press(pilot, key)
         assert last in screen_text(pilot), "all charts again, with that one in sight"
 
 

@@ -141,3 +141,36 @@ async def test_at_shows_what_was_done_from_here() -> None:
         assert isinstance(screen, OutputScreen)
         await until(pilot, lambda: screen.command.exit_code == 0, "the journal")
         await until_text(pilot, "rltui journal")
+
+
+async def test_tab_shows_what_fits_and_goes_through_it() -> None:
+    async with cockpit() as pilot:
+        await enter(pilot, ":canc\t")
+        prompt = pilot.app.screen.prompt
+        assert prompt.text == "cancel "
+        await press(pilot, "escape")
+        await enter(pilot, ":theme \t")
+        prompt = pilot.app.screen.prompt
+        await until_text(pilot, " dark  light  mono")
+        assert prompt.text == "theme "
+        await press(pilot, "tab")
+        assert prompt.text == "theme dark"
+        await press(pilot, "tab", "tab")
+        assert prompt.text == "theme mono"
+        await press(pilot, "tab", "shift+tab")
+        assert prompt.text == "theme mono"
+        await press(pilot, "backspace")
+        assert "dark  light" not in screen_text(pilot)
+        await press(pilot, "tab")
+        assert prompt.text == "theme mono"
+        assert "dark  light" not in screen_text(pilot)
+
+
+async def test_choices_that_have_no_room_come_when_they_are_reached() -> None:
+    async with cockpit(size=(40, 12)) as pilot:
+        await enter(pilot, ":\t")
+        await until_text(pilot, sorted(commands.VERBS)[0])
+        assert sorted(commands.VERBS)[-1] not in screen_text(pilot)
+        await press(pilot, "shift+tab")
+        await until_text(pilot, sorted(commands.VERBS)[-1])
+        assert pilot.app.screen.prompt.text == sorted(commands.VERBS)[-1]

@@ -32,6 +32,18 @@ async def test_a_filter_is_saved_called_again_and_kept() -> None:
         await until_text(pilot, "no run matches @big zzz")
 
 
+async def test_tab_completes_fields_with_what_runs_have() -> None:
+    async with cockpit() as pilot:
+        await enter(pilot, "/grpo state:c\t")
+        assert pilot.app.screen.prompt.text == "grpo state:cancelled"
+        await press(pilot, "escape")
+        await enter(pilot, "/state:\t")
+        await until_text(pilot, "state:failed  state:finished")
+        await press(pilot, "tab")
+        assert pilot.app.screen.prompt.text == "state:cancelled"
+        await until(pilot, lambda: [run.state for run in pilot.app.screen.table.rows] == ["cancelled"], "the filter")
+
+
 async def test_tab_completes_and_the_help_lists() -> None:
     save_filter("nightly", "since:12h algo:grpo")
     async with cockpit(size=(100, 80)) as pilot:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from canned_runs import NOW, RUNS, gpu_hosts, snapshot
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, notices, press, screen_text, until, until_text
+from test_tui_run import opened
 
 from rltui.service.run_picture import stragglers_of
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.spans import width_of
-from rltui.tui.views import gpus
+from rltui.tui.views import gpus, hosts, overview
 from rltui.tui.views.gpu_map import MapTable
 from rltui.tui.views.gpu_roles import ChosenTable
 from rltui.watch.node_samples import ProcessSample
@@ -55,6 +57,36 @@ def test_processes_of_roles_and_large_ones_stand_before_those_of_ray_itself() ->
     table = gpus.GpuTable(picture, 120, UNICODE, wall=False)
     rows = [table.row(index).plain for index in range(1, table.count)]
     assert [next(pid for pid in range(100, 104) if f" {pid} " in row) for row in rows] == [103, 102, 101, 100]
+
+
+def test_the_overview_tells_once_of_a_stopped_process_and_gives_its_place_to_others() -> None:
+    replace = msgspec.structs.replace
+    titles = ("ray::Learner", "ray::EngineActor.generate", "raylet", "python score.py")
+    states = ("stopped", "", "", "disk wait")
+    processes = tuple(
+        ProcessSample(pid=100 + place, title=title, cpu_percent=10.0 * place, state=state)
+        for place, (title, state) in enumerate(zip(titles, states, strict=True))
+    )
+    words = {"kind": "process", "host": "n1", "time": NOW - 30, "text": "ray::Learner (pid 100): stopped on n1"}
+    host = replace(gpu_hosts(1)[0], host="n1", gpus=(), processes=processes)
+    untold = replace(snapshot(RUNS[1]), hosts=(host,), actors=(), events=(words,))
+    symptom = "Learner stopped (pid 100 on n1)"
+    told = replace(untold, summary=replace(untold.summary, symptom=symptom))
+
+    def first(picture: RunSnapshot) -> list[str]:
+        section = hosts.host_section(picture, UNICODE, rank=1, processes=2)
+        return [next(name for name in titles if name in row.plain) for row in section.body(100, 3)[1:]]
+
+    assert first(untold) == ["python score.py", "ray::Learner"]
+    assert first(told) == ["python score.py", "raylet"]
+    assert symptom in "\n".join(row.plain for row in overview.overview(told, 80, 24, UNICODE, ()))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_the_run_names_its_job(size: tuple[int, int]) -> None:
+    async with cockpit(size=size) as pilot:
+        await opened(pilot, RUNS[1].run_id)
+        await until_text(pilot, "stage training · job 4711198")
 
 
 async def test_gpus_are_shown_worst_first_on_a_key() -> None:

@@ -349,3 +349,16 @@ async def test_names_of_tabs_get_shorter_before_they_go(width: int, words: str) 
         await settled(pilot)
         assert words in screen_text(pilot)
         assert "1Overview" in screen_text(pilot).replace(" ", "")
+
+
+def test_a_run_that_waits_without_a_scheduler_says_for_what_on_the_tab_of_queues() -> None:
+    waiting = next(run for run in RUNS if run.state == "queued" and run.job is None)
+    rows = "\n".join(row.plain for row in queues.tab(snapshot(waiting), 80, UNICODE))
+    assert "it waits           2 ahead of it, 3 CPU slots wanted" in rows
+
+
+def test_a_cancelled_run_says_how_it_goes_on_and_no_code_of_a_signal() -> None:
+    cancelled = next(run for run in RUNS if run.state == "cancelled")
+    rows = "\n".join(row.plain for row in stage.verdict(cancelled, 80, UNICODE))
+    assert "r goes on from its newest checkpoint" in rows
+    assert "143" not in rows

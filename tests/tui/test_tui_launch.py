@@ -265,7 +265,7 @@ async def test_tab_completes_keys_of_a_layout() -> None:
     ],
 )
 def test_completion_of_overrides(text: str, completed: str) -> None:
-    assert complete_override(text) == completed
+    assert complete_override(text).text == completed
 
 
 async def test_a_launch_in_hands_off_mode() -> None:
@@ -339,3 +339,26 @@ async def test_a_sweep_is_edited_and_dropped() -> None:
         await enter(pilot, "d")
         await until_text(pilot, "ready: ⏎ launches")
         assert not screen.typing.is_any
+
+
+@pytest.mark.parametrize("key", ["q", "escape"])
+async def test_q_and_escape_leave_the_script_before_the_screen(key: str) -> None:
+    async with cockpit() as pilot:
+        screen = await launching(pilot)
+        await press(pilot, "v")
+        await until_text(pilot, "job script")
+        await press(pilot, key)
+        await until_text(pilot, "findings")
+        assert pilot.app.screen is screen
+        await press(pilot, key)
+        assert pilot.app.screen is not screen
+
+
+async def test_escape_clears_the_filter_of_presets_before_it_leaves() -> None:
+    async with cockpit() as pilot:
+        screen = await launching(pilot)
+        await enter(pilot, "/zzz\n")
+        await until(pilot, lambda: not screen.presets.rows, "the filter")
+        await press(pilot, "escape")
+        assert screen.presets.rows
+        assert pilot.app.screen is screen

@@ -314,7 +314,7 @@ def test_commands(text: str, verb: str, argument: str, problem: str) -> None:
     ],
 )
 def test_completion(text: str, completed: str) -> None:
-    assert commands.complete(text, {"run": ["grpo-abc", "grpo-b"]}) == completed
+    assert commands.complete(text, {"run": ["grpo-abc", "grpo-b"]}).text == completed
 
 
 def test_a_name_is_resolved_only_where_it_is_certain() -> None:

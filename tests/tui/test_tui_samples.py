@@ -83,6 +83,20 @@ async def test_the_cursor_stays_on_its_sample_and_each_is_read_when_it_is_looked
         assert [call for call in fake.calls if call[0] == "sample"][:1] == [("sample", FIRST, "0")]
 
 
+@pytest.mark.parametrize("key", ["q", "escape"])
+async def test_q_and_escape_leave_a_single_sample_before_the_run(key: str) -> None:
+    async with cockpit() as pilot:
+        screen = await opened(pilot, tab="9")
+        await until_text(pilot, "45 out of")
+        await enter(pilot, "\n")
+        assert screen.samples_pane.whole
+        await press(pilot, key)
+        assert not screen.samples_pane.whole
+        await until_text(pilot, "45 out of")
+        await press(pilot, key)
+        assert pilot.app.screen is not screen
+
+
 @pytest.mark.parametrize("options", [{}, {"ascii_only": True}], ids=["unicode", "ascii"])
 async def test_hostile_samples_are_text(options: dict[str, bool]) -> None:
     async with cockpit(size=(80, 30), **options) as pilot:

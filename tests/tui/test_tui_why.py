@@ -231,3 +231,13 @@ async def test_without_a_cause_the_first_exception_leads_to_its_line() -> None:
         assert "Attempt 1 made steps up to 40" in text
         await press(pilot, "enter")
         await until(pilot, lambda: ("log_part", FAILED, "out.log", "1043") in fake.calls, "the line")
+
+
+def test_what_the_headline_says_is_no_evidence_a_second_time() -> None:
+    stuck = "learner 0 (pid 7 on n1) is stopped (state T: SIGSTOP, or a debugger)"
+    found = (("evidence", 0, f"stuck: {stuck}."), ("evidence", 0, "rank 1 of 2 waits for it"), ("out.log", 3, stuck))
+    finding = msgspec.structs.replace(WHY.findings[0], summary="", evidence=found)
+    report = msgspec.structs.replace(WHY, headline=f"One process holds up the others: {stuck}.", findings=(finding,))
+    rows = [row.line.plain for row in why_lines(report, 200, UNICODE)]
+    assert len([row for row in rows if stuck in row]) == 2, "the headline, and the line of a log that can be opened"
+    assert [row for row in rows if "rank 1 of 2" in row]

@@ -142,7 +142,7 @@ def test_a_process_that_is_stopped_is_named_in_lists_at_once_and_when_it_ended_t
     stopped = {"kind": "process", "host": "n1", "text": "ray::Learner.train (pid 7): stopped on n1", "time": now - 30}
     attempt.joinpath("events.jsonl").write_text(json.dumps({"schema": 1, **stopped}) + "\n")
     assert main(["ps"]) == 0
-    assert "training: ray::Learner.train stopped on n1" in capsys.readouterr().out
+    assert "training: Learner stopped (pid 7 on n1)" in capsys.readouterr().out
     write_steps(attempt, 13, STEP)
     assert main(["ps"]) == 0
     assert "training: reward-bound" in capsys.readouterr().out, "it has gone on"

@@ -74,8 +74,8 @@ def process(at: float, words: str, pid: int = 7, kind: str = "process") -> dict[
 
 
 @pytest.mark.parametrize(("events", "words"), [
-    ([process(-20, "stopped")], "ray::Learner stopped on n1"),
-    ([process(-20, "traced"), process(-10, "stopped", pid=8)], "ray::Learner stopped on n1 and 1 more"),
+    ([process(-20, "stopped")], "Learner stopped (pid 7 on n1)"),
+    ([process(-20, "traced"), process(-10, "stopped", pid=8)], "Learner stopped (pid 8 on n1) and 1 more"),
     ([process(-20, "stopped"), process(-10, "goes on again")], ""),
     ([process(-20, "disk wait")], ""),
     ([process(-2, "stopped")], ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def becomes(attempt: Path, tmp_path: Path, text: str, **wishes: object) -> None:
     found = prepared(tmp_path, text, HERE, **wishes)
     found = structs.replace(found, job=structs.replace(found.job, folder=str(tmp_path)))
     (attempt / "layout.yaml").unlink(missing_ok=True)
+    (attempt / "origins.json").write_text(json.dumps({"schema": 1, "keys": found.origins}))
     for name, data in script_files(found.job, found.text).items():
         (attempt / name).write_bytes(data)
 
@@ -94,13 +96,43 @@ def test_a_scripts_settings_say_which_line_or_word_they_are(
     assert settings["#SBATCH line 2"] == ("--nodes=2 --gpus-per-node=8", "run.sh:2")
     assert settings["hardware.nodes"] == (2, "#SBATCH lines")
     assert settings["slurm.partition"] == ("big", "#SBATCH lines")
-    assert settings["slurm.time"] == ("1:00:00", "launch, or the cluster's profile")
+    assert settings["slurm.time"] == ("1:00:00", "override at launch")
     assert settings["slurm.qos"][1] == "default"
     assert settings["word 1"] == ("trainer.total_epochs=3", "appended to the script's own")
     assert settings["dialect"][0] == "verl"
     assert settings["word 3"][0] == "[masked]"
     text = json.dumps(found)
     assert not [secret for secret in ("abcdefgh1", "ijklmnop2", "rstuvwx3", "qqqqqq") if secret in text]
+
+
+@pytest.mark.parametrize(
+    ("lines", "wishes", "origin"),
+    [
+        ("#SBATCH --nodes=2 --gpus-per-node=8", {"nodes": 2}, "--nodes at launch"),
+        ("#SBATCH --gpus-per-node=8", {"nodes": 1}, "--nodes at launch"),
+        ("#SBATCH --gpus-per-node=8", {}, "launch, or the cluster's profile"),
+        ("#SBATCH --nodes=2 --gpus-per-node=8", {}, "#SBATCH lines"),
+    ],
+)
+def test_the_number_of_nodes_is_by_whose_word_it_is(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path, lines: str, wishes: dict[str, int], origin: str
+) -> None:
+    becomes(run, tmp_path, VERL.replace("#SBATCH --nodes=2 --gpus-per-node=8", lines), **wishes)
+    _, found, _ = told(capsys, "config", RUN)
+    assert {one["key"]: one["origin"] for one in found["settings"]}["hardware.nodes"] == origin
+
+
+def test_of_a_script_only_what_changed_differs_from_the_attempt_before(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    words = ("trainer.total_epochs=3",)
+    becomes(run, tmp_path, VERL, words=words)
+    again = run.with_name("02")
+    shutil.copytree(run, again)
+    becomes(again, tmp_path, VERL, words=words, settings=("slurm.time=1:00:00",))
+    _, found, _ = told(capsys, "config", RUN)
+    assert (found["attempt"], found["against"]) == (2, "attempt 1")
+    assert [one["key"] for one in found["settings"] if one["differs"]] == ["slurm.time"]
 
 
 @pytest.mark.parametrize(("there", "problems"), [("0", 1), ("2", 0)])

@@ -21,6 +21,7 @@ from rltui.layout.presets import resolve
 from rltui.onnode import rundir
 from rltui.onnode.attempt_runner import AttemptRunner, Verdict
 from rltui.runs.directory import held
+from rltui.service.run_columns import shape_of
 from rltui.watch.run_facts import fold_state, run_facts
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.runs import RunsReader
@@ -238,7 +239,12 @@ def test_a_row_shows_what_the_newest_attempt_asks_for(client: RelayClient, tmp_p
     write_json(path / "attempts/01/job.json", {"held": held(hardware)})
     assert (before.nodes, before.gpu) != (2, "cpu")
     row = only(tmp_path, client)
-    assert (row.nodes, row.gpus_per_node, row.gpu) == (2, 3, "cpu")
+    assert (row.nodes, row.gpus_per_node, row.gpu, row.num_gpus, shape_of(row)) == (2, 3, "cpu", 6, "2×3c")
+    further = "hardware.more={few: {nodes: 2, gpus_per_node: 1, roles: [rollout]}}"
+    unlike = load_layout(resolve("local/grpo-tiny"), ["hardware.gpus_per_node=2", further]).layout.hardware
+    write_json(path / "attempts/01/job.json", {"held": held(unlike)})
+    row = only(tmp_path, client)
+    assert (row.nodes, row.num_gpus, shape_of(row)) == (3, 4, "1×2+2×1c")
 
 
 def test_the_next_attempt_is_not_lost_where_the_one_before_ended_between_two_questions(

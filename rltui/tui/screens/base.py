@@ -122,9 +122,19 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Show the help."""
         self.cockpit.open("help", self.bound)
 
-    def do_back(self) -> None:
-        """Go back."""
+    def back_to_all(self) -> bool:
+        """Leave what is shown alone, in the place of all; whether anything was."""
+        pane = self.mover()
+        return pane is not None and pane.back_to_all()
+
+    def leave(self) -> None:
+        """Go back to the screen before."""
         self.app.pop_screen()
+
+    def do_back(self) -> None:
+        """Leave what is shown alone, else the screen."""
+        if not self.back_to_all():
+            self.leave()
 
     def do_escape(self) -> None:
         """Clear what can be cleared, else go back."""

@@ -238,6 +238,21 @@ class LaunchScreen(CockpitScreen):
         self.with_script = not self.with_script
         self._share_width()
 
+    def back_to_all(self) -> bool:
+        """Show the review again where the script stands in its place."""
+        if alone := self.with_script and not self.review_pane.display:
+            self.do_script()
+        return alone
+
+    def do_escape(self) -> None:
+        """Leave the script, then clear the filter, else go back."""
+        if self.back_to_all():
+            return
+        if self.presets.query_words:
+            self._narrow("")
+        else:
+            self.leave()
+
     def do_auto(self) -> None:
         """Launch in hands-off mode, or not."""
         self.auto = not self.auto

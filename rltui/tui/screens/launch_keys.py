@@ -54,21 +54,10 @@ KEYS = keys.KeyTable(
                 keys.Key(
                     "fix", ("f",), "fix", "Apply the fix of the first finding that has one.", 5, _needs_fix, quiet=True
                 ),
-                keys.Key(
-                    "edit",
-                    ("e",),
-                    "edit",
-                    "Edit the newest override.",
-                    7,
-                    _needs_overrides,
-                    quiet=True,
-                ),
+                keys.Key("edit", ("e",), "edit", "Edit the newest override.", 7, _needs_overrides, quiet=True),
                 keys.Key("form", ("E",), "all keys", "Edit every key of the layout as a form.", 0, _needs_layout),
                 keys.Key(
-                    "sweep",
-                    ("S",),
-                    "sweep",
-                    "Give settings several values, each a run: train.seed=1,2,3 --at-once 2.",
+                    "sweep", ("S",), "sweep", "Give settings several values, each a run: train.seed=1,2,3 --at-once 2."
                 ),
                 keys.Key(
                     "drop", ("d",), "drop", "Drop the sweep, or the newest override.", 8, _needs_overrides, quiet=True

@@ -123,7 +123,7 @@ class MetricKeys:
                 self._pane.show_beside(None)
             return
         ids = [run_id for run_id in self._screen.cockpit.pictures.ids if run_id != self._screen.run_id]
-        complete = partial(commands.extend, choices=ids, finish="")
+        complete = partial(commands.extend, choices=ids)
         hint = "a run's id, its beginning, or a name; tab completes"
         self._screen.prompting.ask("beside", "beside", hint=hint, complete=complete)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from rltui.tui.overrides import complete_override, override_problem
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from rltui.tui.host import Host
     from rltui.tui.messages import Ask
     from rltui.tui.widgets.bars import FooterBar
-    from rltui.tui.widgets.prompt import Prompt
+    from rltui.tui.widgets.prompt import Complete, Prompt
 
 
 class Prompted(Protocol):
@@ -63,9 +62,7 @@ class Prompting:
         self.draft = ""
         self._changing: Ask | None = None
 
-    def ask(
-        self, purpose: str, label: str, text: str = "", hint: str = "", complete: Callable[[str], str] | None = None
-    ) -> None:
+    def ask(self, purpose: str, label: str, text: str = "", hint: str = "", complete: Complete | None = None) -> None:
         """Ask for a line of text."""
         from rltui.tui.widgets.prompt import Prompt
 

@@ -157,6 +157,6 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
             return error.message
         return ""
 
-    def do_back(self) -> None:
-        """Leave: there is nothing behind."""
+    def leave(self) -> None:
+        """Leave the cockpit: there is nothing behind."""
         self.cockpit.leave()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 from textual.reactive import var
 
-from rltui.service.run_columns import place_of
-from rltui.tui import formats, keys, messages
-from rltui.tui.progress import stage_shown
+from rltui.service.run_columns import place_of, size_of
+from rltui.tui import keys, messages
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
@@ -128,7 +127,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if pane is None or snapshot is None:
             return
         if isinstance(pane, OverviewPane):
-            pane.show(snapshot, (("stage ", "title"), (stage_shown(snapshot.summary), "accent")))
+            pane.show(snapshot, stage.title(snapshot.summary, self.cockpit.glyphs))
         else:
             pane.is_awaited = snapshot.is_awaited
             pane.show(snapshot)
@@ -218,7 +217,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if self.snapshot is None:
             return ()
         run, glyphs = self.snapshot.summary, self.cockpit.glyphs
-        size = f"  {formats.shape(run.nodes, run.gpus_per_node, glyphs.times)} {run.gpu}"
+        size = f"  {size_of(run, glyphs.times)} {run.gpu}"
         place = f"{size}  {clip(place_of(run), 20)}  attempt {run.attempt}" if self.app.size.width >= 90 else size
         return (*stage.state_spans(run, glyphs), (place, "dim"))
 
@@ -292,16 +291,14 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.copy(self.run_id, "run id")
 
     def do_escape(self) -> None:
-        """Clear the search, else go back."""
+        """Clear the search, then leave what is shown alone, then clear the order or the window, else go back."""
         pane = self.log_pane
         if self.tab == "logs" and pane is not None and pane.sought.pattern:
             self.part(LogKeys).clear()
         elif (shown := self.filtered_pane) is not None and shown.filtered:
             shown.filter("")
-        elif isinstance(shown, GpusPane) and shown.back_to_map():
-            self.tick()
-        elif not (self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
-            self.do_back()
+        elif not (self.back_to_all() or self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
+            self.leave()
 
     def do_wall(self) -> None:
         """GPUs: every GPU and process, one line a node, one mark a node."""

@@ -237,7 +237,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.table.narrow_to(choices[(at + step) % len(choices)])
         self._show_selected()
 
-    def do_back(self) -> None:
+    def leave(self) -> None:
         """Quit."""
         self.cockpit.leave()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from rltui.errors import RltuiError
 from rltui.service.kept import keep, kept_text
 from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
+from rltui.service.run_filter import known_words
 from rltui.service.run_folds import LEAST
 from rltui.service.saved_filters import drop_filter, save_filter, saved_filters
 from rltui.tui import commands, keys
@@ -25,12 +26,7 @@ KEYS = keys.KeyTable(
             "runs",
             (
                 keys.Key(
-                    "open",
-                    ("enter",),
-                    "open",
-                    "Open the run; of several as one line, show each.",
-                    1,
-                    keys.needs_line,
+                    "open", ("enter",), "open", "Open the run; of several as one line, show each.", 1, keys.needs_line
                 ),
                 keys.Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
                 keys.Key(
@@ -60,12 +56,7 @@ KEYS = keys.KeyTable(
                 ),
                 keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
                 keys.Key(
-                    "fold",
-                    ("+",),
-                    "fold",
-                    "Show each run of a sweep or array, or all as one line.",
-                    0,
-                    keys.needs_line,
+                    "fold", ("+",), "fold", "Show each run of a sweep or array, or all as one line.", 0, keys.needs_line
                 ),
                 keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
                 keys.Key(
@@ -319,11 +310,12 @@ class SavedFilters:
         done = f"saved: {words}   :filter {name} or @{name} calls it" if order == "save" else f"@{name} is forgotten"
         self._screen.cockpit.say(done)
 
-    def complete(self, text: str) -> str:
-        """Complete the ``@name`` at the end of a filter."""
+    def complete(self, text: str) -> commands.Completion:
+        """Complete the last word of a filter: a field with a value that runs have, or the name of a saved one."""
         before, space, last = text.rpartition(" ")
-        names = [f"@{name}" for name in self._screen.table.saved] if last.startswith("@") else []
-        return before + space + commands.extend(last, names, finish="")
+        saved = [f"@{name}" for name in self._screen.table.saved]
+        words = [*known_words(self._screen.cockpit.pictures.runs.runs), *saved]
+        return commands.extend(last, words, before=before + space)
 
     def open_help(self) -> None:
         """The keys, and what was saved."""

@@ -99,13 +99,10 @@ class SampleKeys:
         return ""
 
     def clear(self) -> bool:
-        """Leave the sample, then the search and the order; whether there was anything to leave."""
+        """Leave the search and the order; whether there was anything to leave."""
         pane = self._screen.samples_pane
         if pane is None:
             return False
-        if pane.whole:
-            pane.toggle_whole()
-            return True
         plainly = SampleQuery(evaluation=pane.query_shown.evaluation)
         if pane.query_shown == plainly:
             return False

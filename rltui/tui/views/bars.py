@@ -1,4 +1,4 @@
-"""The two lines around every screen: the header (where you are, how fresh it is) and the footer (which keys help)."""
+"""The lines around every screen: header (where you are, how fresh it is), footer (which keys help), what tab offers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rltui.tui import formats
-from rltui.tui.spans import Line, cell_width, cut, line, width_of
+from rltui.tui.spans import Line, cell_width, clip, cut, line, pad, width_of
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
@@ -53,14 +53,36 @@ def health_spans(health: Health, glyphs: Glyphs) -> list[Span]:
     return spans
 
 
+def _hint_cells(hint: Hint) -> int:
+    return cell_width(hint.key) + 1 + cell_width(hint.label) + 2
+
+
 def footer(hints: Sequence[Hint], width: int) -> Line:
-    """As many hints as fit, the most useful first; one that cannot act is struck out."""
+    """As many hints as fit, the most useful first, and those that stay; one that cannot act is struck out."""
     spans: list[Span] = []
-    used = 1
+    room = width - 1 - sum(_hint_cells(hint) for hint in hints if hint.stays)
     for hint in hints:
-        size = cell_width(hint.key) + 1 + cell_width(hint.label) + 2
-        if used + size > width:
-            break
-        used += size
+        if not hint.stays:
+            room -= _hint_cells(hint)
+            if room < 0:
+                continue
         spans += [(f" {hint.key} ", "off" if hint.off else "key"), (f"{hint.label} ", "off" if hint.off else "dim")]
-    return line(*spans)
+    return line(*cut(spans, width))
+
+
+def choice_rows(choices: Sequence[str], chosen: int | None, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+    """What a word can become, on at most ``height`` rows: those around the chosen one where not all have room."""
+    rows: list[list[Span]] = [[]]
+    at = 0
+    for index, choice in enumerate(choices):
+        span: Span = (clip(choice, width - 2, glyphs.ellipsis), "match" if index == chosen else "text")
+        if rows[-1] and width_of(rows[-1]) + 2 + cell_width(span[0]) > width:
+            rows.append([])
+        rows[-1] += [("  " if rows[-1] else " ", "text"), span]
+        at = len(rows) - 1 if index == chosen else at
+    first = at // height * height
+    shown = [line(*row) for row in rows[first : first + height]]
+    if first + height < len(rows):
+        left = width - width_of(shown[-1].spans)
+        shown[-1] = line(*shown[-1].spans, (pad(glyphs.ellipsis, left, right=True), "dim"))
+    return shown

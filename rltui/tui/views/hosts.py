@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
 from rltui.tui.spans import Line, cell_width, clean, clip_middle, line, pad, width_of
 from rltui.watch.owners import ROLE_NAMES, owners_of
-from rltui.watch.silence import silent_nodes
+from rltui.watch.silence import halts_told, silent_nodes
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
     from rltui.watch.owners import Owners
     from rltui.watch.snapshots import RunSnapshot
+
+Told = Set[tuple[str, int]]
+"""Node and pid of halted processes that the line of the stage has told of."""
 
 MEMORY_TIGHT = 0.92
 """Share of memory above which it is pointed out."""
@@ -134,13 +137,16 @@ def process_row(process: ProcessSample, host: HostSnapshot, known: Owners, width
     return line(*spans)
 
 
-def host_rows(hosts: Sequence[HostSnapshot], known: Owners, width: int, glyphs: Glyphs, processes: int) -> list[Line]:
-    """Each node with at most ``processes`` of its processes, the busiest first."""
+def host_rows(
+    hosts: Sequence[HostSnapshot], known: Owners, width: int, glyphs: Glyphs, processes: int, told: Told = frozenset()
+) -> list[Line]:
+    """Each node with at most ``processes`` of its processes: halted ones that nobody ``told`` of, then the busiest."""
     name_width = name_width_of(hosts, width)
     rows = []
     for host in hosts:
         rows.append(host_row(host, name_width, width, glyphs))
-        busiest = sorted(host.processes, key=lambda one: (not one.state, -one.cpu_percent, one.pid))[:processes]
+        first = {one.pid for one in host.processes if one.state and (host.host, one.pid) not in told}
+        busiest = sorted(host.processes, key=lambda one: (one.pid not in first, -one.cpu_percent, one.pid))[:processes]
         rows += [process_row(process, host, known, width, glyphs) for process in busiest]
     return rows
 
@@ -193,11 +199,12 @@ def host_section(
     """
     hosts = snapshot.hosts
     known = owners_of(snapshot.actors, snapshot.role_patterns)
+    told = {(one.host, one.pid) for one in halts_told(snapshot.events)} if snapshot.summary.symptom else frozenset()
 
     def body(width: int, height: int) -> list[Line]:
         share = max(0, height // len(hosts) - 1)
         shown = hosts if len(hosts) <= height else hosts[: max(0, height - 1)]
-        rows = host_rows(shown, known, width, glyphs, min(processes, share))
+        rows = host_rows(shown, known, width, glyphs, min(processes, share), told)
         if len(shown) < len(hosts):
             rows.append(line((f" {glyphs.ellipsis} {len(hosts) - len(shown)} more nodes", "dim")))
         return rows

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def preset_row(preset: PresetSummary, width: int, selected: bool, glyphs: Glyphs) -> Line:
     """One preset of the list."""
-    size = formats.shape(preset.nodes, preset.gpus_per_node, glyphs.times)
+    size = f"{preset.nodes}{glyphs.times}{preset.gpus_per_node}"
     kind = f"{preset.algorithm.upper():5} {size:>5}" if preset.nodes else preset.algorithm
     name_width = max(8, width - 14)
     return line(

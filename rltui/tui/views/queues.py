@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rltui.tui import braille, formats
+from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
 from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of, wrapped
 from rltui.watch.pending import reason_words, start_words
@@ -142,6 +142,8 @@ def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
     lines: list[Line] = []
     if job is not None:
         lines += [*job_rows(job, snapshot.taken_at, width), BLANK]
+    elif snapshot.summary.state == "queued" and (why := progress.state_detail(snapshot.summary, snapshot.taken_at)):
+        lines += [*wrapped(why, width, "", "text", mark=_fact("it waits")), BLANK]
     status = snapshot.status
     if not snapshot.summary.is_live:
         status = StatusSnapshot()
@@ -190,9 +192,11 @@ def job_rows(job: JobSnapshot, now: float, width: int) -> list[Line]:
         facts.append(("keeps away from", " ".join(job.excluded_nodes)))
     if job.restarts:
         facts.append(("requeued", "once" if job.restarts == 1 else f"{job.restarts} times"))
-    return [
-        row for name, words in facts for row in wrapped(words, width, "", "text", mark=(f" {pad(name, 18)} ", "dim"))
-    ]
+    return [row for name, words in facts for row in wrapped(words, width, "", "text", mark=_fact(name))]
+
+
+def _fact(name: str) -> Span:
+    return f" {pad(name, 18)} ", "dim"
 
 
 def _engines(status: StatusSnapshot, width: int) -> list[Line]:
@@ -205,13 +209,9 @@ def _engines(status: StatusSnapshot, width: int) -> list[Line]:
     words = ", ".join(f"{name} {lag} behind" for name, lag in sorted(late.items(), key=lambda one: -one[1]))
     all_have = f"all {len(behind)} engines have" if len(behind) > 1 else "the engine has"
     words = words or f"{all_have} the newest weights"
-    return wrapped(words, width, "", "text", mark=(f" {pad('engines', 18)} ", "dim"))
+    return wrapped(words, width, "", "text", mark=_fact("engines"))
 
 
 def _rates(status: StatusSnapshot) -> list[Line]:
     rates = (("decode", status.decode_tokens_per_second), ("prefill", status.prefill_tokens_per_second))
-    return [
-        line((f" {pad(name, 18)} ", "dim"), (f"{formats.count(rate)} tok/s", "text"))
-        for name, rate in rates
-        if rate is not None
-    ]
+    return [line(_fact(name), (f"{formats.count(rate)} tok/s", "text")) for name, rate in rates if rate is not None]

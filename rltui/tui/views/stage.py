@@ -40,6 +40,12 @@ def rail(summary: RunSummary, width: int, glyphs: Glyphs) -> Line:
     return _joined(short, " ")
 
 
+def title(summary: RunSummary, glyphs: Glyphs) -> tuple[Span, ...]:
+    """Where the run stands, and in which job."""
+    job = ((f" {glyphs.dot} job {summary.job.job_id}", "dim"),) if summary.job is not None else ()
+    return ("stage ", "title"), (progress.stage_shown(summary), "accent"), *job
+
+
 def _mark(index: int, now_at: int, summary: RunSummary, glyphs: Glyphs) -> tuple[str, Role]:
     if index < now_at:
         return glyphs.done, "dim"
@@ -66,7 +72,10 @@ def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
     if summary.state == "starting" and summary.stage.progress is not None:
         share, words = summary.stage.progress, f"{summary.stage.stage} {summary.stage.progress * 100:3.0f}%"
     elif share is None or steps is None:
-        words = progress.state_detail(summary, snapshot.taken_at) or summary.stage.stage
+        detail = (
+            progress.state_detail(summary, snapshot.taken_at) if summary.is_live else ""
+        )  # the verdict has the end's
+        words = detail or ("" if step is not None else summary.stage.stage)
         counted = f"step {step}  " if step is not None else ""
         return line((f" {counted}", "text"), (clip(words, width - 1 - len(counted)), "dim"))
     else:
@@ -89,11 +98,14 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     look = run_look(summary.state)
     glyph = look.ascii_glyph if glyphs.ascii_only else look.glyph
     reason = progress.end_words(summary)
-    code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and "exit" not in reason else ""
+    says_how = summary.state == "cancelled" or "exit" in reason  # what a signal ended has its number for a code
+    code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and not says_how else ""
     mark = f" {glyph} {look.word}  "
     rows = wrapped(reason + code or " ", width, "", "text", mark=(mark, look.role))
     if summary.failure:
         rows.append(line((f"   {summary.failure}", "bad"), ("  ! ", "key"), ("shows evidence and remedies", "dim")))
+    elif summary.state == "cancelled":
+        rows.append(line(("   r ", "key"), ("goes on from its newest checkpoint", "dim")))
     return rows
 
 

@@ -70,9 +70,17 @@ def _finding(number: int, finding: WhyFinding, headline: str, width: int, glyphs
             yield WhyLine(row, finding=number)
     for file, at, text in finding.evidence:
         place = (file, at) if at else None  # line 0: it is the word of a stage, a sample or the scheduler, no log's
+        if place is None and _is_told(text, headline):
+            continue
         yield WhyLine(_evidence(file, at, text, width, glyphs), stop=True, finding=number, evidence=place)
     for fix in finding.fixes or ():
         yield from _fix(number, fix, width, glyphs)
+
+
+def _is_told(text: str, headline: str) -> bool:
+    """Whether the headline has the words of an evidence, which may stand behind the name of what was looked for."""
+    words = text.strip().rstrip(".")
+    return words in headline or (words.partition(": ")[2] or words) in headline
 
 
 def _head(finding: WhyFinding, width: int, glyphs: Glyphs) -> Line:

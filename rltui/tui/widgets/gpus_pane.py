@@ -93,7 +93,7 @@ class GpusPane(ListPane):
             self.top = table.first_row(node)
             self.repaint()
 
-    def back_to_map(self) -> bool:
+    def back_to_all(self) -> bool:
         """Go back to the map from the cards that it led to; whether there is such a way."""
         came, self._came_from_map = self._came_from_map and self.shown == "cards", False
         if came:

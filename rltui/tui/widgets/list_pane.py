@@ -79,6 +79,10 @@ class ListPane(Pane):
         """Move the cursor, or the view where there is none."""
         self.go_to((self.cursor if self.has_cursor else self.top) + rows)
 
+    def back_to_all(self) -> bool:
+        """Show all rows again where one thing is shown alone; whether it was."""
+        return False
+
     def pan(self, step: int) -> None:
         """Move long lines sideways."""
         self.panned = max(0, self.panned + step * PAN_CELLS)

@@ -98,6 +98,12 @@ class MetricsPane(LinesPane):
             self.alone = next(in_sight, self.names[-1])
         self.redraw()
 
+    def back_to_all(self) -> bool:
+        """Show all charts again; whether one was alone."""
+        if was_alone := bool(self.alone):
+            self.toggle_alone()
+        return was_alone
+
     # --- how they are looked at
 
     def step(self, by: int) -> None:
@@ -122,11 +128,7 @@ class MetricsPane(LinesPane):
         return self.view.axis != before
 
     def clear(self) -> bool:
-        """Leave the single chart, then cursor and window; whether there was anything to leave."""
-        if self.alone:
-            self.toggle_alone()
-        elif self.view.cursor is not None or self.view.window is not None:
+        """Leave cursor and window; whether there was anything to leave."""
+        if moved := self.view.cursor is not None or self.view.window is not None:
             self.look(self.view._replace(cursor=None, window=None))
-        else:
-            return False
-        return True
+        return moved

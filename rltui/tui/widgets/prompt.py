@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from textual.containers import Horizontal
 from textual.events import Key
 from textual.widgets import Input
 
+from rltui.tui.commands import Completion
 from rltui.tui.spans import line
+from rltui.tui.views.bars import choice_rows
 from rltui.tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from rltui.tui.spans import Line
+
+Complete = Callable[[str], Completion]
+"""What the tab key makes of a text."""
 
 
 class Owner(Protocol):
@@ -43,6 +49,38 @@ class _Label(Pane):
         return [line((f" {self._text} ", "key"))]
 
 
+class _Choices(Pane):
+    """What the word before the cursor can become, above the input; where nothing is offered it takes no row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered = Completion("", "")
+        self.chosen: int | None = None
+        self.styles.dock = "top"
+        self.display = False
+
+    def offer(self, completion: Completion) -> int:
+        """Show other choices, none of them chosen yet, and say in how many rows."""
+        self.offered, self.chosen = completion, None
+        self.display = len(completion.choices) > 1
+        rows = len(self.build()) if self.display else 0
+        self.styles.height = rows
+        self.repaint()
+        return rows
+
+    def turn(self, step: int) -> str:
+        """Choose the next one, the first after the last; the text with it."""
+        choices = self.offered.choices
+        self.chosen = (step > 0) - 1 if self.chosen is None else self.chosen + step
+        self.chosen %= len(choices)
+        self.repaint()
+        return self.offered.before + choices[self.chosen]
+
+    def build(self) -> Sequence[Line]:
+        size = self.screen.size
+        return choice_rows(self.offered.choices, self.chosen, size.width, max(1, size.height // 3), self.glyphs)
+
+
 class _Input(Input):
     """An input that takes enter, escape and tab at once.
 
@@ -54,7 +92,12 @@ class _Input(Input):
         self._prompt = prompt
 
     async def _on_key(self, event: Key) -> None:
-        special = {"enter": self._prompt.answer, "escape": self._prompt.leave, "tab": self._prompt.complete}
+        special: dict[str, Callable[[], None]] = {
+            "enter": self._prompt.answer,
+            "escape": self._prompt.leave,
+            "tab": self._prompt.complete,
+            "shift+tab": partial(self._prompt.complete, -1),
+        }
         if self._prompt.closed:
             event.stop()
             event.prevent_default()
@@ -77,7 +120,8 @@ class Prompt(Horizontal):
         label: What stands in front of the input.
         text: What stands in the input at first.
         hint: What an empty input shows.
-        complete: Gives the completion of a text for the tab key.
+        complete: Says what the tab key makes of a text. Where several words fit they are shown, and tab goes through
+            them.
     """
 
     def __init__(
@@ -87,7 +131,7 @@ class Prompt(Horizontal):
         label: str,
         text: str = "",
         hint: str = "",
-        complete: Callable[[str], str] | None = None,
+        complete: Complete | None = None,
     ) -> None:
         super().__init__()
         self.closed = False
@@ -97,11 +141,14 @@ class Prompt(Horizontal):
         self._label = label
         self._complete = complete
         self._input = _Input(self, text, hint)
+        self._choices = _Choices()
+        self._completed: str | None = None
         self._early: list[Key] = []
         self._passed: Key | None = None
 
     def compose(self) -> ComposeResult:
-        """Label and input."""
+        """Choices, label and input."""
+        yield self._choices
         yield _Label(self._label)
         yield self._input
 
@@ -137,6 +184,8 @@ class Prompt(Horizontal):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell the owner what is typed."""
         event.stop()
+        if self.text != self._completed:
+            self._offer(Completion("", ""))
         if not self.closed:
             self._owner.typed(self._purpose, event.value)
 
@@ -148,8 +197,19 @@ class Prompt(Horizontal):
         """Tell the owner that there is no answer."""
         self._owner.prompt_left(self._purpose, self.text)
 
-    def complete(self) -> None:
-        """Complete what is typed."""
-        if self._complete is not None:
-            self._input.value = self._complete(self.text)
-            self._input.cursor_position = len(self.text)
+    def complete(self, step: int = 1) -> None:
+        """Complete what is typed; where several words fit show them, and then put in one after the other."""
+        if self._complete is None:
+            return
+        if self.text == self._completed and self._choices.display:
+            self._completed = self._choices.turn(step)
+        else:
+            completion = self._complete(self.text)
+            self._completed = completion.text
+            self._offer(completion)
+        self._input.value = self._completed
+        self._input.cursor_position = len(self.text)
+
+    def _offer(self, completion: Completion) -> None:
+        """Make room for what fits, and show it."""
+        self.styles.height = 1 + self._choices.offer(completion)

@@ -105,6 +105,12 @@ class SamplesPane(ListPane):
         self.whole, self._scroll = not self.whole, 0
         self.repaint()
 
+    def back_to_all(self) -> bool:
+        """Show the list again; whether a sample stood alone."""
+        if was_alone := self.whole:
+            self.toggle_whole()
+        return was_alone
+
     def toggle_differences(self) -> None:
         """Show which words differ from the best sibling, or do not."""
         self.differing = not self.differing
