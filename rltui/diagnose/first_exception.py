@@ -213,29 +213,17 @@ def _is_usual(line: Line, later: Line) -> bool:
     return bool(is_usual) and later.stream == line.stream and not _ENDS.search(later.text)
 
 
-_NAMES = (
-    "APIStatusError", "AcceleratorError", "AssertionError", "AttributeError", "BackendCompilerFailed",
-    "BadRequestError", "BrokenPipeError", "ClientConnectorError", "CompilationError", "ConfigAttributeError",
-    "ConnectTimeout", "ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "DeferredCudaCallError",
-    "DistBackendError", "DistNetworkError", "DistStoreError", "EOFError", "Exception", "FileNotFoundError",
-    "HTTPError", "HTTPStatusError", "HfHubHTTPError", "IOError", "ImportError", "IndexError", "InductorError",
-    "InternalServerError", "IsADirectoryError", "JSONDecodeError", "KeyError", "LookupError", "LoweringException",
-    "MaxRetryError", "MisconfigurationException", "NameError", "NewConnectionError", "NotADirectoryError",
-    "NotImplementedError", "OSError", "OutOfResources", "OverflowError", "PermissionError", "PicklingError",
-    "ProtocolError", "ProxyError", "ReadError", "ReadTimeout", "RecursionError", "RemoteDisconnected",
-    "RemoteProtocolError", "RuntimeError", "SSLError", "SafetensorError",
-    "ServerDisconnectedError", "StopIteration", "SyntaxError", "TemplateError", "TimeoutError", "TypeError",
-    "UnboundLocalError", "UndefinedError", "UnicodeDecodeError", "UnpicklingError", "ValidationError", "ValueError",
-    "ZeRORuntimeException", "ZeroDivisionError",
+_OTHER_NAMES = (
+    "BackendCompilerFailed", "ConnectTimeout", "OutOfResources", "ReadTimeout", "RemoteDisconnected", "StopIteration",
 )  # fmt: skip
-"""Exceptions that are looked for without the first line of a traceback."""
+"""Exceptions whose names do not say what they are: these too are looked for without the first line of a traceback."""
 
 WORDINGS = (
     Wording(anchor="traceback (most recent call last)", check=read_traceback),
     Wording(
         anchor="",
-        words=tuple(map(str.lower, _NAMES)),
-        pattern=rf"^ {{0,8}}(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
+        words=("error", "exception", *map(str.lower, _OTHER_NAMES)),
+        pattern=rf"^ {{0,8}}(?:\w+\.)*(?:(?:[A-Z]\w*)?(?:Error|Exception)|{'|'.join(_OTHER_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
     Wording(anchor="raytaskerror(", pattern=r"RayTaskError\((?P<kind>\w+)\)", check=read_carried_exception),

@@ -40,6 +40,9 @@ _LOST = (
 _FAILED_THERE = r"internal server error|bad gateway|service unavailable"
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
 _SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
+_ELSEWHERE = r"\bcpu tensors?\b|\bdevice type tensor\b|\bdata is not allocated\b"
+"""Tensors that are on another device than the code counts on, or whose parts are still with other ranks."""
+
 _TWO_SIZES = r"\bSize\(\[.{0,80}\bSize\(\["
 _UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|differ|divisible|incompatible|wrong"
 _PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
@@ -108,6 +111,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
     ),
+    Kind("path_missing", message=r"\bno (?:\w+ ){0,3}(?:files?|shards?|checkpoints?) (?:\w+ ){0,2}(?:found|match)"),
     Kind(
         "no_gpu_visible",
         message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
@@ -138,7 +142,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "kernel_compile",
         r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError|"
-        r"FailOnRecompileLimitHit|InternalTorchDynamoError|Unsupported",
+        r"FailOnRecompileLimitHit|InternalTorchDynamoError|TorchRuntimeError|Unsupported",
     ),
     Kind(
         "kernel_compile", frames=r"torch/_inductor/|triton/(?:compiler|backends)|/jit/|cpp_extension|tilelang|deep_gemm"
@@ -155,6 +159,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(PROGRAM, message=r"(?:cuda|hip|nccl|cublas|cudnn|driver) ?(?:_status|error)|internal assert"),
     # what the code says of settings, rows and tensors
     Kind("settings_rejected", "KeyError", code=r"\b[A-Z][A-Z_]{3,}\["),
+    Kind("settings_rejected", _REFUSES, r"\bconfig\w* values?\b.{0,80}\bmismatch"),
     Kind("ds_batch_assert", _REFUSES, r"batch.{0,160}(?:divi(?:d|s)|multiple|equal|less|greater|at least|%)"),
     Kind(
         "engine_tp_heads",
@@ -182,7 +187,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "tensors_unfit",
         _REFUSES,
-        rf"(?:{_UNLIKE}|only supports?|can ?not)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
+        rf"(?:{_UNLIKE}|only supports?|(?:can|could) ?not)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
     ),
     # two sizes, no word on them: the engine built other layers than the weights have, unless a shard came empty
     Kind("engine_unfit_model", _REFUSES, rf"^(?!.*\bSize\(\[0\]\)).*{_TWO_SIZES}", parts=("engine",)),
@@ -193,7 +198,7 @@ KINDS: tuple[Kind, ...] = (
         _REFUSES,
         r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
     ),
-    Kind("tensors_unfit", _REFUSES, r"\bcpu tensors?\b"),
+    Kind("tensors_unfit", _REFUSES, _ELSEWHERE),
     # what is only not supported leaves the checkpoint as good as it was
     Kind(PROGRAM, _REFUSES, r"\bonly supported\b|\bnot (?:yet )?(?:supported|implemented)\b", parts=("checkpoint",)),
     Kind("ckpt_broken", _REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
@@ -207,6 +212,7 @@ KINDS: tuple[Kind, ...] = (
         _REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",
         r"\b(?:target.?modules|layer class)\b.{0,200}\bin (?:the )?(?:\w+ )?model\b|"
         r"please (?:specify|set|provide|use|pass)|"
+        r"^(?:unknown|unsupported|unrecogni[sz]ed) (?:[\w-]+ ){1,4}\w+: ?\S+$|"
         r"\b(?:remaining|unused|extra|unexpected)[ _]arg(?:v|s|uments?)\b.{0,20}--|\barguments are not used\b|"
         rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,80}}\b(?:{_REFUSED})\b|"
         rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,40}}\b(?:{_COMPARED})\b.{{0,20}}(?:{_SETTING})\b|"

@@ -61,6 +61,7 @@ _WORDS_ONLY = bytes(
 )
 _GLUED_ESCAPE = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z](?=[A-Za-z])")
 _GLUED_WRITTEN_OUT = re.compile(rb"\[[0-9;]{1,16}m(?=[A-Za-z])")
+_KINDS_OF_EXCEPTIONS = (b"error", b"exception")
 _METRIC_WORDS = frozenset((b"loss", b"norm", b"gradnorm"))
 _NOT_FINITE = frozenset((b"nan", b"inf", b"infinity"))
 
@@ -123,7 +124,7 @@ class Scanner:
         table = rules_by_word()
         keys = key_words_of_lines()
         for line in fresh:
-            words = line.split()
+            words = _with_kinds(line)
             self._memo[line] = None if keys.isdisjoint(words) else _classify(words, table)
         self._memo_bytes += sum(map(len, fresh)) + 100 * len(fresh)
         return self._memo
@@ -137,6 +138,14 @@ class Scanner:
         rules = tuple(rule for rule in kind.rules if is_possible(rule.wording, lowered, text))
         useful = rules or kind.is_metric
         self._memo[words] = kind._replace(rules=rules, is_tried=True) if useful else None
+
+
+def _with_kinds(line: bytes) -> list[bytes]:
+    """Return the words of a line; the name of any exception (``blockingioerror``) counts as the word it ends in too."""
+    words = line.split()
+    if b"error" not in line and b"exception" not in line:
+        return words
+    return [*words, *(kind for kind in _KINDS_OF_EXCEPTIONS if any(word.endswith(kind) for word in words))]
 
 
 @cache

@@ -262,11 +262,14 @@ CAUSES = (
                     "rendezvous rendezvoustimeouterror rendezvousconnectionerror",
                 ),
                 confidence=0.8,
-                unless=r"EADDRINUSE|Address already in use|TCPStore server has shut down|recvValue",
+                unless=r"EADDRINUSE|Address already in use|TCPStore server has shut down|recvValue|"
+                r"sendBytes failed.{0,200}\): ",
             ),
             Wording(
-                anchor="recvvalue",
-                pattern=r"(?i)recvValue.{0,200}(?:timed? ?out|Connection reset|failed to recv|Broken pipe)",
+                anchor="",
+                words=("recvvalue", "sendbytes"),
+                pattern=r"(?i)(?:recvValue|sendBytes failed on .{0,200}\):).{0,200}"
+                r"(?:timed? ?out|Connection reset|failed to recv|Broken pipe)",
                 check=read_lost_store,
             ),
         ),

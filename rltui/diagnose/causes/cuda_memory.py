@@ -11,7 +11,7 @@ from rltui.diagnose.cause import Cause
 from rltui.diagnose.frames import frames_of, loose_frames_of
 from rltui.diagnose.torch_memory import foreign_gib, is_shared, memory_numbers
 from rltui.diagnose.verdicts import Change, Remedy
-from rltui.diagnose.wording import Hit, Reading, compiled, worded
+from rltui.diagnose.wording import ENDED, Hit, Reading, compiled, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
@@ -125,7 +125,7 @@ FRAMES = (
     FramesOf(
         "oom_weight_sync",
         r"wake_up|backload|onload_|cumem|create_and_map|resume_memory_occupation|memory_saver|"
-        r"update_weights?(?:\b|_(?!decay))|sync_weights?|broadcast_to_vllm|sharding_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
+        r"update_weights?(?:\b|_(?!decay))|sync_weights?|broadcast_to_vllm|sharding_manager|weights_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
         r"_move_model_to_vllm|gather_whole_model|load_weights_from|update_named_param|ipc_engine|"
         r"get_per_tensor_param|per_tensor_generator",
     ),
@@ -203,7 +203,14 @@ def read_cuda_oom(hit: Hit) -> Reading | None:
 
 
 _RAISED = re.compile(r"(?:OutOfMemory|Runtime)Error: (?:CUDA|HIP) (?:error: )?out of memory", re.IGNORECASE)
-_ENGINE_ACTORS = re.compile(r"EngineCore|VllmWorker|Worker_[TD]P|vLLM|LLM(?:Ray)?Actor|sglang", re.IGNORECASE)
+_ENGINE_ACTORS = re.compile(
+    r"EngineCore|VllmWorker|RayWorkerWrapper|Worker_[TD]P|vLLM|LLM(?:Ray)?Actor|sglang", re.IGNORECASE
+)
+_TRAINS = compiled(r"(?i)\b(?:global_?)?step[ :=#]+\d|\d+/\d+ \[\d.{0,40}(?:it/s|s/it)|'(?:loss|grad_norm)': ")
+"""What a training loop says of its steps."""
+
+LINES_TO_STEP = 12
+"""So close above an error, a step tells what the program was at."""
 
 
 def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str]) -> Reading | None:
@@ -216,8 +223,11 @@ def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str])
     # Without frames only the size speaks: a card that has not even this little left was filled with weights.
     if numbers["asked"] <= SMALL_GIB and numbers.get("slack", 0.0) < CHURN_GIB:
         return Reading(0.5, "engine_load_oom", fields)
-    # which memory it was is a guess; that the process ended of it is none where it was raised
-    return Reading(0.65 if _RAISED.search(line.text) else 0.6, "cuda_oom_fwd_bwd", fields)
+    # Which memory it was, only the work before it tells: models are loaded and optimizers made with the same words.
+    if not _RAISED.search(line.text):
+        return Reading(0.5, "cuda_oom_fwd_bwd", fields)
+    is_told = _TRAINS.search(hit.context.above(LINES_TO_STEP))
+    return Reading(0.65 if is_told else 0.5, "cuda_oom_fwd_bwd", {**fields, ENDED: "yes"})
 
 
 _OF_TRAINING_OR_ENGINE = worded(
