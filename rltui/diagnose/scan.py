@@ -16,8 +16,11 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import structs
+
 from rltui.diagnose.context import Context, LineBudget
 from rltui.diagnose.index import rules_by_word
+from rltui.diagnose.json_lines import CONTINUES, unwrapped
 from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shared_head, shows_data
 from rltui.diagnose.matches import Match, Matches
 from rltui.diagnose.metrics_watch import MetricsWatch
@@ -79,11 +82,15 @@ class LineKind(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Where a line (or a piece of one) is in the window, its number, and whether the window ends with the file."""
+    """Where a line (or a piece of one) is in the window, its number, and whether the window ends with the file.
+
+    ``added``: how many of the lines up to this one are no lines of the file but further ones of a record.
+    """
 
     start: int
     end: int
     number: int
+    added: int
     is_last: bool
 
 
@@ -102,7 +109,7 @@ class Scanner:
         """Read ``source`` to its end."""
         pass_ = _Pass(source, self._sources, self)
         self._sources += 1
-        for block in source.blocks:
+        for block in unwrapped(source.blocks):
             for start in range(0, len(block), STEP_BYTES):
                 pass_.add(block[start : start + STEP_BYTES])
         pass_.finish()
@@ -182,6 +189,8 @@ class _Pass:
         """Bytes of the window that were looked at."""
         self.lines = 0
         """Line ends before ``done``."""
+        self.added = 0
+        """How many lines before ``done`` are further ones of a record."""
 
     def add(self, block: bytes) -> None:
         """Take the next block, and look at what has enough text after it."""
@@ -242,12 +251,18 @@ class _Pass:
         wanted = self._wanted(lines)
         if wanted:
             starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
+            added = self.added
             for number, (words, start) in enumerate(zip(lines, starts, strict=False), start=self.lines + 1):
+                added += self.window.startswith(CONTINUES, start)
                 # what was wanted at the start of the block may have been narrowed to nothing since
                 kind = self.scanner.kinds([words])[words] if words in wanted else None
                 if kind is not None:
-                    self._ask_line(kind, words, Extent(start, start + len(words), number, is_last))
+                    self._ask_line(kind, words, Extent(start, start + len(words), number, added, is_last))
         self.lines += len(lines) - 1
+        # the line that begins at the limit is counted with the next block
+        self.added += self.window.startswith(CONTINUES, self.done) + self.window.count(
+            b"\n" + CONTINUES, self.done, limit
+        )
         self.done = limit
 
     def _wanted(self, lines: list[bytes]) -> set[bytes]:
@@ -289,9 +304,19 @@ class _Pass:
             reading = read(rule.wording, context)
             if reading is not None:
                 self.scanner.found[rule.cause] += 1
-                self._note(reading.cause or rule.cause, reading.confidence, line, reading.fields)
+                fields = self._in_file(reading.fields, extent)
+                own = structs.replace(line, number=line.number - extent.added)
+                self._note(reading.cause or rule.cause, reading.confidence, own, fields, line.number)
 
-    def _note(self, cause: str, confidence: float, line: Line, fields: dict[str, str]) -> None:
+    def _in_file(self, fields: dict[str, str], extent: Extent) -> dict[str, str]:
+        """The fields with the number that the line they name has in the file."""
+        if "line" not in fields:
+            return fields
+        below = self.window[extent.start :].split(b"\n", int(fields["lower"]))[1:]
+        added = extent.added + sum(line.startswith(CONTINUES) for line in below)
+        return {**fields, "line": str(int(fields["line"]) - added)}
+
+    def _note(self, cause: str, confidence: float, line: Line, fields: dict[str, str], place: int = 0) -> None:
         evidence = Evidence(
             file=self.log.name,
             line=line.number if self.log.has_lines else 0,
@@ -304,7 +329,7 @@ class _Pass:
             time=line.time,
             repeated=line.repeated,
         )
-        order = self.scanner.matches.lines + line.number
+        order = self.scanner.matches.lines + (place or line.number)
         match = Match(
             cause=cause, confidence=confidence, evidence=evidence, order=order, source=self.source, fields=fields
         )
