@@ -120,7 +120,8 @@ def read_carried_exception(hit: Hit) -> Reading | None:
     below = list(context.after(MOST_TRACEBACK_LINES))
     if any(_EXCEPTION.match(line.text) for line in below):
         return None
-    return _reading(structs.replace(context.line, text=hit.groups["kind"]), below, ())
+    reading = _reading(structs.replace(context.line, text=hit.groups["kind"]), below, ())
+    return structs.replace(reading, fields={**reading.fields, "carried": "yes"})
 
 
 def _frames(lines: Sequence[Line]) -> list[str]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 
 from rltui.diagnose.first_exception import STATE, exception_order
+from rltui.diagnose.guesses import GUESS
 from rltui.diagnose.raised_in import PARTS
-from rltui.diagnose.wording import compiled
+from rltui.diagnose.wording import ENDED, compiled
 
 if TYPE_CHECKING:
     from rltui.diagnose.matches import Match, Matches
@@ -28,6 +29,12 @@ Of 91 failures that it had not seen, 31 came here: 5 of 10 got the right cause f
 
 _NO_SUCH = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 """How Python names the path that the operating system did not find."""
+
+_TOLD_ELSEWHERE = (
+    r"^Caught \w+ in \w+ worker|Traceback \(most recent|run with NCCL_DEBUG|^(?:NCCL|HCCL) (?:communicator|error)\b|"
+    r"^CUDA error: CU\w+_STATUS_|\bsee .{0,60}\b(?:above|log)"
+)
+"""What passes on another one's words, or says where they are, and no reason of its own."""
 
 MOST_LINES_APART = 60
 """An exception so soon after the first one tells the same failure again, in other words."""
@@ -147,6 +154,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "kernel_compile", frames=r"torch/_inductor/|triton/(?:compiler|backends)|/jit/|cpp_extension|tilelang|deep_gemm"
     ),
+    Kind("engine_unfit_model", "KeyError", r"^['\"](?:\w+\.){2,}\w*(?:weight|bias|scale|zeros)\w*['\"]$", ("engine",)),
     Kind("ray_runtime_env", message=r"runtime_?env|\b_*ray_\w+_hook"),
     Kind("engine_unfit_model", "NotImplementedError", parts=("engine",)),
     Kind(
@@ -172,7 +180,10 @@ KINDS: tuple[Kind, ...] = (
         "data_unfit", "TypeError", r"^\w*reward\w*\(\) (?:missing \d+ required|takes \d+ positional)"
     ),  # a column that the rows have not
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
-    Kind("data_unfit", message=r"\bcolumns?\b.{0,80}(?:not|missing)|excessive nesting|too many dimensions 'str'"),
+    Kind(
+        "data_unfit",
+        message=r"\bcolumns?\b.{0,80}(?:not|missing)|\bread records\b|excessive nesting|too many dimensions 'str'",
+    ),
     Kind(
         "data_unfit",
         _REFUSES,
@@ -267,16 +278,27 @@ def _told(first: Match, row: Kind | None) -> Match:
     fields = first.fields
     named = _NO_SUCH.search(fields["exception"])
     told = {"failure": fields["exception"][:160].rstrip(".: "), "place": PARTS[fields["part"]].title, **fields}
-    told |= named.groupdict() if named else {}
+    told |= {**(named.groupdict() if named else {}), ENDED: "yes"}
     line = int(fields["line"]) if first.evidence.line else 0
     return structs.replace(
         first,
         cause=row.cause if row else PROGRAM,
-        confidence=SURE,
+        confidence=_confidence(fields, row),
         evidence=structs.replace(first.evidence, line=line, text=fields["exception"]),
         order=exception_order(first),
         fields=told,
     )
+
+
+def _confidence(fields: dict[str, str], row: Kind | None) -> float:
+    """How far the exception itself says why: its class alone does not, nor do words that lead elsewhere."""
+    if row is not None and row.cause != PROGRAM:
+        return SURE
+    message = fields["exception"].partition(":")[2].strip()
+    is_told = bool(message or ("carried" not in fields and fields["code"])) and not compiled(_TOLD_ELSEWHERE).search(
+        message
+    )
+    return SURE if is_told and fields["part"] != "network" else GUESS
 
 
 def _fits(kind: Kind, name: str, message: str, fields: dict[str, str]) -> bool:
