@@ -53,7 +53,7 @@ _ELSEWHERE = r"\bcpu tensors?\b|\bdevice type tensor\b|\bdata is not allocated\b
 _TWO_SIZES = r"\bSize\(\[.{0,80}\bSize\(\["
 _UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|differ|divisible|incompatible|wrong"
 _PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
-_OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|model"
+_OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|implementation|model"
 _SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
 _NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
 _COMPARED = r"(?:is|are) (?:smaller|less|lower|larger|greater|bigger|higher|more) than|exceeds?"
@@ -165,7 +165,12 @@ KINDS: tuple[Kind, ...] = (
         parts=("engine",),
     ),
     Kind(PROGRAM, message=r"(?:cuda|hip|nccl|cublas|cudnn|driver) ?(?:_status|error)|internal assert"),
-    # what the code says of settings, rows and tensors
+    # what the code says of numbers, settings, rows and tensors
+    Kind(
+        "nan_or_loss_scale",
+        _REFUSES,
+        r"\bnan\b.{0,60}\b\w*(?:loss|grad)|\b\w*(?:loss|grad)\w*\b.{0,40}\b(?:is|are) nan\b",
+    ),
     Kind("settings_rejected", "KeyError", code=r"\b[A-Z][A-Z_]{3,}\["),
     Kind("settings_rejected", _REFUSES, r"\bconfig\w* values?\b.{0,80}\bmismatch"),
     Kind("ds_batch_assert", _REFUSES, r"batch.{0,160}(?:divi(?:d|s)|multiple|equal|less|greater|at least|%)"),

@@ -215,7 +215,9 @@ LINES_TO_STEP = 12
 
 def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str]) -> Reading | None:
     line = hit.context.line
-    if _ENGINE_ACTORS.search(line.actor) or _ENGINE_ACTORS.search(line.text):
+    context = hit.context
+    # of several prefixes the outermost is the line's actor, and any of them may be the engine's
+    if _ENGINE_ACTORS.search(context.raw[context.start : context.end].decode("utf-8", "replace")):
         return Reading(0.65, "engine_load_oom", fields)
     if "asked" not in numbers:
         # NCCL says it where it happens, whatever the others make of it
