@@ -188,7 +188,8 @@ def _survival(line: Line, frames: Sequence[str], below: Sequence[Line]) -> dict[
 
     Who logs an exception as a warning has caught it, and goes on.
     """
-    if line.level in _ORDINARY_LEVELS or any(_EXCUSED.search(one.text) for one in (line, *below[:2])):
+    next_words = (one for one in (line, *below[:2]) if one.stream == line.stream)
+    if line.level in _ORDINARY_LEVELS or any(_EXCUSED.search(one.text) for one in next_words):
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
     # without prefixes it may be another process that goes on

@@ -31,8 +31,8 @@ _NO_SUCH = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 """How Python names the path that the operating system did not find."""
 
 _TOLD_ELSEWHERE = (
-    r"^Caught \w+ in \w+ worker|Traceback \(most recent|run with NCCL_DEBUG|^(?:NCCL|HCCL) (?:communicator|error)\b|"
-    r"^CUDA error: CU\w+_STATUS_|\bsee .{0,60}\b(?:above|log)"
+    r"^Caught \w+ in \w+ worker|Traceback \(most recent|run with NCCL_DEBUG|^NCCL (?:communicator|error)\b|"
+    r"\bHCCL .{0,10}error\b|^CUDA error: CU\w+_STATUS_|\bsee .{0,60}\b(?:above|log)"
 )
 """What passes on another one's words, or says where they are, and no reason of its own."""
 
@@ -107,6 +107,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("gloo_timeout", r"Dist(?:Network|Store)Error|Rendezvous\w+"),
     Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
     Kind("ckpt_broken", r"UnpicklingError"),
+    Kind("ckpt_broken", "OSError", r"\bsafetensors archive\b"),
     Kind("ckpt_broken", r"(?!KeyError)\w+", r"is not a valid json file|corrupt|truncated|damaged"),
     Kind(
         "ckpt_broken", r"UnicodeDecodeError|JSONDecodeError", frames=r"from_json_file|configuration_utils|safetensors"

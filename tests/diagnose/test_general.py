@@ -127,3 +127,15 @@ def test_the_last_line_alone_is_known(said: str, cause: str) -> None:
 def test_settings_are_refused_before_the_work_begins(function: str, cause: str) -> None:
     log = f'  File "/opt/megatron/actor.py", line 7, in {function}\nValueError: routed_experts is required'
     assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
+def test_what_one_rank_raised_comes_before_what_the_others_saw_of_it() -> None:
+    raised = "[rank0]: OSError: The safetensors archive passed at /m/model.safetensors does not contain the metadata."
+    lost = "[rank3]: RuntimeError: [gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.2]:28048"
+    found = diagnose([text_source("log", f"{lost}\n{raised}")])
+    assert [(one.id, one.secondary) for one in found] == [("ckpt_broken", False), ("gloo_timeout", True)]
+
+
+def test_an_exception_is_not_caught_because_another_process_ignores_something() -> None:
+    log = "[rank0]: LookupError: strange\n(Worker pid=7) this may lead to layers that are ignored"
+    assert [one.id for one in diagnose([text_source("log", log)])] == ["program_failed"]

@@ -365,8 +365,7 @@ CAUSES = (
                 (
                     "not supported",
                     r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) "
-                    r"(?:this|"
-                    r"your|the current)",
+                    r"(?:this|your|the current|CUDA arch|compute capability)",
                 ),
                 ("support bf16", r"(?i)doesn't support bf16"),
                 ("device kernel image is invalid", ""),
