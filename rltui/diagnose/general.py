@@ -219,11 +219,11 @@ KINDS: tuple[Kind, ...] = (
     # what is only not supported leaves the checkpoint as good as it was
     Kind(PROGRAM, _REFUSES, r"\bonly supported\b|\bnot (?:yet )?(?:supported|implemented)\b", parts=("checkpoint",)),
     Kind("ckpt_broken", _REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
-    # whatever the words: a function that looks settings over refused them
-    Kind("settings_rejected", _REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
     # what names weights, or is refused below the program, is no setting of it
     Kind(PROGRAM, _REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
     Kind(PROGRAM, _REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
+    # whatever the words: a function that looks settings over refused them
+    Kind("settings_rejected", _REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
     Kind(
         "settings_rejected",
         _REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",

@@ -194,8 +194,8 @@ CASES = {
             "not supported by protocol).",
             "using backend gloo with timeout 1800 s",
             '[rank1]:[W12 ProcessGroupNCCL.cpp:1662] Failed to check the "should dump" flag on TCPStore, (maybe '
-            "TCPStore server has shut down too early), with error: Broken pipe\n[rank1]:[W12 TCPStore.cpp:106] [c10d] sendBytes "
-            "failed on SocketImpl(fd=67, addr=[n1]:36214, remote=[n0]:43145): Broken pipe",
+            "TCPStore server has shut down too early), with error: Broken pipe\n[rank1]:[W12 TCPStore.cpp:106] [c10d] "
+            "sendBytes failed on SocketImpl(fd=67, addr=[n1]:36214, remote=[n0]:43145): Broken pipe",
         ),
     ),
     "disk_quota": Case(
