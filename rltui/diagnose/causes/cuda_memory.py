@@ -203,9 +203,11 @@ def read_cuda_oom(hit: Hit) -> Reading | None:
 
 
 _RAISED = re.compile(r"(?:OutOfMemory|Runtime)Error: (?:CUDA|HIP) (?:error: )?out of memory", re.IGNORECASE)
-_ENGINE_ACTORS = re.compile(
-    r"EngineCore|VllmWorker|RayWorkerWrapper|Worker_[TD]P|vLLM|LLM(?:Ray)?Actor|sglang", re.IGNORECASE
-)
+_ENGINES = r"EngineCore|VllmWorker|RayWorkerWrapper|Worker_[TD]P|vLLM|LLM(?:Ray)?Actor|sglang"
+_ENGINE_ACTORS = re.compile(_ENGINES, re.IGNORECASE)
+_ENGINE_PREFIX = re.compile(rf"\([^()]{{0,80}}(?:{_ENGINES})[^()]{{0,80}}\bpid=".encode(), re.IGNORECASE)
+"""Of several prefixes the outermost is the line's actor, and any of them may be the engine's."""
+
 _TRAINS = compiled(r"(?i)\b(?:global_?)?step[ :=#]+\d|\d+/\d+ \[\d.{0,40}(?:it/s|s/it)|'(?:loss|grad_norm)': ")
 """What a training loop says of its steps."""
 
@@ -215,9 +217,8 @@ LINES_TO_STEP = 12
 
 def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str]) -> Reading | None:
     line = hit.context.line
-    context = hit.context
-    # of several prefixes the outermost is the line's actor, and any of them may be the engine's
-    if _ENGINE_ACTORS.search(context.raw[context.start : context.end].decode("utf-8", "replace")):
+    prefix = _ENGINE_PREFIX.search(hit.context.raw, hit.context.start, hit.context.end)
+    if prefix or _ENGINE_ACTORS.search(line.actor) or _ENGINE_ACTORS.search(line.text):
         return Reading(0.65, "engine_load_oom", fields)
     if "asked" not in numbers:
         # NCCL says it where it happens, whatever the others make of it
