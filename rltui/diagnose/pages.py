@@ -142,7 +142,7 @@ and print theirs. What it is worth on logs that it has never seen, is what it sa
 | 88 more, most searched for by class, in two halves by a hash | at first sight | 69 of 88 | 66 of 71 | 1 of 20 |
 | the second half of these | after tuning on the first alone (35 of 37) | 39 of 51 | 36 of 39 | 1 of 10 |
 | 14 more, labelled after that | at first sight | 12 of 14 | 12 of 12 | 0 of 5 |
-| 161 more, half of them logs in repositories, in two halves by a hash | by the version before | 125 of 161 | 114 of 139 | 1 of 4 |
+| 161 more, half of them in repositories, in two halves | by the version before | 125 of 161 | 114 of 139 | 1 of 4 |
 | the first half of these | after tuning on it | 71 of 76 | 61 of 63 | 0 of 3 |
 | the second half, by the version before | at first sight | 69 of 85 | 65 of 74 | 0 of 1 |
 | the second half of these | after tuning on the first alone | 70 of 85 | 65 of 72 | 0 of 1 |
@@ -180,13 +180,13 @@ nine of ten lines at its start or end begin, where those are 20 or more, what fo
 level with a name, is part of it. Whole logs behind two of three prefixes that were held out lose 0 of 862 known
 failures (66 from frames alone), and 1 of 236 healthy ones gets an alarm (6; 1 without a prefix). Not learned are an
 unknown prefix of a few lines among others without a frame (142 of 1,760 lost), and one with a name of changing length
-or a word that causes are known by (`vllm`). The line of the evidence alone, without what stands around it, keeps its cause in 1,609 of 1,724:
-45 of the others say only that CUDA's memory ran out, where no more than the frames tell in what, and 37 are a bare
-`AssertionError` or `KeyError`, which get `program_failed`. Words of one round seldom help in the next one: tuning on
-the 37 of the last round's first half turned 1 of the 13 misses of its second half. Where no wording and no exception
-says why, the last frame of a traceback that is cut off, or who complains (NCCL, the NVIDIA driver, Slurm, pyxis),
-gives a guess of 0.5 (`rltui/diagnose/guesses.py`); of 11 known tracebacks that were cut off for a trial the frame
-guessed 8 rightly.
+or a word that causes are known by (`vllm`). The line of the evidence alone, without what stands around it, keeps its
+cause in 1,609 of 1,724: 45 of the others say only that CUDA's memory ran out, where no more than the frames tell in
+what, and 37 are a bare `AssertionError` or `KeyError`, which get `program_failed`. Words of one round seldom help in
+the next one: tuning on the 37 of the last round's first half turned 1 of the 13 misses of its second half. Where no
+wording and no exception says why, the last frame of a traceback that is cut off, or who complains (NCCL, the NVIDIA
+driver, Slurm, pyxis), gives a guess of 0.5 (`rltui/diagnose/guesses.py`); of 11 known tracebacks that were cut off
+for a trial the frame guessed 8 rightly.
 
 An excerpt that has lost the lines that say why should get a guess and no sure cause: of 893 known failures, those of
 four lines and more were cut in four ways (the first half, the second, the last three lines, all but the last), and 56
