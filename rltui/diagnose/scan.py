@@ -231,10 +231,12 @@ class _Pass:
                 self.scanner.forget()
             at = end
 
-    def _learn_heads(self, limit: int) -> None:
-        """Take what nearly all lines of the next block begin with for a prefix of all lines."""
-        lines = self.window[self.done : limit].split(b"\n")
-        sample = lines[:: 1 + len(lines) // LINES_SAMPLED]
+    def _learn_heads(self, lines: list[bytes]) -> None:
+        """Take what nearly all lines of the next block, here by their words, begin with for a prefix of all lines."""
+        starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
+        every = 1 + len(lines) // LINES_SAMPLED
+        places = list(zip(starts, lines, strict=False))[::every]
+        sample = [self.window[start : start + len(words)] for start, words in places]
         telling = key_words_of_lines() - _WORDS_OF_PLACES
         while len(self.learned) < MOST_PREFIXES:
             head = shared_head([clean(raw, 1, self.learned).text for raw in sample], telling)
@@ -245,9 +247,9 @@ class _Pass:
 
     def _look(self, limit: int, is_last: bool) -> None:
         self._learn_prefixes(limit)
-        if is_last or not self.lines:  # what writes all lines of a file does so from its start on or up to its end
-            self._learn_heads(limit)
         lines = _words_only(self.window[self.done : limit]).split(b"\n")
+        if is_last or not self.lines:  # what writes all lines of a file does so from its start on or up to its end
+            self._learn_heads(lines)
         wanted = self._wanted(lines)
         if wanted:
             starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
