@@ -131,7 +131,7 @@ class Scanner:
         table = rules_by_word()
         keys = key_words_of_lines()
         for line in fresh:
-            words = _with_kinds(line)
+            words = words_of(line)
             self._memo[line] = None if keys.isdisjoint(words) else _classify(words, table)
         self._memo_bytes += sum(map(len, fresh)) + 100 * len(fresh)
         return self._memo
@@ -147,7 +147,7 @@ class Scanner:
         self._memo[words] = kind._replace(rules=rules, is_tried=True) if useful else None
 
 
-def _with_kinds(line: bytes) -> list[bytes]:
+def words_of(line: bytes) -> list[bytes]:
     """Return the words of a line; the name of any exception (``blockingioerror``) counts as the word it ends in too."""
     words = line.split()
     if b"error" not in line and b"exception" not in line:
