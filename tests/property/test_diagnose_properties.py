@@ -143,7 +143,11 @@ OPEN_ENDED = (
 )  # fmt: skip
 """Anchors whose patterns leave open where a word ends, which the systems do not."""
 
-CLOSED = [rule for rule in RULES if rule.wording.pattern and rule.wording.anchor not in OPEN_ENDED]
+CLOSED = [
+    rule
+    for rule in RULES
+    if rule.wording.pattern and rule.wording.anchor not in OPEN_ENDED and len(rule.wording.words) < 50
+]
 
 
 @pytest.mark.parametrize("rule", CLOSED, ids=lambda rule: f"{rule.cause}:{rule.wording.anchor}")
