@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.diagnose.first_exception import first_exception
-from rltui.diagnose.general import general_cause
+from rltui.diagnose.general import PROGRAM, general_cause
 from rltui.diagnose.guesses import guess
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.ranking import rank
@@ -36,7 +36,7 @@ def examine(sources: Iterable[Source]) -> Findings:
     diagnoses = rank(scanner.matches)
     # what a run suffered from while it went on does not say what ended it either, and a guess says too little
     if any(_says_why(one) for one in diagnoses):
-        return Findings(diagnoses)
+        return Findings(_with_root(scanner, diagnoses))
     first = first_exception(scanner.matches)
     if not any(_is_guess(one) for one in diagnoses):
         general = general_cause(scanner.matches) or (None if diagnoses or first else guess(scanner.matches))
@@ -44,6 +44,17 @@ def examine(sources: Iterable[Source]) -> Findings:
             scanner.matches.note(general)
             diagnoses = rank(scanner.matches)
     return Findings(diagnoses, first)
+
+
+def _with_root(scanner: Scanner, diagnoses: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """What ranks see of one that is gone follows from what that one raised, where it is of a known kind."""
+    if any(CAUSES[one.id].tier in ("site", "root") for one in diagnoses):
+        return diagnoses
+    general = general_cause(scanner.matches)
+    if general is None or general.cause == PROGRAM:
+        return diagnoses
+    scanner.matches.note(general)
+    return rank(scanner.matches)
 
 
 def _says_why(found: Diagnosis) -> bool:

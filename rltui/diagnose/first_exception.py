@@ -120,7 +120,8 @@ def read_carried_exception(hit: Hit) -> Reading | None:
     below = list(context.after(MOST_TRACEBACK_LINES))
     if any(_EXCEPTION.match(line.text) for line in below):
         return None
-    return _reading(structs.replace(context.line, text=hit.groups["kind"]), below, ())
+    reading = _reading(structs.replace(context.line, text=hit.groups["kind"]), below, ())
+    return structs.replace(reading, fields={**reading.fields, "carried": "yes"})
 
 
 def _frames(lines: Sequence[Line]) -> list[str]:
@@ -187,7 +188,8 @@ def _survival(line: Line, frames: Sequence[str], below: Sequence[Line]) -> dict[
 
     Who logs an exception as a warning has caught it, and goes on.
     """
-    if line.level in _ORDINARY_LEVELS or any(_EXCUSED.search(one.text) for one in (line, *below[:2])):
+    next_words = (one for one in (line, *below[:2]) if one.stream == line.stream)
+    if line.level in _ORDINARY_LEVELS or any(_EXCUSED.search(one.text) for one in next_words):
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
     # without prefixes it may be another process that goes on
@@ -213,29 +215,17 @@ def _is_usual(line: Line, later: Line) -> bool:
     return bool(is_usual) and later.stream == line.stream and not _ENDS.search(later.text)
 
 
-_NAMES = (
-    "APIStatusError", "AcceleratorError", "AssertionError", "AttributeError", "BackendCompilerFailed",
-    "BadRequestError", "BrokenPipeError", "ClientConnectorError", "CompilationError", "ConfigAttributeError",
-    "ConnectTimeout", "ConnectionError", "ConnectionRefusedError", "ConnectionResetError", "DeferredCudaCallError",
-    "DistBackendError", "DistNetworkError", "DistStoreError", "EOFError", "Exception", "FileNotFoundError",
-    "HTTPError", "HTTPStatusError", "HfHubHTTPError", "IOError", "ImportError", "IndexError", "InductorError",
-    "InternalServerError", "IsADirectoryError", "JSONDecodeError", "KeyError", "LookupError", "LoweringException",
-    "MaxRetryError", "MisconfigurationException", "NameError", "NewConnectionError", "NotADirectoryError",
-    "NotImplementedError", "OSError", "OutOfResources", "OverflowError", "PermissionError", "PicklingError",
-    "ProtocolError", "ProxyError", "ReadError", "ReadTimeout", "RecursionError", "RemoteDisconnected",
-    "RemoteProtocolError", "RuntimeError", "SSLError", "SafetensorError",
-    "ServerDisconnectedError", "StopIteration", "SyntaxError", "TemplateError", "TimeoutError", "TypeError",
-    "UnboundLocalError", "UndefinedError", "UnicodeDecodeError", "UnpicklingError", "ValidationError", "ValueError",
-    "ZeRORuntimeException", "ZeroDivisionError",
+_OTHER_NAMES = (
+    "BackendCompilerFailed", "ConnectTimeout", "OutOfResources", "ReadTimeout", "RemoteDisconnected", "StopIteration",
 )  # fmt: skip
-"""Exceptions that are looked for without the first line of a traceback."""
+"""Exceptions whose names do not say what they are: these too are looked for without the first line of a traceback."""
 
 WORDINGS = (
     Wording(anchor="traceback (most recent call last)", check=read_traceback),
     Wording(
         anchor="",
-        words=tuple(map(str.lower, _NAMES)),
-        pattern=rf"^ {{0,8}}(?:\w+\.)*(?:{'|'.join(_NAMES)})(?::|$)",
+        words=("error", "exception", *map(str.lower, _OTHER_NAMES)),
+        pattern=rf"^ {{0,8}}(?:\w+\.)*(?:(?:[A-Z]\w*)?(?:Error|Exception)|{'|'.join(_OTHER_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
     Wording(anchor="raytaskerror(", pattern=r"RayTaskError\((?P<kind>\w+)\)", check=read_carried_exception),

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 
 from rltui.diagnose.first_exception import STATE, exception_order
+from rltui.diagnose.guesses import GUESS
 from rltui.diagnose.raised_in import PARTS
-from rltui.diagnose.wording import compiled
+from rltui.diagnose.wording import ENDED, compiled
 
 if TYPE_CHECKING:
     from rltui.diagnose.matches import Match, Matches
@@ -29,6 +30,12 @@ Of 91 failures that it had not seen, 31 came here: 5 of 10 got the right cause f
 _NO_SUCH = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
 """How Python names the path that the operating system did not find."""
 
+_TOLD_ELSEWHERE = (
+    r"^Caught \w+ in \w+ worker|Traceback \(most recent|run with NCCL_DEBUG|^NCCL (?:communicator|error)\b|"
+    r"\bHCCL .{0,10}error\b|^CUDA error: CU\w+_STATUS_|\bsee .{0,60}\b(?:above|log)"
+)
+"""What passes on another one's words, or says where they are, and no reason of its own."""
+
 MOST_LINES_APART = 60
 """An exception so soon after the first one tells the same failure again, in other words."""
 
@@ -40,10 +47,13 @@ _LOST = (
 _FAILED_THERE = r"internal server error|bad gateway|service unavailable"
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
 _SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
+_ELSEWHERE = r"\bcpu tensors?\b|\bdevice type tensor\b|\bdata is not allocated\b"
+"""Tensors that are on another device than the code counts on, or whose parts are still with other ranks."""
+
 _TWO_SIZES = r"\bSize\(\[.{0,80}\bSize\(\["
 _UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|differ|divisible|incompatible|wrong"
 _PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
-_OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|model"
+_OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|implementation|model"
 _SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
 _NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
 _COMPARED = r"(?:is|are) (?:smaller|less|lower|larger|greater|bigger|higher|more) than|exceeds?"
@@ -97,6 +107,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("gloo_timeout", r"Dist(?:Network|Store)Error|Rendezvous\w+"),
     Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
     Kind("ckpt_broken", r"UnpicklingError"),
+    Kind("ckpt_broken", "OSError", r"\bsafetensors archive\b"),
     Kind("ckpt_broken", r"(?!KeyError)\w+", r"is not a valid json file|corrupt|truncated|damaged"),
     Kind(
         "ckpt_broken", r"UnicodeDecodeError|JSONDecodeError", frames=r"from_json_file|configuration_utils|safetensors"
@@ -108,6 +119,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
     ),
+    Kind("path_missing", message=r"\bno (?:\w+ ){0,3}(?:files?|shards?|checkpoints?) (?:\w+ ){0,2}(?:found|match)"),
     Kind(
         "no_gpu_visible",
         message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
@@ -138,11 +150,12 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "kernel_compile",
         r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError|"
-        r"FailOnRecompileLimitHit|InternalTorchDynamoError|Unsupported",
+        r"FailOnRecompileLimitHit|InternalTorchDynamoError|TorchRuntimeError|Unsupported",
     ),
     Kind(
         "kernel_compile", frames=r"torch/_inductor/|triton/(?:compiler|backends)|/jit/|cpp_extension|tilelang|deep_gemm"
     ),
+    Kind("engine_unfit_model", "KeyError", r"^['\"](?:\w+\.){2,}\w*(?:weight|bias|scale|zeros)\w*['\"]$", ("engine",)),
     Kind("ray_runtime_env", message=r"runtime_?env|\b_*ray_\w+_hook"),
     Kind("engine_unfit_model", "NotImplementedError", parts=("engine",)),
     Kind(
@@ -153,8 +166,14 @@ KINDS: tuple[Kind, ...] = (
         parts=("engine",),
     ),
     Kind(PROGRAM, message=r"(?:cuda|hip|nccl|cublas|cudnn|driver) ?(?:_status|error)|internal assert"),
-    # what the code says of settings, rows and tensors
+    # what the code says of numbers, settings, rows and tensors
+    Kind(
+        "nan_or_loss_scale",
+        _REFUSES,
+        r"\bnan\b.{0,60}\b\w*(?:loss|grad)|\b\w*(?:loss|grad)\w*\b.{0,40}\b(?:is|are) nan\b",
+    ),
     Kind("settings_rejected", "KeyError", code=r"\b[A-Z][A-Z_]{3,}\["),
+    Kind("settings_rejected", _REFUSES, r"\bconfig\w* values?\b.{0,80}\bmismatch"),
     Kind("ds_batch_assert", _REFUSES, r"batch.{0,160}(?:divi(?:d|s)|multiple|equal|less|greater|at least|%)"),
     Kind(
         "engine_tp_heads",
@@ -167,7 +186,10 @@ KINDS: tuple[Kind, ...] = (
         "data_unfit", "TypeError", r"^\w*reward\w*\(\) (?:missing \d+ required|takes \d+ positional)"
     ),  # a column that the rows have not
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
-    Kind("data_unfit", message=r"\bcolumns?\b.{0,80}(?:not|missing)|excessive nesting|too many dimensions 'str'"),
+    Kind(
+        "data_unfit",
+        message=r"\bcolumns?\b.{0,80}(?:not|missing)|\bread records\b|excessive nesting|too many dimensions 'str'",
+    ),
     Kind(
         "data_unfit",
         _REFUSES,
@@ -182,7 +204,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "tensors_unfit",
         _REFUSES,
-        rf"(?:{_UNLIKE}|only supports?|can ?not)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
+        rf"(?:{_UNLIKE}|only supports?|(?:can|could) ?not)\b.{{0,120}}\b(?:{_SIZES}|fp16|bf16|head (?:size|dim))\b",
     ),
     # two sizes, no word on them: the engine built other layers than the weights have, unless a shard came empty
     Kind("engine_unfit_model", _REFUSES, rf"^(?!.*\bSize\(\[0\]\)).*{_TWO_SIZES}", parts=("engine",)),
@@ -193,20 +215,21 @@ KINDS: tuple[Kind, ...] = (
         _REFUSES,
         r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
     ),
-    Kind("tensors_unfit", _REFUSES, r"\bcpu tensors?\b"),
+    Kind("tensors_unfit", _REFUSES, _ELSEWHERE),
     # what is only not supported leaves the checkpoint as good as it was
     Kind(PROGRAM, _REFUSES, r"\bonly supported\b|\bnot (?:yet )?(?:supported|implemented)\b", parts=("checkpoint",)),
     Kind("ckpt_broken", _REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
-    # whatever the words: a function that looks settings over refused them
-    Kind("settings_rejected", _REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
     # what names weights, or is refused below the program, is no setting of it
     Kind(PROGRAM, _REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
     Kind(PROGRAM, _REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
+    # whatever the words: a function that looks settings over refused them
+    Kind("settings_rejected", _REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
     Kind(
         "settings_rejected",
         _REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",
         r"\b(?:target.?modules|layer class)\b.{0,200}\bin (?:the )?(?:\w+ )?model\b|"
         r"please (?:specify|set|provide|use|pass)|"
+        r"^(?:unknown|unsupported|unrecogni[sz]ed) (?:[\w-]+ ){1,4}\w+: ?\S+$|"
         r"\b(?:remaining|unused|extra|unexpected)[ _]arg(?:v|s|uments?)\b.{0,20}--|\barguments are not used\b|"
         rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,80}}\b(?:{_REFUSED})\b|"
         rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,40}}\b(?:{_COMPARED})\b.{{0,20}}(?:{_SETTING})\b|"
@@ -261,16 +284,27 @@ def _told(first: Match, row: Kind | None) -> Match:
     fields = first.fields
     named = _NO_SUCH.search(fields["exception"])
     told = {"failure": fields["exception"][:160].rstrip(".: "), "place": PARTS[fields["part"]].title, **fields}
-    told |= named.groupdict() if named else {}
+    told |= {**(named.groupdict() if named else {}), ENDED: "yes"}
     line = int(fields["line"]) if first.evidence.line else 0
     return structs.replace(
         first,
         cause=row.cause if row else PROGRAM,
-        confidence=SURE,
+        confidence=_confidence(fields, row),
         evidence=structs.replace(first.evidence, line=line, text=fields["exception"]),
         order=exception_order(first),
         fields=told,
     )
+
+
+def _confidence(fields: dict[str, str], row: Kind | None) -> float:
+    """How far the exception itself says why: its class alone does not, nor do words that lead elsewhere."""
+    if row is not None and row.cause != PROGRAM:
+        return SURE
+    message = fields["exception"].partition(":")[2].strip()
+    is_told = bool(message or ("carried" not in fields and fields["code"])) and not compiled(_TOLD_ELSEWHERE).search(
+        message
+    )
+    return SURE if is_told and fields["part"] != "network" else GUESS
 
 
 def _fits(kind: Kind, name: str, message: str, fields: dict[str, str]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Sequence, Set
 
 from msgspec import Struct
 
+from rltui.diagnose.json_lines import CONTINUES
 from rltui.watch.text import LINE_LIMIT, plain
 
 
@@ -161,6 +162,7 @@ def clean(raw: bytes, number: int, learned: Sequence[re.Pattern[str]] = ()) -> L
         number: Counted from 1 in its file.
         learned: Prefixes that ``learned_prefix`` and ``shared_head`` found in the same file.
     """
+    raw = raw.removeprefix(CONTINUES)
     if b"\r" in raw:
         raw = next((state for state in reversed(raw.split(b"\r")) if state.strip()), b"")
     text = plain(raw[: 4 * LINE_LIMIT].decode("utf-8", "replace"))[:LINE_LIMIT]

@@ -10,6 +10,7 @@ from msgspec import Struct
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.matches import surest
 from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
+from rltui.diagnose.wording import ENDED
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Cause
@@ -22,7 +23,8 @@ LATE_LINES = 300
 
 LEAST_CONFIDENCE = 0.4
 EXPLAINING = 0.62
-"""A cause that is less sure than this stands beside others, and explains none of them away."""
+"""A cause that is less sure than this stands beside others and explains none of them away, unless only its kind is
+open (``ENDED``)."""
 
 NAMING = 0.5
 """A cause as sure as this says more than a wrapper, which never says why."""
@@ -69,7 +71,7 @@ def explains(one: Candidate, other: Candidate) -> bool:
         return False
     if other.cause.tier == "wrapper" and one.cause.tier in ("site", "root"):
         return one.verdict.confidence >= NAMING
-    if one.verdict.confidence < EXPLAINING:
+    if one.verdict.confidence < EXPLAINING and ENDED not in one.verdict.fields:
         return False
     if other.cause.id in one.cause.explains:
         return True

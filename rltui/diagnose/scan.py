@@ -16,8 +16,11 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import structs
+
 from rltui.diagnose.context import Context, LineBudget
 from rltui.diagnose.index import rules_by_word
+from rltui.diagnose.json_lines import CONTINUES, unwrapped
 from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shared_head, shows_data
 from rltui.diagnose.matches import Match, Matches
 from rltui.diagnose.metrics_watch import MetricsWatch
@@ -61,6 +64,7 @@ _WORDS_ONLY = bytes(
 )
 _GLUED_ESCAPE = re.compile(rb"\x1b\[[0-9;?]{0,16}[A-Za-z](?=[A-Za-z])")
 _GLUED_WRITTEN_OUT = re.compile(rb"\[[0-9;]{1,16}m(?=[A-Za-z])")
+_KINDS_OF_EXCEPTIONS = (b"error", b"exception")
 _METRIC_WORDS = frozenset((b"loss", b"norm", b"gradnorm"))
 _NOT_FINITE = frozenset((b"nan", b"inf", b"infinity"))
 
@@ -78,11 +82,15 @@ class LineKind(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Where a line (or a piece of one) is in the window, and its number."""
+    """Where a line (or a piece of one) is in the window, and its number.
+
+    ``added``: how many of the lines up to this one are no lines of the file but further ones of a record.
+    """
 
     start: int
     end: int
     number: int
+    added: int
 
 
 class Scanner:
@@ -100,7 +108,7 @@ class Scanner:
         """Read ``source`` to its end."""
         pass_ = _Pass(source, self._sources, self)
         self._sources += 1
-        for block in source.blocks:
+        for block in unwrapped(source.blocks):
             for start in range(0, len(block), STEP_BYTES):
                 pass_.add(block[start : start + STEP_BYTES])
         pass_.finish()
@@ -122,7 +130,7 @@ class Scanner:
         table = rules_by_word()
         keys = key_words_of_lines()
         for line in fresh:
-            words = line.split()
+            words = words_of(line)
             self._memo[line] = None if keys.isdisjoint(words) else _classify(words, table)
         self._memo_bytes += sum(map(len, fresh)) + 100 * len(fresh)
         return self._memo
@@ -136,6 +144,14 @@ class Scanner:
         rules = tuple(rule for rule in kind.rules if is_possible(rule.wording, lowered, text))
         useful = rules or kind.is_metric
         self._memo[words] = kind._replace(rules=rules, is_tried=True) if useful else None
+
+
+def words_of(line: bytes) -> list[bytes]:
+    """Return the words of a line; the name of any exception (``blockingioerror``) counts as the word it ends in too."""
+    words = line.split()
+    if b"error" not in line and b"exception" not in line:
+        return words
+    return [*words, *(kind for kind in _KINDS_OF_EXCEPTIONS if any(word.endswith(kind) for word in words))]
 
 
 @cache
@@ -172,6 +188,8 @@ class _Pass:
         """Bytes of the window that were looked at."""
         self.lines = 0
         """Line ends before ``done``."""
+        self.added = 0
+        """How many lines before ``done`` are further ones of a record."""
 
     def add(self, block: bytes) -> None:
         """Take the next block, and look at what has enough text after it."""
@@ -212,10 +230,12 @@ class _Pass:
                 self.scanner.forget()
             at = end
 
-    def _learn_heads(self, limit: int) -> None:
-        """Take what nearly all lines of the next block begin with for a prefix of all lines."""
-        lines = self.window[self.done : limit].split(b"\n")
-        sample = lines[:: 1 + len(lines) // LINES_SAMPLED]
+    def _learn_heads(self, lines: list[bytes]) -> None:
+        """Take what nearly all lines of the next block, here by their words, begin with for a prefix of all lines."""
+        starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
+        every = 1 + len(lines) // LINES_SAMPLED
+        places = list(zip(starts, lines, strict=False))[::every]
+        sample = [self.window[start : start + len(words)] for start, words in places]
         telling = key_words_of_lines() - _WORDS_OF_PLACES
         while len(self.learned) < MOST_PREFIXES:
             head = shared_head([clean(raw, 1, self.learned).text for raw in sample], telling)
@@ -226,18 +246,24 @@ class _Pass:
 
     def _look(self, limit: int, is_last: bool) -> None:
         self._learn_prefixes(limit)
-        if is_last or not self.lines:  # what writes all lines of a file does so from its start on or up to its end
-            self._learn_heads(limit)
         lines = _words_only(self.window[self.done : limit]).split(b"\n")
+        if is_last or not self.lines:  # what writes all lines of a file does so from its start on or up to its end
+            self._learn_heads(lines)
         wanted = self._wanted(lines)
         if wanted:
             starts = accumulate((len(words) + 1 for words in lines), initial=self.done)
+            added = self.added
             for number, (words, start) in enumerate(zip(lines, starts, strict=False), start=self.lines + 1):
+                added += self.window.startswith(CONTINUES, start)
                 # what was wanted at the start of the block may have been narrowed to nothing since
                 kind = self.scanner.kinds([words])[words] if words in wanted else None
                 if kind is not None:
-                    self._ask_line(kind, words, Extent(start, start + len(words), number))
+                    self._ask_line(kind, words, Extent(start, start + len(words), number, added))
         self.lines += len(lines) - 1
+        # the line that begins at the limit is counted with the next block
+        self.added += self.window.startswith(CONTINUES, self.done) + self.window.count(
+            b"\n" + CONTINUES, self.done, limit
+        )
         self.done = limit
 
     def _wanted(self, lines: list[bytes]) -> set[bytes]:
@@ -279,9 +305,19 @@ class _Pass:
             reading = read(rule.wording, context)
             if reading is not None:
                 self.scanner.found[rule.cause] += 1
-                self._note(reading.cause or rule.cause, reading.confidence, line, reading.fields)
+                fields = self._in_file(reading.fields, extent)
+                own = structs.replace(line, number=line.number - extent.added)
+                self._note(reading.cause or rule.cause, reading.confidence, own, fields, line.number)
 
-    def _note(self, cause: str, confidence: float, line: Line, fields: dict[str, str]) -> None:
+    def _in_file(self, fields: dict[str, str], extent: Extent) -> dict[str, str]:
+        """The fields with the number that the line they name has in the file."""
+        if "line" not in fields:
+            return fields
+        below = self.window[extent.start :].split(b"\n", int(fields["lower"]))[1:]
+        added = extent.added + sum(line.startswith(CONTINUES) for line in below)
+        return {**fields, "line": str(int(fields["line"]) - added)}
+
+    def _note(self, cause: str, confidence: float, line: Line, fields: dict[str, str], place: int = 0) -> None:
         evidence = Evidence(
             file=self.log.name,
             line=line.number if self.log.has_lines else 0,
@@ -294,7 +330,7 @@ class _Pass:
             time=line.time,
             repeated=line.repeated,
         )
-        order = self.scanner.matches.lines + line.number
+        order = self.scanner.matches.lines + (place or line.number)
         match = Match(
             cause=cause, confidence=confidence, evidence=evidence, order=order, source=self.source, fields=fields
         )

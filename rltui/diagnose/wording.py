@@ -22,6 +22,10 @@ STATES = frozenset({
 """What wordings may stand for besides causes: no causes themselves, but causes take them into account."""
 
 
+ENDED = "ended"
+"""Field of a reading that leaves the kind of failure open, while that the process ended of it is certain."""
+
+
 class Reading(Struct, frozen=True):
     """What a check makes of a hit: how sure, of which cause where not the wording's own, and with what details."""
 
@@ -47,7 +51,8 @@ class Wording(Struct, frozen=True, kw_only=True):
     Attributes:
         anchor: Literal in lower case, found in every line that the pattern can match.
         words: One of these stands as a whole word (a run of letters, in lower case) in every such line; the scan looks
-            for them first. Empty: the longest word of the anchor.
+            for them first. A name that ends in "error" or "exception" is that word too. Empty: the longest word of the
+            anchor.
         pattern: Regular expression on the cleaned line; empty where the anchor says it all. Case matters unless it
             starts with ``(?i)``.
         unless: Regular expression; a line that it matches does not count.

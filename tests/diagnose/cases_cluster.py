@@ -193,6 +193,8 @@ CASES = {
     ),
     "ray_runtime_env": Case(
         has=(
+            "gcs_actor_scheduler.cc:320: The lease of actor 714e(M.__init__) has been canceled, cancel type: "
+            "SCHEDULING_CANCELLED_RUNTIME_ENV_SETUP_FAILED",
             "ValueError: Local directory /tmp/ray/s/pip/49 for URI pip://49 does not exist on the cluster. Something "
             "may have gone wrong while installing the runtime_env `pip` packages.",
             "RuntimeError: working_dir package x.zip size 1.2GiB exceeds the maximum size of 512.00MiB.",

@@ -122,6 +122,8 @@ CASES = {
             traceback(
                 "vllm/v1/worker/gpu_worker.py:load_model:self.model_runner.load_model()", "vllm/m.py:w:torch.empty("
             ),
+            "(RayWorkerWrapper pid=301) ERROR 04-18 01:30:29 [worker_base.py:620] torch.OutOfMemoryError: CUDA out of "
+            "memory. Tried to allocate 896.00 MiB. GPU 4 has a total capacity of 79.25 GiB.",
             "RuntimeError: CUDA out of memory occurred when warming up sampler with 256 dummy requests. Please try "
             "lowering `max_num_seqs`.",
         ),

@@ -164,6 +164,7 @@ CASES = {
     ),
     "env_import_broken": Case(
         has=(
+            "CUDA SETUP: CUDA detection failed! Possible reasons:\n1. CUDA driver not installed",
             "ERROR: Cannot install vllm==0.8.5 and torch==2.8.0 because these package versions "
             "have conflicting dependencies.",
             "FileNotFoundError: [Errno 2] No such file or directory: 'ldconfig'",
@@ -290,6 +291,7 @@ CASES = {
     ),
     "settings_rejected": Case(
         has=(
+            "Error locating target 'src.lscd.Compare', see chained exception above.\nfull_key: task.model",
             "omegaconf.errors.ConfigAttributeError: Key 'actor' is not in struct\n    full_key: actor",
             "Could not override 'actor_rollout_ref.rollout.nam'.\nTo append to your config use +actor_rollout_ref",
             "LexerNoViableAltException: data.files=[a,\nhydra.errors.OverrideParseException: mismatched input '<EOF>'",

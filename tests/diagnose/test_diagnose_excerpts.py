@@ -68,6 +68,11 @@ def one_of(*forms: str) -> Callable[[str], str]:
     return lambda text: each_line(forms[len(text) % len(forms)])(text)
 
 
+def each_record(record: Callable[[str], dict[str, object]]) -> Callable[[str], str]:
+    """Write each line as the record of a collector or logger."""
+    return lambda text: "\n".join(json.dumps(record(line)) for line in text.split("\n"))
+
+
 WRAPPINGS: dict[str, Callable[[str], str]] = {
     "bare": str,
     "Ray": each_line("(WorkerDict pid=4242, ip=10.1.2.3) @"),
@@ -91,6 +96,11 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
     "journald": each_line("Mar 01 10:12:00 gpu-7 trainer[812]: @"),
     "caret escapes": each_line("^[[36m(Actor pid=9)^[[0m @"),
     "rich box": each_line("│ @ │"),
+    "docker's records": each_record(lambda line: {"log": f"{line}\n", "stream": "stderr", "time": "2026-03-01T10:12Z"}),
+    "records of records": each_record(
+        lambda line: {"log": json.dumps({"msg": line, "ts": 1.5}), "stream": "stderr", "time": "2026-03-01T10:12Z"}
+    ),
+    "one record": lambda text: json.dumps({"event": "ended", "level": "error", "exception": text}),
     "CRLF": each_line("@\r"),
     "progress bar": each_line(" 45%|####5     | 451/1000 [1:02:11<1:15:20,  8.23s/it]\r@"),
 }

@@ -129,7 +129,7 @@ CAUSES = (
                     r"out",
                 ),
                 ("nccl communicator was aborted", r"(?i)nccl communicator was aborted"),
-                ("retrieving nccluniqueid", r"(?i)retrieving ncclUniqueId.{0,200}(?:timeout|timed out|Socket Timeout)"),
+                ("nccluniqueid", r"(?i)retr(?:ie|ei)ving ncclUniqueId.{0,200}(?:timeout|timed out|Socket Timeout)"),
                 ("wait timeout", r"(?i)(?:nccl|DistBackendError|process group).{0,200}wait timeout after"),
                 ("collective", r"(?i)\bcollective\b.{0,80}\btimed out\b|\btimed out\b.{0,80}\bcollective\b"),
                 ("nccl", r"(?i)\bnccl (?:watchdog )?timeout\b"),
@@ -242,9 +242,9 @@ CAUSES = (
                     "tcpstore distnetworkerror",
                 ),
                 (
-                    "retrieving nccluniqueid",
-                    r"(?i)retrieving ncclUniqueId.{0,200}(?:failed to recv|connection reset|broken pipe|connection "
-                    r"closed)",
+                    "nccluniqueid",
+                    r"(?i)retr(?:ie|ei)ving ncclUniqueId.{0,200}"
+                    r"(?:failed to recv|connection reset|broken pipe|connection closed)",
                 ),
                 ("unbound_buffer", r"unbound_buffer\.cc:\d+\] Timed out waiting"),
                 ("wait timeout", r"(?i)wait timeout after \d+ms, keys:"),
@@ -262,11 +262,14 @@ CAUSES = (
                     "rendezvous rendezvoustimeouterror rendezvousconnectionerror",
                 ),
                 confidence=0.8,
-                unless=r"EADDRINUSE|Address already in use|TCPStore server has shut down|recvValue",
+                unless=r"EADDRINUSE|Address already in use|TCPStore server has shut down|recvValue|"
+                r"sendBytes failed.{0,200}\): ",
             ),
             Wording(
-                anchor="recvvalue",
-                pattern=r"(?i)recvValue.{0,200}(?:timed? ?out|Connection reset|failed to recv|Broken pipe)",
+                anchor="",
+                words=("recvvalue", "sendbytes"),
+                pattern=r"(?i)(?:recvValue|sendBytes failed on .{0,200}\):).{0,200}"
+                r"(?:timed? ?out|Connection reset|failed to recv|Broken pipe)",
                 check=read_lost_store,
             ),
         ),

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.frames import frames_of, loose_frames_of
+from rltui.diagnose.memory_frames import cause_by_frames
 from rltui.diagnose.torch_memory import foreign_gib, is_shared, memory_numbers
 from rltui.diagnose.verdicts import Change, Remedy
-from rltui.diagnose.wording import Hit, Reading, compiled, worded
+from rltui.diagnose.wording import ENDED, Hit, Reading, compiled, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
-    from rltui.diagnose.frames import Frame
 
 # Advice ("to avoid …"), source lines of handlers, and errors that the program says it got over.
 _NO_OOM = (
@@ -109,72 +107,6 @@ CHURN_GIB = 0.5
 """Torch holding this much that it does not use has freed as much before: weights are loaded and stay."""
 
 
-class FramesOf(Struct, frozen=True):
-    """What one cause shows among the frames (path, function and code of each in one string)."""
-
-    cause: str
-    pattern: str
-    unless: str = ""
-    """A pattern of frames that speaks against it."""
-    fields: dict[str, str] = {}
-
-
-# In this order: a weight update gathers parameters, an engine's profile run computes logits, and so on; the outer
-# purpose is what has to change.
-FRAMES = (
-    FramesOf(
-        "oom_weight_sync",
-        r"wake_up|backload|onload_|cumem|create_and_map|resume_memory_occupation|memory_saver|"
-        r"update_weights?(?:\b|_(?!decay))|sync_weights?|broadcast_to_vllm|sharding_manager|fsdp_vllm|megatron_vllm|rollout_mode|weight_sync|"
-        r"_move_model_to_vllm|gather_whole_model|load_weights_from|update_named_param|ipc_engine|"
-        r"get_per_tensor_param|per_tensor_generator",
-    ),
-    FramesOf(
-        "engine_load_oom",
-        r"\bvllm/(?:v1|worker|model_executor|engine|entrypoints|executor|attention|compilation|spec_decode|lora)\b|"
-        r"sglang/srt/|EngineCore|llm_engine|model_runner",
-        unless=r"dp_actor|megatron_actor|update_actor|update_policy|compute_log_prob|\bbackward\b|training_step",
-    ),
-    FramesOf(
-        "cuda_oom_optimizer",
-        r"torch/optim/|_multi_tensor_\w+|_single_tensor_adam|\boptimizer\.step|optimizer_step|fused_adam|FusedAdam|"
-        r"bitsandbytes/optim|initialize_optimizer_states|init_optimizer_states|_init_group|adamw?\.py|Adam\w*\.step|"
-        r"distributed_fused_adam|apex/optimizers|_take_model_step|_optimizer_step|distrib_optimizer|"
-        r"create_fp32_partitions|_configure_\w*optimizer|_setup_for_real_optimizer",
-        unless="initialize_ds_offload",
-    ),
-    FramesOf(
-        "cuda_oom_zero3_gather",
-        r"fetch_sub_module|all_gather_coalesced|GatheredParameters|partition_parameters|partitioned_param_coord|"
-        r"__all_gather_params|_all_gather_params|_allgather_params|parameter_offload|_unshard\b|unshard_params|"
-        r"_all_gather_flat_param|_alloc_padded_unsharded|fsdp_param_group|summon_full_params|all_gather_into_tensor|"
-        r"foreach_all_gather",
-    ),
-    FramesOf(
-        "cuda_oom_logits",
-        r"log_softmax|logsumexp|entropy_from_logits|compute_entropy|logprobs_from_logits|log_probs?_from_logits|"
-        r"selective_log_softmax|compute_log_?probs?|get_batch_logps|get_per_token_logps|_get_logps|cross_entropy|"
-        r"lm_head|logits\.float|logits = |compute_logits|ForCausalLMLoss|vocab_parallel|gather_log_probs|"
-        r"fused_linear_cross_entropy|logits_to_logprobs",
-    ),
-    FramesOf("cuda_oom_zero3_gather", r"\b_?all_?gather\b"),
-    FramesOf("cuda_oom_logits", r"\bsoftmax\b", unless=r"attention|attn|_sdpa|router|gate|moe"),
-    FramesOf("cuda_oom_fwd_bwd", r"reduce_bucket|allreduce_bucket|ipg_bucket|reduce_ipg", fields={"bucket": "yes"}),
-    FramesOf(
-        "cuda_oom_fwd_bwd", r"forward|backward|training_step|update_actor|update_critic|_call_impl|compute_loss|mlp"
-    ),
-)
-
-
-def cause_by_frames(frames: tuple[Frame, ...]) -> FramesOf | None:
-    """Return the row that ``frames`` speak for, or None where they say nothing."""
-    whole = "\n".join(map(str, frames))
-    for row in FRAMES:
-        if compiled(row.pattern).search(whole) and not (row.unless and compiled(row.unless).search(whole)):
-            return row
-    return None
-
-
 # A server that passes on an engine's error names the call and shows no frames.
 _WAKING = compiled(r"\b(?:wake_up|resume_memory_occupation)\b.{0,40}\b(?:failed|error)")
 
@@ -203,12 +135,22 @@ def read_cuda_oom(hit: Hit) -> Reading | None:
 
 
 _RAISED = re.compile(r"(?:OutOfMemory|Runtime)Error: (?:CUDA|HIP) (?:error: )?out of memory", re.IGNORECASE)
-_ENGINE_ACTORS = re.compile(r"EngineCore|VllmWorker|Worker_[TD]P|vLLM|LLM(?:Ray)?Actor|sglang", re.IGNORECASE)
+_ENGINES = r"EngineCore|VllmWorker|RayWorkerWrapper|Worker_[TD]P|vLLM|LLM(?:Ray)?Actor|sglang"
+_ENGINE_ACTORS = re.compile(_ENGINES, re.IGNORECASE)
+_ENGINE_PREFIX = re.compile(rf"\([^()]{{0,80}}(?:{_ENGINES})[^()]{{0,80}}\bpid=".encode(), re.IGNORECASE)
+"""Of several prefixes the outermost is the line's actor, and any of them may be the engine's."""
+
+_TRAINS = compiled(r"(?i)\b(?:global_?)?step[ :=#]+\d|\d+/\d+ \[\d.{0,40}(?:it/s|s/it)|'(?:loss|grad_norm)': ")
+"""What a training loop says of its steps."""
+
+LINES_TO_STEP = 12
+"""So close above an error, a step tells what the program was at."""
 
 
 def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str]) -> Reading | None:
     line = hit.context.line
-    if _ENGINE_ACTORS.search(line.actor) or _ENGINE_ACTORS.search(line.text):
+    prefix = _ENGINE_PREFIX.search(hit.context.raw, hit.context.start, hit.context.end)
+    if prefix or _ENGINE_ACTORS.search(line.actor) or _ENGINE_ACTORS.search(line.text):
         return Reading(0.65, "engine_load_oom", fields)
     if "asked" not in numbers:
         # NCCL says it where it happens, whatever the others make of it
@@ -216,8 +158,11 @@ def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str])
     # Without frames only the size speaks: a card that has not even this little left was filled with weights.
     if numbers["asked"] <= SMALL_GIB and numbers.get("slack", 0.0) < CHURN_GIB:
         return Reading(0.5, "engine_load_oom", fields)
-    # which memory it was is a guess; that the process ended of it is none where it was raised
-    return Reading(0.65 if _RAISED.search(line.text) else 0.6, "cuda_oom_fwd_bwd", fields)
+    # Which memory it was, only the work before it tells: models are loaded and optimizers made with the same words.
+    if not _RAISED.search(line.text):
+        return Reading(0.5, "cuda_oom_fwd_bwd", fields)
+    is_told = _TRAINS.search(hit.context.above(LINES_TO_STEP))
+    return Reading(0.65 if is_told else 0.5, "cuda_oom_fwd_bwd", {**fields, ENDED: "yes"})
 
 
 _OF_TRAINING_OR_ENGINE = worded(

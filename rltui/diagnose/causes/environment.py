@@ -144,7 +144,7 @@ CAUSES = (
                 ("distributionnotfound", ""),
                 ("failed to infer device type", ""),
                 ("seems to be not installed", ""),
-                ("cuda setup: setup failed", ""),
+                ("cuda setup: ", r"(?i)CUDA SETUP: (?:setup|CUDA detection) failed"),
                 ("cuda_home", r"(?:Error|Exception): CUDA_HOME (?:environment variable is not set|does not exist)"),
                 ("ninja is required to load", ""),
                 (

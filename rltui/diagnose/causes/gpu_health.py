@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rltui.diagnose.cause import Cause, exclude_node
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Change, Remedy
-from rltui.diagnose.wording import Hit, Reading, Wording, worded
+from rltui.diagnose.wording import ENDED, Hit, Reading, Wording, worded
 from rltui.onnode import xids
 
 if TYPE_CHECKING:
@@ -211,11 +211,15 @@ CAUSES = (
             *worded(
                 ("illegal memory access", r"(?i)(?:CUDA|an) (?:error: )?.{0,20}illegal memory access"),
                 ("unspecified launch failure", ""),
-                ("device-side assert triggered", r"(?:CUDA error|Triton Error \[CUDA\]): device-side assert triggered"),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
                 ("misaligned address", r"(?i)CUDA error: misaligned address"),
                 ("illegal instruction", r"(?i)CUDA error: an illegal instruction"),
                 confidence=0.65,
+            ),
+            # an index of the program's own most often: what stands above it says of what
+            *worded(
+                ("device-side assert triggered", r"(?:CUDA error|Triton Error \[CUDA\]): device-side assert triggered"),
+                check=lambda _: Reading(0.5, fields={ENDED: "yes"}),
             ),
         ),
         remedies=(
@@ -361,8 +365,7 @@ CAUSES = (
                 (
                     "not supported",
                     r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) "
-                    r"(?:this|"
-                    r"your|the current)",
+                    r"(?:this|your|the current|CUDA arch|compute capability)",
                 ),
                 ("support bf16", r"(?i)doesn't support bf16"),
                 ("device kernel image is invalid", ""),

@@ -103,6 +103,7 @@ CAUSES = (
             *worded(
                 ("yaml", r"yaml\.(?:scanner|parser|constructor|composer)\.\w*Error", "yaml"),
                 ("tomldecodeerror", ""),
+                ("error locating target", r"Error locating target '(?P<setting>[^']+)'"),
                 (
                     "validation error",
                     r"\d+ validation errors? for "

@@ -211,6 +211,7 @@ CAUSES = (
                     "runtime env",
                     r"(?i)(?:fail(?:ed|s) to (?:create|set ?up)|fails to create or get) (?:the )?runtime env",
                 ),
+                ("runtime_env_setup_failed", r"cancel type: \w+_RUNTIME_ENV_SETUP_FAILED"),
                 ("getorcreateruntimeenv", r"GetOrCreateRuntimeEnv request failed"),
                 confidence=_SET_UP,
                 unless=r"^\s*(?:except|raise) ",

@@ -1,0 +1,141 @@
+"""What kind of error an exception is that no wording knows, and how sure that is."""
+
+from __future__ import annotations
+
+import pytest
+
+from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.sources import text_source
+from rltui.diagnose.verdicts import SURE_ENOUGH
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "exception", "cause"),
+    [
+        ("peft/tuners/lora.py", "raise ValueError(", "ValueError: Target modules ['q'] not found in the base model.",
+         "settings_rejected"),
+        ("swift/plugin/loss.py", "return LOSS_MAPPING[loss_type]['loss_func']", "KeyError: 'grpo'",
+         "settings_rejected"),
+        ("w/collate.py", 'ids = feature["ids_j"]', "KeyError: 'ids_j'", "data_unfit"),
+        ("trl/extras/rows.py", "assert x.shape == y.shape", "AssertionError", "tensors_unfit"),
+        ("w/attention.py", "out = attend(q)", "RuntimeError: the kernel only supports fp16 and bf16", "tensors_unfit"),
+        ("bridge/auto.py", "raise ValueError(", "ValueError: Unregistered model type: new_moe", "env_import_broken"),
+        ("core/parallel_state.py", "raise RuntimeError(", "RuntimeError: world_size (1) is not divisible by 2",
+         "engine_tp_heads"),
+        ("hub/file.py", "raise", "SSLError: HTTPSConnectionPool(host='huggingface.co'): Max retries exceeded",
+         "hf_offline_miss"),
+        ("vllm/attention/abstract.py", "raise NotImplementedError", "NotImplementedError", "engine_unfit_model"),
+        ("w/train.py", "raise ValueError(", "ValueError: FP16 (`--fp16`) can only be used on CUDA devices.",
+         "no_gpu_visible"),
+        ("w/prepare.py", "raise TemplateError(", "jinja2.exceptions.TemplateError: roles must alternate", "data_unfit"),
+        ("w/score.py", "score(**row)", "TypeError: accuracy_reward() missing 1 required positional argument: 'gold'",
+         "data_unfit"),
+        ("w/optimizer.py", "step()", "torch._dynamo.exc.FailOnRecompileLimitHit: recompile_limit reached",
+         "kernel_compile"),
+        ("w/model.py", "loss.backward()", "RuntimeError: element 0 of tensors does not require grad_fn",
+         "program_failed"),
+        ("w/pool.py", "raise", "RuntimeError: slots run out of memory. Please set --max-running-requests",
+         "program_failed"),
+        ("w/reward_fn.py", "text = prompt + answer", "TypeError: can only concatenate list", "program_failed"),
+        ("vllm/models/linear.py", "assert", "AssertionError: Attempted to load weight (torch.Size([4])) into parameter "
+         "(torch.Size([6]))", "engine_unfit_model"),
+        ("vllm/models/linear.py", "assert", "AssertionError: Attempted to load weight (torch.Size([0])) into parameter "
+         "(torch.Size([6]))", "tensors_unfit"),
+        ("trl/grpo_config.py", "raise ValueError(", "ValueError: 'batch_size' and 'n_steps' can not be both configured",
+         "settings_rejected"),
+        ("vllm/lora/layers.py", "torch.zeros(", "TypeError: zeros(): argument 'dtype' must be torch.dtype, not str",
+         "program_failed"),
+        ("w/resume.py", "raise", "RuntimeError: The state of _OptimStateKey(names=('a.weight',)) is empty.",
+         "ckpt_broken"),
+        ("swift/vllm_client.py", "raise", "RuntimeError: [Exception('Server 1 failed: 500, Internal Server Error')]",
+         "engine_unreachable"),
+        ("datasets/formatting/formatting.py", "raise", "IndexError: Invalid key: 25 is out of bounds for size 0",
+         "data_unfit"),
+        ("w/tuner.py", "run_sft(args)", "RuntimeError: Cannot find valid samples, check the format.", "data_unfit"),
+        ("swift/base.py", "raise", "ValueError: remaining_argv: ['--vllm_server_host', '10.0.0.1']",
+         "settings_rejected"),
+        ("pandas/core/cast.py", "result[:] = values", "TypeError: can't convert cuda:0 device type tensor to numpy.",
+         "tensors_unfit"),
+        ("numpy/core.py", "ids += answer", "ValueError: operands could not be broadcast together with shapes (8,) (3,)",
+         "tensors_unfit"),
+        ("torch/functional.py", "torch.embedding(", "RuntimeError: The tensor has elements, but its data is not "
+         "allocated yet.", "tensors_unfit"),
+        ("w/trainer.py", "self._build()", "ValueError: Unknown lr scheduler: linear", "settings_rejected"),
+        ("w/trainer.py", "self._build()", "ValueError: Unknown state of the queue after an answer", "program_failed"),
+        ("w/deepspeed.py", "raise", "ValueError: Correct the config values that mismatch those of fp16",
+         "settings_rejected"),
+        ("w/evaluate.py", "raise", "ValueError: No files found with the given pattern.", "path_missing"),
+        ("w/evaluate.py", "raise", "ValueError: No answer found in the box", "program_failed"),
+        ("vllm/models/moe.py", "param = params[name]", "KeyError: 'layers.0.mlp.experts.w2_weight'",
+         "engine_unfit_model"),
+        ("torch/_dynamo/utils.py", "raise", "torch._dynamo.exc.TorchRuntimeError: Failed running call_function linear",
+         "kernel_compile"),
+        ("h5py/h5f.pyx", "raise", "BlockingIOError: [Errno 11] unable to lock file", "program_failed"),
+        ("vllm/configs/ovis.py", "raise", "ValueError: 'aimv2' is already used by a Transformers config, pick another.",
+         "env_import_broken"),
+    ],
+)  # fmt: skip
+def test_its_kind_gives_the_cause_where_no_wording_does(path: str, code: str, exception: str, cause: str) -> None:
+    log = f'  File "/opt/{path}", line 7, in call\n    {code}\n{exception}'
+    assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_sure"),
+    [
+        ("RuntimeError: slots are gone", True),
+        ("ray.exceptions.RayTaskError(LookupError): ray::TaskRunner.run() (pid=7)", False),
+        ("RuntimeError: Caught RuntimeError in DataLoader worker process 0.", False),
+        ("torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1691, invalid usage", False),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", False),
+        ("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('closed'))", False),
+    ],
+)
+def test_a_class_alone_and_words_that_lead_elsewhere_are_only_a_guess(said: str, is_sure: bool) -> None:
+    first = diagnose([text_source("log", said)])[0]
+    assert (first.id, first.confidence >= SURE_ENOUGH) == ("program_failed", is_sure)
+
+
+def test_a_guess_at_its_kind_still_explains_what_followed() -> None:
+    log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total"
+    lost = "[rank3]:[E1] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3, OpType=ALLREDUCE)"
+    found = diagnose([text_source("log", f"{log}\n{lost} ran for 600011 milliseconds before timing out.")])
+    assert [(one.id, one.secondary) for one in found] == [("cuda_oom_fwd_bwd", False), ("nccl_timeout", True)]
+    assert found[0].confidence < SURE_ENOUGH
+    stepped = diagnose([text_source("log", f"step 12 loss 0.31\n{log}")])
+    assert stepped[0].confidence >= SURE_ENOUGH
+
+
+def test_what_an_accelerator_state_lacks_is_the_checkpoints() -> None:
+    log = '  File "/opt/accelerate/accelerator.py", line 7, in load_state\n    step = found["step"]\nKeyError: \'step\''
+    assert [one.id for one in diagnose([text_source("log", log)])] == ["ckpt_broken"]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("TimeoutError: Timed out waiting for placement groups to be ready.", "ray_pg_infeasible"),
+        ("ERROR:megatron:Invalid access pattern: 24 ShardedObject are missing. Existing shards: []", "ckpt_broken"),
+        ("RuntimeError: normal expects all elements of std >= 0.0", "nan_or_loss_scale"),
+    ],
+)
+def test_the_last_line_alone_is_known(said: str, cause: str) -> None:
+    assert [one.id for one in diagnose([text_source("log", said)])] == [cause]
+
+
+@pytest.mark.parametrize(("function", "cause"), [("__init__", "settings_rejected"), ("fill_replay", "program_failed")])
+def test_settings_are_refused_before_the_work_begins(function: str, cause: str) -> None:
+    log = f'  File "/opt/megatron/actor.py", line 7, in {function}\nValueError: routed_experts is required'
+    assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
+def test_what_one_rank_raised_comes_before_what_the_others_saw_of_it() -> None:
+    raised = "[rank0]: OSError: The safetensors archive passed at /m/model.safetensors does not contain the metadata."
+    lost = "[rank3]: RuntimeError: [gloo/transport/tcp/pair.cc:598] Connection closed by peer [10.0.0.2]:28048"
+    found = diagnose([text_source("log", f"{lost}\n{raised}")])
+    assert [(one.id, one.secondary) for one in found] == [("ckpt_broken", False), ("gloo_timeout", True)]
+
+
+def test_an_exception_is_not_caught_because_another_process_ignores_something() -> None:
+    log = "[rank0]: LookupError: strange\n(Worker pid=7) this may lead to layers that are ignored"
+    assert [one.id for one in diagnose([text_source("log", log)])] == ["program_failed"]
