@@ -235,7 +235,7 @@ CAUSES = (
         ),
         remedies=(_STACKS, _RESUME),
         wrong=("A longer deadline, before you know that the step takes so long.",),
-        collect=("the evidence of its nodes: rltui bundle RUN, while it hangs",),
+        collect=("the evidence of its nodes: rltui bundle <run>, while it hangs",),
         explains=_FOLLOWS,
         sources=_OURS,
     ),
@@ -256,7 +256,7 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="read-stacks",
-                summary="Read its stack in the evidence: rltui bundle RUN packs it. A process that somebody stopped "
+                summary="Read its stack in the evidence: rltui bundle <run> packs it. A process that somebody stopped "
                 "goes on with kill -CONT.",
                 safe="never",
             ),
