@@ -1,4 +1,4 @@
-"""What a Slurm cluster offers right now, asked in three calls."""
+"""What a Slurm cluster offers right now, asked in three calls at once."""
 
 from __future__ import annotations
 
@@ -25,10 +25,19 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
     Raises:
         SlurmUnansweredError: The controller does not answer, or there is no Slurm on that host.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     runner = SlurmRunner(relay, clock)
-    partitions = read_partitions(runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
-    nodes = read_nodes(runner.ask(NODES_ARGV, limit=NODES_BYTES))
-    return ClusterFacts(partitions=partitions, nodes=nodes, accounts=_accounts(runner), taken_at=clock())
+    with ThreadPoolExecutor(2) as pool:
+        nodes = pool.submit(runner.ask, NODES_ARGV, limit=NODES_BYTES)
+        accounts = pool.submit(_accounts, runner)
+        partitions = runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"])
+        return ClusterFacts(
+            partitions=read_partitions(partitions),
+            nodes=read_nodes(nodes.result()),
+            accounts=accounts.result(),
+            taken_at=clock(),
+        )
 
 
 def cluster_name(relay: RelayClient) -> str:

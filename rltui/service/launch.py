@@ -20,7 +20,6 @@ from rltui.runs.directory import MODULES, optional_modules
 from rltui.service.allocations import share_of
 from rltui.service.eligible import freest_partition
 from rltui.service.live_facts import facts_through
-from rltui.service.login_facts import with_login_facts
 from rltui.service.submit import Launched, submit_attempt, submit_new
 
 if TYPE_CHECKING:
@@ -140,10 +139,9 @@ def asked(context: Context, report: Report) -> Report:
     if profile.scheduler == "local" or report.loaded is None or not report.ok:
         return advised(report, profile)
     try:
-        facts = facts_through(client, profile)
+        return advised(report, profile, facts_through(client, profile, report.loaded.layout))
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return advised(report, profile)
-    return advised(report, profile, with_login_facts(client, profile, report.loaded.layout, facts))
 
 
 def _machine(report: Report) -> ClusterFacts | None:
