@@ -240,6 +240,11 @@ class ParamikoStream:
             for transport in reversed(self._transports):
                 transport.close()
 
+    def was_cut(self) -> bool:
+        """Whether no status of the relay came: sshd sends it after the last byte, a link that breaks does not."""
+        self._channel.status_event.wait(CLOSE_GRACE_S)
+        return self._channel.exit_status < 0
+
     def complaint(self) -> str:
         """The last lines that the other side wrote to standard error."""
         self._drain()
