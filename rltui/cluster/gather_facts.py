@@ -13,6 +13,7 @@ from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_
 from rltui.cluster.slurm.runner import SlurmRunner, on_cluster
 
 if TYPE_CHECKING:
+    from rltui.cluster.facts import NodeFacts
     from rltui.cluster.relay_client import RelayClient
 
 
@@ -29,15 +30,28 @@ def gather_facts(relay: RelayClient, clock: Callable[[], float] = time.time) -> 
 
     runner = SlurmRunner(relay, clock)
     with ThreadPoolExecutor(2) as pool:
-        nodes = pool.submit(runner.ask, NODES_ARGV, limit=NODES_BYTES)
+        nodes = pool.submit(_nodes, runner)
         accounts = pool.submit(_accounts, runner)
         partitions = runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"])
         return ClusterFacts(
             partitions=read_partitions(partitions),
-            nodes=read_nodes(nodes.result()),
+            nodes=nodes.result(),
             accounts=accounts.result(),
             taken_at=clock(),
         )
+
+
+def node_facts(relay: RelayClient) -> tuple[NodeFacts, ...]:
+    """All nodes as Slurm sees them now, in one call.
+
+    Raises:
+        SlurmUnansweredError: As ``gather_facts``.
+    """
+    return _nodes(SlurmRunner(relay))
+
+
+def _nodes(runner: SlurmRunner) -> tuple[NodeFacts, ...]:
+    return read_nodes(runner.ask(NODES_ARGV, limit=NODES_BYTES))
 
 
 def cluster_name(relay: RelayClient) -> str:

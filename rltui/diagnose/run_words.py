@@ -59,6 +59,10 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     first: tuple[Step, ...] = ()
     """The attempt's first steps."""
     hosts: tuple[HostSnapshot, ...] = ()
+    silent: dict[str, float] = {}
+    """Seconds since the sampler of each node spoke that should have since, of a live run."""
+    unanswering: tuple[str, ...] = ()
+    """Those of a live job's nodes that are down by Slurm's word, or do not answer it."""
     gpus: tuple[GpuRecord, ...] = ()
     engines: tuple[EngineCounters, ...] = ()
     planned: tuple[Planned, ...] = ()
@@ -180,7 +184,7 @@ def symptom_words(picture: RunPicture) -> Iterator[str]:
 
 def symptoms_of(picture: RunPicture) -> tuple[Symptom, ...]:
     """Warnings of silent failures, then what holds up the run, unless it stands still or does no steps now."""
-    warnings = (*silent_symptoms(picture.recent), *_silent_engines(picture))
+    warnings = (*_silent_nodes(picture), *silent_symptoms(picture.recent), *_silent_engines(picture))
     goes_on = picture.end is None and picture.stage.stage in ("training", "saving") and not _is_quiet(picture)
     return (*warnings, *slow_symptoms(picture.recent)) if goes_on else warnings
 
@@ -189,6 +193,15 @@ def _is_quiet(picture: RunPicture) -> bool:
     """Whether steps ought to come and do not, long before that is a standstill: what held up the last ones is past."""
     waits = picture.stage.stage == "training" and not picture.stage.detail.startswith(rundir.EVALUATING)
     return waits and bool(picture.steps) and stood_still(picture.now, picture, scale())
+
+
+def _silent_nodes(picture: RunPicture) -> Iterator[Symptom]:
+    """Nodes of which nothing is heard: of their samplers, or by Slurm; which of both tells network from node."""
+    for node in dict.fromkeys((*picture.unanswering, *picture.silent)):
+        silent_s = picture.silent.get(node, 0.0)
+        said = [f"its sampler has been silent for {silent_s:.0f} s"] if silent_s else []
+        said += ["it does not answer Slurm"] if node in picture.unanswering else []
+        yield Symptom(cause="node_silent", word="node silent", sentence=f"node {node}: {', and '.join(said)}")
 
 
 def _silent_engines(picture: RunPicture) -> Iterator[Symptom]:

@@ -63,7 +63,7 @@ def with_run_commands(
         words = command
         for pattern, ours in RUN_COMMANDS:
             words = pattern.sub(ours, words)
-        ends_first = run.is_live and words.startswith("rltui resubmit")
+        ends_first = run.is_live and words.startswith("rltui resubmit") and "--cancel" not in words
         return filled(words) + " --cancel" * ends_first
 
     def fitted(remedy: Remedy) -> Remedy:

@@ -27,6 +27,7 @@ from rltui.service.describe import steps_done
 from rltui.service.flight_records import record_lines
 from rltui.service.read_evidence import asked_nodes, stuck_lines
 from rltui.service.run_commands import with_pending_command, with_run_commands
+from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture
 from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.pending import pending_words, waiting_job
@@ -76,6 +77,9 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     # nothing beside an adopted run asks its nodes; what they took to answer, it may have gone on in
     if run.is_adopted and run.is_live and not quick and asked_nodes(client, attempt, picture):
         picture = read_picture(client, run, names)
+    held = run.job.nodes if run.is_live and run.job is not None and not quick else ()
+    if held and context.cluster.profile.scheduler == "slurm":
+        picture = structs.replace(picture, unanswering=down_now(client, held))
     # the word of a run that died stays: it is the cause that the whole look names
     stuck = [] if quick and run.is_live else _stuck(client, attempt, picture)
     findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture, stuck)])

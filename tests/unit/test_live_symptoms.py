@@ -189,6 +189,20 @@ def test_what_a_node_said_before_it_fell_silent_is_of_the_past(
     assert ("engine_silent" in named) == (not age_s)
 
 
+def test_a_node_that_fell_silent_is_named_while_the_others_speak(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for host, age_s in (("n1", 1), ("n2", 95)):
+        line = json.dumps({"t": time.time() - age_s, "host": host, "cpus": 8, "cpu": 1.0, "mem": [1, 64], "procs": []})
+        attempt.joinpath(f"gpu-{host}.jsonl").write_text(line + "\n")
+    main(["why", RUN, "--json"])
+    said = {one["id"]: one for one in json.loads(capsys.readouterr().out)["diagnoses"]}
+    assert "node n2: its sampler has been silent for 9" in said["node_silent"]["summary"]
+    assert any("--exclude n2" in word for one in said["node_silent"]["remedies"] for word in one["commands"])
+    main(["show", RUN])
+    assert "! n2 has sent no sample for 9" in capsys.readouterr().out
+
+
 def test_a_run_that_went_on_while_its_nodes_were_asked_does_not_stand_still(
     attempt: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

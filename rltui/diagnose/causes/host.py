@@ -268,7 +268,12 @@ CAUSES = (
                 unless=r"(?i)inotify|file watchers|System limit|OutOfDiskError",
             ),
             *worded(
-                ("gib free", r"\((?P<path>/[^)]{1,300})\) has [\d.]+ GiB free, [\d.]+ (?:GiB )?are needed"),
+                # of what a check before the start says of a node, its own temporary directory is a matter of that node
+                (
+                    "gib free",
+                    r"(?:^(?!preflight: node |.*nodes cannot run this job).*|the run directory )"
+                    r"\((?P<path>/[^)]{1,300})\) has [\d.]+ GiB free, [\d.]+ (?:GiB )?are needed",
+                ),
                 (
                     "a checkpoint needs about",
                     r"a checkpoint needs about [\d.]+ GiB and (?P<path>\S{1,300}) has [\d.]+ GiB free",
@@ -276,7 +281,7 @@ CAUSES = (
                 confidence=0.95,
             ),
         ),
-        explains=frozenset({"ray_disk_full", "ckpt_broken"}),
+        explains=frozenset({"ray_disk_full", "ckpt_broken", "preflight_failed"}),
         remedies=_free_space,
         wrong=("Looking at free bytes only: a file system without free inodes says the same.",),
         sources=("hkust-nlp/simpleRL-reason#19", "ray-project/ray#15595"),
