@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -68,7 +69,9 @@ class RefusedError(RltuiError):
         fixes = [word for one in errors[:1] for word in one.fix]
         check = shlex.join(["rltui", "check", report.file, *overrides])
         check += f" --cluster {cluster} --live" if cluster and live else ""
-        says = [f"Fix: {shlex.join(fixes)}" if fixes else f"`{check}` shows everything."]
+        says = [f"Fix: {shlex.join(fixes)}"] if fixes else []
+        if not fixes and Path(report.file).is_file():  # a run's own layout may lie on another machine
+            says = [f"`{check}` shows everything."]
         if live:
             says.append("The cluster says so; --unchecked submits all the same.")
         super().__init__(f"Not launched: {'; '.join(told)}{more}", " ".join(says))

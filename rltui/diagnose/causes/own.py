@@ -20,6 +20,7 @@ _STACKS = Remedy(
 _RESUME = Remedy(
     id="resume",
     summary="Cancel, and resubmit from the newest complete checkpoint: once, not in a loop.",
+    commands=("rltui resubmit <run>",),
     safe="confirm",
 )
 _OURS = ("the rules of rltui, relative to the run's own history",)
