@@ -176,7 +176,7 @@ def _unreachable(host: SshHost, error: Exception, is_behind: bool) -> ClusterErr
         return ClusterError(f"{where} cannot be reached: {printable(said)}.", "Check host:, port: and the network.")
     if isinstance(error, paramiko.ChannelException):
         return ClusterError(
-            f"{where} cannot be reached: {printable(str(error))}.", "Check the address and the jump host."
+            f"{where} cannot be reached: {printable(error.text)}.", "Check the address and the jump host."
         )
     said = printable(str(error)) or "the connection was closed"
     return ClusterError(f"{where} does not speak SSH with us: {said}.", "It may be overloaded, or refuse this network.")
