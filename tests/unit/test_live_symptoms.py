@@ -134,6 +134,23 @@ def test_the_clock_of_whoever_looks_is_no_matter(
 HUNG = "no answer from learner 0 (pid 6 on n1), learner 1 (pid 7 on n1) within 15 s while training"
 
 
+def test_a_node_that_fell_silent_is_named_in_lists_once_steps_do_not_come(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    for host, age_s in (("n1", 1), ("n2", 95), ("n3", 96)):
+        file = attempt / f"gpu-{host}.jsonl"
+        file.write_text("{}\n")
+        os.utime(file, (now - age_s, now - age_s))
+    write_steps(attempt, 12, STEP, until=now - 600)
+    os.utime(attempt / "metrics.jsonl", (now - 600, now - 600))
+    assert main(["ps"]) == 0
+    assert "training: n2 silent and 1 more" in capsys.readouterr().out
+    write_steps(attempt, 13, STEP)
+    assert main(["ps"]) == 0
+    assert "silent" not in capsys.readouterr().out, "it makes steps, so only the sampler is gone"
+
+
 def test_a_process_that_is_stopped_is_named_in_lists_at_once_and_when_it_ended_the_run(
     attempt: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
