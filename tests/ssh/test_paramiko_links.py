@@ -54,7 +54,7 @@ def test_each_machine_on_the_way_has_to_be_known(tmp_path: Path, client: Client,
 
 def test_a_jump_host_that_does_not_reach_the_next_one(tmp_path: Path, client: Client, server: Sshd) -> None:
     client.host("closed", 1)
-    with pytest.raises(ClusterError, match=r"127\.0\.0\.1 port 1 from the jump host cannot be reached: Connect failed\."):
+    with pytest.raises(ClusterError, match=r"port 1 from the jump host cannot be reached: Connect failed\."):
         connect(host="closed", proxy_jump=["login"]).hello()
 
 
