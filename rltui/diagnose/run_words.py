@@ -93,7 +93,7 @@ def words_of(picture: RunPicture) -> dict[str, list[str]]:
         "end.json": list(end_words(picture)),
         "preflight.json": [f"preflight: node {node} is bad: {why}" for node, why in picture.bad_nodes.items()],
         "metrics.jsonl": [*metrics_words(picture), *symptom_words(picture)],
-        "sampler": list(sampler_words(picture)),
+        "sampler": [*unheard_words(picture), *sampler_words(picture)],
         rundir.ACTORS: list(placement_words(picture)),
         "scheduler": list(job_words(picture.job)) if picture.job is not None else [],
     }
@@ -184,7 +184,7 @@ def symptom_words(picture: RunPicture) -> Iterator[str]:
 
 def symptoms_of(picture: RunPicture) -> tuple[Symptom, ...]:
     """Warnings of silent failures, then what holds up the run, unless it stands still or does no steps now."""
-    warnings = (*_silent_nodes(picture), *silent_symptoms(picture.recent), *_silent_engines(picture))
+    warnings = (*silent_symptoms(picture.recent), *_silent_engines(picture))
     goes_on = picture.end is None and picture.stage.stage in ("training", "saving") and not _is_quiet(picture)
     return (*warnings, *slow_symptoms(picture.recent)) if goes_on else warnings
 
@@ -195,13 +195,13 @@ def _is_quiet(picture: RunPicture) -> bool:
     return waits and bool(picture.steps) and stood_still(picture.now, picture, scale())
 
 
-def _silent_nodes(picture: RunPicture) -> Iterator[Symptom]:
+def unheard_words(picture: RunPicture) -> Iterator[str]:
     """Nodes of which nothing is heard: of their samplers, or by Slurm; which of both tells network from node."""
     for node in dict.fromkeys((*picture.unanswering, *picture.silent)):
         silent_s = picture.silent.get(node, 0.0)
         said = [f"its sampler has been silent for {silent_s:.0f} s"] if silent_s else []
         said += ["it does not answer Slurm"] if node in picture.unanswering else []
-        yield Symptom(cause="node_silent", word="node silent", sentence=f"node {node}: {', and '.join(said)}")
+        yield f"symptom node silent: node {node}: {', and '.join(said)}"
 
 
 def _silent_engines(picture: RunPicture) -> Iterator[Symptom]:
