@@ -57,7 +57,7 @@ def with_run_commands(
     known = _known(run, work)
 
     def filled(text: str) -> str:
-        return _BLANK.sub(lambda blank: shlex.quote(known.get(blank[1], "")) if blank[1] in known else blank[0], text)
+        return _BLANK.sub(lambda blank: shlex.quote(known[blank[1]]) if blank[1] in known else blank[0], text)
 
     def own(command: str) -> str:
         words = command
