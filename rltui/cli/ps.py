@@ -69,6 +69,8 @@ def run(options: argparse.Namespace) -> int:
         talk("No run fits.")
     elif snapshot.unread:
         talk(f"No run can be shown: those of {', '.join(snapshot.unread)} have not been read.")
+    elif snapshot.runs and not options.live:
+        talk(f"No runs of yours; `rltui ps --all` shows {len(snapshot.runs)} of colleagues.")
     elif not snapshot.problem:
         talk("No runs yet. `rltui launch local/grpo-tiny` starts one, `rltui demo` shows it.")
     for problem in filter(None, (snapshot.problem, snapshot.scheduler_problem)):

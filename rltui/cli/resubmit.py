@@ -13,7 +13,7 @@ from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
 from rltui.service.all_clusters import open_run
 from rltui.service.describe import newest_checkpoint_step
-from rltui.service.resubmit import needs_consent, possible_change, preview_resubmit, resubmit
+from rltui.service.resubmit import changed, needs_consent, preview_resubmit, require_possible, resubmit
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
@@ -49,10 +49,11 @@ def run(options: argparse.Namespace) -> int:
         tell: Callable[[Finding], None] | None = _tell
         is_risky = needs_consent(context, summary) and (options.cancel or not summary.is_live)
         if options.dry_run or overrides or options.exclude or is_risky:
-            preview = preview_resubmit(context, summary, overrides, options.exclude)
+            change = changed(context, summary, overrides, options.exclude)
+            preview = preview_resubmit(context, summary, overrides, options.exclude, change)
             if options.dry_run:
                 print_json({"schema": 1, "preview": preview}) if options.json else show(preview)
-                possible_change(context, summary, overrides, options.exclude, unchecked=options.unchecked)
+                require_possible(context, summary, change, unchecked=options.unchecked)
                 return 0
             confirm(preview) if is_risky and not options.yes else show(preview)
             tell = None  # the preview has said it

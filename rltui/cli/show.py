@@ -17,7 +17,7 @@ from rltui.service.run_columns import place_of, size_of
 from rltui.watch.card_faults import trouble_words, xids_by_card
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
-from rltui.watch.silence import halted
+from rltui.watch.silence import halted, silent_nodes
 
 if TYPE_CHECKING:
     from rltui.watch.node_samples import HostSnapshot
@@ -71,6 +71,8 @@ def lines(snapshot: RunSnapshot) -> Iterator[str]:
         size = f"{run.archived.bytes / 2**30:.2f} GiB"
         yield f"  archived in {run.archived.file} ({size}); `rltui archive --back {run.run_id}` brings it back"
     yield "  stages " + " → ".join(str(entry["stage"]) for entry in run.stage.history)
+    for name, seconds in silent_nodes(snapshot).items():
+        yield f"  ! {name} has sent no sample for {seconds:.0f} s: `rltui why {run.run_id}` says what Slurm hears of it"
     for sentence in halted(snapshot):
         yield f"  ! {sentence}"
     for actor in snapshot.actors:
@@ -97,8 +99,9 @@ def _job_lines(run: RunSummary) -> Iterator[str]:
         yield f"  node failure on {', '.join(job.failed_nodes)}"
     if waiting_job(run) is not None:
         yield f"  waits: {words.waiting(job)}"
-    if job.restarts:
-        yield f"  started {job.restarts + 1} times under this id"
+    starts = job.restarts + (waiting_job(run) is None)
+    if starts > 1:
+        yield f"  started {starts} times under this id"
 
 
 def _ending(run: RunSummary, end: Ending) -> str:

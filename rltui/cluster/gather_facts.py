@@ -1,4 +1,4 @@
-"""What a Slurm cluster offers right now, asked in three calls."""
+"""What a Slurm cluster offers right now, asked in three calls at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_
 from rltui.cluster.slurm.runner import SlurmRunner, on_cluster
 
 if TYPE_CHECKING:
+    from rltui.cluster.facts import NodeFacts
     from rltui.cluster.relay_client import RelayClient
 
 
@@ -24,10 +25,32 @@ def gather_facts(relay: RelayClient) -> ClusterFacts:
     Raises:
         SlurmUnansweredError: The controller does not answer, or there is no Slurm on that host.
     """
-    runner = SlurmRunner(relay, time.time)
-    partitions = read_partitions(runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"]))
-    nodes = read_nodes(runner.ask(NODES_ARGV, limit=NODES_BYTES))
-    return ClusterFacts(partitions=partitions, nodes=nodes, accounts=_accounts(runner), taken_at=time.time())
+    from concurrent.futures import ThreadPoolExecutor
+
+    runner = SlurmRunner(relay)
+    with ThreadPoolExecutor(2) as pool:
+        nodes = pool.submit(_nodes, runner)
+        accounts = pool.submit(_accounts, runner)
+        partitions = runner.ask(["scontrol", "--all", "--oneliner", "show", "partition"])
+        return ClusterFacts(
+            partitions=read_partitions(partitions),
+            nodes=nodes.result(),
+            accounts=accounts.result(),
+            taken_at=time.time(),
+        )
+
+
+def node_facts(relay: RelayClient) -> tuple[NodeFacts, ...]:
+    """All nodes as Slurm sees them now, in one call.
+
+    Raises:
+        SlurmUnansweredError: As ``gather_facts``.
+    """
+    return _nodes(SlurmRunner(relay))
+
+
+def _nodes(runner: SlurmRunner) -> tuple[NodeFacts, ...]:
+    return read_nodes(runner.ask(NODES_ARGV, limit=NODES_BYTES))
 
 
 def cluster_name(relay: RelayClient) -> str:

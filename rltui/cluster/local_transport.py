@@ -20,6 +20,9 @@ from rltui.onnode.rundir import ATTEMPT_VARIABLE
 CLOSE_GRACE_S = 2.0
 """How long a relay may take to end its children and itself."""
 
+SSH_LOST = 255
+"""The status of an ssh that lost its host, or never got there; of a program there it returns that one's own."""
+
 OURS = (
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONSAFEPATH", "__PYVENV_LAUNCHER__"),
     *(ATTEMPT_VARIABLE, "WANDB_SERVICE"),
@@ -121,6 +124,13 @@ class LocalStream:
             self._said.seek(max(0, size - 2000))
             return self._said.read().decode("utf-8", "replace").strip()
         return ""
+
+    def was_cut(self) -> bool:
+        """Whether the process was an ssh that lost its host; a relay that ends has another status."""
+        try:
+            return self._process.wait(CLOSE_GRACE_S) == SSH_LOST
+        except subprocess.TimeoutExpired:
+            return False
 
 
 def cleaned_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -52,8 +52,9 @@ class Machines(RelayClient):
         if found is not None:
             return self.by_name[found]
         away = [name for name in self.by_name if name not in self._hosts]
-        more = f" that can be reached; {', '.join(away)} cannot" if away else ""
-        raise ClusterError(f"{host} is none of {', '.join(self.by_name)}{more}.")
+        if away:
+            raise ClusterError(f"{host} does not answer: {', '.join(away)} cannot be reached.", "Try again later.")
+        raise ClusterError(f"{host} is none of {', '.join(self.by_name)}.")
 
     def _learn(self, name: str) -> None:
         with suppress(ClusterError):

@@ -176,7 +176,7 @@ def _unreachable(host: SshHost, error: Exception, is_behind: bool) -> ClusterErr
         return ClusterError(f"{where} cannot be reached: {printable(said)}.", "Check host:, port: and the network.")
     if isinstance(error, paramiko.ChannelException):
         return ClusterError(
-            f"{where} cannot be reached: {printable(str(error))}.", "Check the address and the jump host."
+            f"{where} cannot be reached: {printable(error.text)}.", "Check the address and the jump host."
         )
     said = printable(str(error)) or "the connection was closed"
     return ClusterError(f"{where} does not speak SSH with us: {said}.", "It may be overloaded, or refuse this network.")
@@ -239,6 +239,11 @@ class ParamikoStream:
                 self._channel.close()
             for transport in reversed(self._transports):
                 transport.close()
+
+    def was_cut(self) -> bool:
+        """Whether no status of the relay came: sshd sends it after the last byte, a link that breaks does not."""
+        self._channel.status_event.wait(CLOSE_GRACE_S)
+        return self._channel.exit_status < 0
 
     def complaint(self) -> str:
         """The last lines that the other side wrote to standard error."""

@@ -88,7 +88,10 @@ class RayCluster:
 
     def signal(self, attempt_path: str, job_id: str, name: str) -> bool:  # noqa: ARG002 (the protocol's)
         """Ray can only stop a job; see ``Cluster``."""
-        raise RltuiError(f"Ray has no way to send SIG{name} to a job.", "`rltui cancel RUN` lets it save and end.")
+        run_id = rundir.run_of(attempt_path).rpartition("/")[2]
+        raise RltuiError(
+            f"Ray has no way to send SIG{name} to a job.", f"`rltui cancel {run_id}` lets it save and end."
+        )
 
     def jobs(self, job_ids: Sequence[str]) -> JobsSnapshot:
         """What Ray says of these jobs; see ``Cluster``."""

@@ -308,12 +308,13 @@ class RelayClient:
             connection = Connection(stream, relay_program(), self.place, self._open_timeout_s)
             connection.finish(connection.start("hello", {}, self._open_timeout_s))
         except RelayError as error:
+            why = f"The relay on {self.place} did not start. {error.message}"
+            hint = "It needs python3, 3.8 or newer, and a login shell that starts programs without asking."
+            if error.kind == "lost" and stream.was_cut():
+                why = f"The connection to {self.place} ended before its relay had started."
+                hint = "The network or the machine there ended it; the next request connects anew."
             threading.Thread(target=stream.close, daemon=True).start()
-            raise RelayError(
-                error.kind,
-                f"The relay on {self.place} did not start. {error.message}",
-                "It needs python3, 3.8 or newer, and a login shell that starts programs without asking.",
-            ) from error
+            raise RelayError(error.kind, why, hint) from error
         return connection
 
 

@@ -147,9 +147,10 @@ class SlurmCluster:
         """Send a signal to the attempt's driver, or to the steps of a job that rltui did not start; see ``Cluster``."""
         uuid, known, is_step = self._identity(attempt_path)
         if is_step:
+            run_id = rundir.run_of(attempt_path).rpartition("/")[2]
             raise RltuiError(
                 "The run is a step of an allocation, where a signal of Slurm's may reach more than the run.",
-                "`rltui cancel RUN` lets it save and end, and leaves the allocation.",
+                f"`rltui cancel {run_id}` lets it save and end, and leaves the allocation.",
             )
         reach = ["--full"] if name == "KILL" else [] if known is not None else ["--batch"]
         return self.slurm.signal(job_id, [*reach, f"--signal={name}"], uuid=uuid, known=known)

@@ -25,6 +25,9 @@ class ByteStream(Protocol):
     def complaint(self) -> str:
         """What the other side said on its error channel, its last lines; for error messages."""
 
+    def was_cut(self) -> bool:
+        """Of a stream that has ended, whether the way there broke; else the program at its other end has ended."""
+
 
 class Transport(Protocol):
     """A way to reach one cluster."""

@@ -59,6 +59,10 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     first: tuple[Step, ...] = ()
     """The attempt's first steps."""
     hosts: tuple[HostSnapshot, ...] = ()
+    silent: dict[str, float] = {}
+    """Seconds since the sampler of each node spoke that should have since, of a live run."""
+    unanswering: tuple[str, ...] = ()
+    """Those of a live job's nodes that are down by Slurm's word, or do not answer it."""
     gpus: tuple[GpuRecord, ...] = ()
     engines: tuple[EngineCounters, ...] = ()
     planned: tuple[Planned, ...] = ()
@@ -89,7 +93,7 @@ def words_of(picture: RunPicture) -> dict[str, list[str]]:
         "end.json": list(end_words(picture)),
         "preflight.json": [f"preflight: node {node} is bad: {why}" for node, why in picture.bad_nodes.items()],
         "metrics.jsonl": [*metrics_words(picture), *symptom_words(picture)],
-        "sampler": list(sampler_words(picture)),
+        "sampler": [*unheard_words(picture), *sampler_words(picture)],
         rundir.ACTORS: list(placement_words(picture)),
         "scheduler": list(job_words(picture.job)) if picture.job is not None else [],
     }
@@ -189,6 +193,15 @@ def _is_quiet(picture: RunPicture) -> bool:
     """Whether steps ought to come and do not, long before that is a standstill: what held up the last ones is past."""
     waits = picture.stage.stage == "training" and not picture.stage.detail.startswith(rundir.EVALUATING)
     return waits and bool(picture.steps) and stood_still(picture.now, picture, scale())
+
+
+def unheard_words(picture: RunPicture) -> Iterator[str]:
+    """Nodes of which nothing is heard: of their samplers, or by Slurm; which of both tells network from node."""
+    for node in dict.fromkeys((*picture.unanswering, *picture.silent)):
+        silent_s = picture.silent.get(node, 0.0)
+        said = [f"its sampler has been silent for {silent_s:.0f} s"] if silent_s else []
+        said += ["it does not answer Slurm"] if node in picture.unanswering else []
+        yield f"symptom node silent: node {node}: {', and '.join(said)}"
 
 
 def _silent_engines(picture: RunPicture) -> Iterator[Symptom]:

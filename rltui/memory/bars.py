@@ -28,7 +28,7 @@ def lines(estimate: LayoutEstimate) -> Iterator[str]:
     if estimate.host is not None:
         yield _host(estimate.host)
     if estimate.checkpoint_gib is not None:
-        yield f"disk      a checkpoint takes {_size(estimate.checkpoint_gib)}"
+        yield f"disk      a checkpoint takes {size_words(estimate.checkpoint_gib)}"
     yield from estimate.notes
     if estimate.roles:
         yield "±: nine in ten published peaks of such roles lay within it (docs/memory.md)"
@@ -85,5 +85,6 @@ def _host(host: HostEstimate) -> str:
     )
 
 
-def _size(size_gib: float) -> str:
+def size_words(size_gib: float) -> str:
+    """``3.2 GiB``, or ``1.6 MiB`` where it is little."""
     return f"{size_gib:.1f} GiB" if size_gib >= 0.1 else f"{size_gib * 1024:.1f} MiB"

@@ -148,7 +148,10 @@ def _look_at_disk(found: Dict[str, Any], attempt: str) -> None:
         found.setdefault("free_gib", {})[what] = round(free, 1)
         if free < wanted:
             text = "%s (%s) has %.1f GiB free" % (what, path, free)
-            found["problems" if free < least else "warnings"].append(text)
+            if free < least:
+                found["problems"].append("%s, %.0f are needed" % (text, least))
+            else:
+                found["warnings"].append(text)
     if len(os.fsencode(tempfile.gettempdir())) > SOCKET_BASE_LIMIT and not os.access("/tmp", os.W_OK):
         found["problems"].append("no temporary directory has a short enough name for Ray's sockets; set TMPDIR=/tmp")
     found["problems"].extend(_exchange(attempt))

@@ -135,7 +135,7 @@ def where_saved(attempt: str) -> str:
             return ""
         newest = _newest_here(folder, told)
         step = newest.step if newest is not None else None
-    return "there is no checkpoint yet" if step is None else "saved at step %d" % step
+    return "there is no checkpoint yet" if step is None else "its newest checkpoint is of step %d" % step
 
 
 def _newest_here(folder: str, told: Mapping[str, Any]) -> Optional[Checkpoint]:

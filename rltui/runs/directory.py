@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 GRACE_S = 20
 
 UNPACK = """
-cd "$1" && tar -xzf code.tar.gz && rm code.tar.gz && : >.whole || exit 1
+cd "$1" && tar -xzf code.tar.gz && rm code.tar.gz && : >.whole || { rm -rf "$1"; exit 1; }
 if [ -e "$2" ]; then rm -rf "$1"; else mv "$1" "$2"; fi
 """
 
@@ -225,7 +225,10 @@ def stage_code(client: RelayClient, run_root: str, snapshot: CodeSnapshot) -> st
     client.put(f"{fresh}/code.tar.gz", snapshot.archive())
     unpacked = client.run(["sh", "-c", UNPACK, "sh", fresh, folder], timeout_s=60)
     if unpacked.rc:
-        raise RltuiError(f"Cannot unpack the code in {folder}: {_reason(unpacked.err)}")
+        raise RltuiError(
+            f"Cannot unpack the code in {folder}: {_reason(unpacked.err)}.",
+            "It takes a few MiB below run_root of the cluster's profile.",
+        )
     return folder
 
 
@@ -250,8 +253,9 @@ def _share(client: RelayClient, group: str, inside: str, folders: list[str]) -> 
 
 
 def _reason(text: str) -> str:
-    """The cause out of ``mkdir: cannot create directory '…': Permission denied``."""
-    return text.strip().splitlines()[-1].rsplit(": ", 1)[-1] if text.strip() else "no reason was given"
+    """The cause out of ``mkdir: cannot create directory '…': Permission denied``; tar's last line only sums up."""
+    said = [line for line in text.strip().splitlines() if not line.endswith("due to previous errors")]
+    return said[-1].rsplit(": ", 1)[-1] if said else "no reason was given"
 
 
 def read_layout(client: RelayClient, attempt_path: str) -> str:

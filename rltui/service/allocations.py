@@ -146,7 +146,8 @@ def chosen_nodes(allocation: Allocation, work: Layout | ScriptJob, holders: dict
         taken = [f"{node} is {run}'s" for node, run in holders.items()] + [f"{node} is excluded" for node in excluded]
         raise RltuiError(
             f"{hardware.nodes} nodes are asked for; of job {job_id} {len(free)} are free: {', '.join(taken)}.",
-            "`rltui cancel RUN` ends one of these and leaves the allocation.",
+            " ".join(f"`rltui cancel {run}`" for run in dict.fromkeys(holders.values()))
+            + " leaves the allocation." * bool(holders),
         )
     return tuple(free[: hardware.nodes])
 

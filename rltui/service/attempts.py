@@ -48,12 +48,13 @@ def at_attempt(client: RelayClient, run: RunSummary, number: int) -> RunSummary:
 
 
 def endings(client: RelayClient, run: RunSummary) -> list[Ending]:
-    """How each attempt of ``run`` before the newest ended, oldest first."""
-    if run.last_attempt < 2:
+    """How each attempt of ``run`` before the newest ended, oldest first; the newest too where its job waits again."""
+    waits_again = run.end is None and run.job is not None and run.job.restarts > (run.job_restart or 0)
+    if run.last_attempt < 2 and not waits_again:
         return []
     found = []
     for file in client.collect(run.path, [f"{rundir.ATTEMPTS}/*/{rundir.END}"], 1 << 16):
         number, end = file.path.split("/")[1], decode(file.text or "", Ending)
-        if end is not None and number.isdigit() and int(number) < run.attempt:
+        if end is not None and number.isdigit() and int(number) < run.attempt + waits_again:
             found.append(structs.replace(end, attempt=int(number)))
     return sorted(found, key=lambda end: end.attempt)

@@ -18,6 +18,7 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.trusted_server import is_in_the_clear, trust_ray
 from rltui.errors import ClusterError
 from rltui.layout.settings import Slurm
+from rltui.memory.bars import size_words
 from rltui.service.doctor_checks import Check, ClusterUnderTest, broken, ok, skipped, warning
 from rltui.service.doctor_host import check_host
 from rltui.service.doctor_team import check_team
@@ -193,7 +194,7 @@ def check_run_root(tested: ClusterUnderTest) -> Iterator[Check]:
         return
     facts = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
     free_gib = _number(facts.get("free_kib")) / 2**20
-    found = f"{root}: {free_gib:.0f} GiB free"
+    found = f"{root}: {size_words(free_gib)} free"
     held = quotas(tested.relay, root)
     found += "".join(f", quota {one.words}" for one in held)
     # BeeGFS, Btrfs and others have no fixed number of inodes and write 0 for all of them

@@ -101,7 +101,7 @@ def choose(layout: Layout, diagnoses: Sequence[Diagnosis], run_id: str = "") -> 
         raise RltuiError(
             f"Nothing is known about the memory of {run_id or layout.name}: "
             "no message about it in its logs, and no estimate for its model or card.",
-            "`rltui why RUN` shows what is in the logs.",
+            f"`rltui why {run_id or layout.name}` shows what is in the logs.",
         )
     words = [f"in the way: the memory of the {role}" + (f" ({cause.id})" if cause is not None else " (estimate)")]
     words += _sharing_words(layout, role, cause)

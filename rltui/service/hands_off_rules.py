@@ -166,8 +166,12 @@ def _repeats(restarts: Sequence[Record], now: Situation) -> str:
     return ""
 
 
-PASSING = frozenset({"slurm_time_limit", "slurm_preempted", "slurm_node_fail"})
-"""Ends that say nothing of the run, wherever they come."""
+TIME_LIMIT = "slurm_time_limit"
+FROM_OUTSIDE = frozenset({"slurm_preempted", "slurm_node_fail"})
+"""Ends that say nothing of the run, whatever it has got done until then."""
+
+PASSING = FROM_OUTSIDE | {TIME_LIMIT}
+"""Ends that may come at one step twice. A time limit that comes before any checkpoint comes so again, though."""
 
 
 def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], now: Situation) -> str:
@@ -175,7 +179,8 @@ def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], 
         return f"it was started again {len(restarts)} times already (max_restarts)"
     in_vain = _without_progress(past, now)
     if in_vain >= policy.max_without_progress:
-        return f"{in_vain + 1} attempts in a row brought no new checkpoint (max_without_progress)"
+        longer = "; a longer slurm.time or a smaller checkpoint.every is needed" * (now.causes[0].cause == TIME_LIMIT)
+        return f"{in_vain} new attempts in a row brought no new checkpoint (max_without_progress){longer}"
     if policy.max_gpu_hours and now.gpu_hours >= policy.max_gpu_hours:
         return f"{now.gpu_hours:.1f} GPU-hours are used (max_gpu_hours={policy.max_gpu_hours:g})"
     new = {node for one in now.causes for node in one.exclude}
@@ -192,7 +197,7 @@ def _without_progress(past: Sequence[Record], now: Situation) -> int:
     count = 0
     newest = now.checkpoint_step
     for one in reversed([one for one in past if one.decision == "restart"]):
-        if one.checkpoint_step != newest or one.cause in PASSING:
+        if one.checkpoint_step != newest or one.cause in FROM_OUTSIDE:
             break
         count += 1
     return count

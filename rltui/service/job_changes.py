@@ -59,7 +59,7 @@ def update(context: Context, run: RunSummary, *, time: str = "", exclude: Sequen
     if time and not seconds:
         raise UsageError(f"{time[:40]!r} is no time limit.", "Write HH:MM:SS or D-HH:MM:SS.")
     if not time and not exclude:
-        raise UsageError("Nothing was to be changed.", "rltui update RUN --time 12:00:00 --exclude NODE")
+        raise UsageError("Nothing was to be changed.", f"rltui update {run.run_id} --time 12:00:00 --exclude NODE")
     done = []
     if seconds:
         _journalled(context, run, "update", lambda slurm: slurm.set_time_limit(run.job_id, seconds), time=time)

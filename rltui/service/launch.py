@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -20,7 +21,6 @@ from rltui.runs.directory import MODULES, optional_modules
 from rltui.service.allocations import share_of
 from rltui.service.eligible import freest_partition
 from rltui.service.live_facts import facts_through
-from rltui.service.login_facts import with_login_facts
 from rltui.service.submit import Launched, submit_attempt, submit_new
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class RefusedError(RltuiError):
         fixes = [word for one in errors[:1] for word in one.fix]
         check = shlex.join(["rltui", "check", report.file, *overrides])
         check += f" --cluster {cluster} --live" if cluster and live else ""
-        says = [f"Fix: {shlex.join(fixes)}" if fixes else f"`{check}` shows everything."]
+        says = [f"Fix: {shlex.join(fixes)}"] if fixes else []
+        if not fixes and Path(report.file).is_file():  # a run's own layout may lie on another machine
+            says = [f"`{check}` shows everything."]
         if live:
             says.append("The cluster says so; --unchecked submits all the same.")
         super().__init__(f"Not launched: {'; '.join(told)}{more}", " ".join(says))
@@ -140,10 +142,9 @@ def asked(context: Context, report: Report) -> Report:
     if profile.scheduler == "local" or report.loaded is None or not report.ok:
         return advised(report, profile)
     try:
-        facts = facts_through(client, profile)
+        return advised(report, profile, facts_through(client, profile, report.loaded.layout))
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return advised(report, profile)
-    return advised(report, profile, with_login_facts(client, profile, report.loaded.layout, facts))
 
 
 def _machine(report: Report) -> ClusterFacts | None:

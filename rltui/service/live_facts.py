@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.host_facts import facts_of, host_states
 from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
-from rltui.service.login_facts import with_login_facts
+from rltui.service.login_facts import login_facts
 from rltui.service.quota import quotas
 
 if TYPE_CHECKING:
@@ -39,18 +40,26 @@ def live_facts(profile: Profile, prompter: Prompter, layout: Layout | None = Non
     """
     relay = open_relay(profile, prompter)
     try:
-        facts = facts_through(relay, profile)
-        return with_login_facts(relay, profile, layout, facts) if layout else facts
+        return facts_through(relay, profile, layout)
     finally:
         relay.close()
 
 
-def facts_through(relay: RelayClient, profile: Profile) -> ClusterFacts:
-    """The same through a relay that is there already."""
+def facts_through(relay: RelayClient, profile: Profile, layout: Layout | None = None) -> ClusterFacts:
+    """The same through a relay that is there already: everything is asked at once, as a launch waits for it."""
+    from concurrent.futures import ThreadPoolExecutor
+
     home = relay.hello().home
-    facts = _nodes(relay, profile)
-    free = _free_gib(relay, _absolute(profile.run_root, home)) if profile.run_root else None
-    return replace(facts, run_root_free_gib=free, cached_models=_cached(relay, profile, home))
+    look = partial(_nodes, relay, profile)
+    with ThreadPoolExecutor(3) as pool:
+        facts = pool.submit(login_facts, relay, profile, layout, look) if layout else pool.submit(look)
+        free = pool.submit(_free_gib, relay, _absolute(profile.run_root, home)) if profile.run_root else None
+        cached = pool.submit(_cached, relay, profile, home)
+        return replace(
+            facts.result(),
+            run_root_free_gib=free.result() if free else None,
+            cached_models=cached.result(),
+        )
 
 
 def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:

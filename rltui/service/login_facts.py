@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from rltui.onnode.container import PROGRAMS
 from rltui.runs import quoting
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.runs.script import preview_script
+from rltui.runs.script_job import ScriptJob
 from rltui.service.eligible import count_eligible
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.layout.schema import Layout
     from rltui.layout.settings import Slurm
-    from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
 
 LOOK_S = 1.0
@@ -57,6 +58,7 @@ command -v {program} >/dev/null || said warning {absent}
 [[ -z {image} || -e {image} ]] || said problem {no_image}
 {python} -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || said problem {no_python}
 """
+OWNER = 'stat -L -c "%a %u" -- "$1" && id -u'
 PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said warning 'srun here has no pyxis plugin'"
 
 ONLY_IN_JOBS = 'what only compute nodes can do stands behind: [ -z "$SLURM_JOB_ID" ] ||'
@@ -163,26 +165,25 @@ def env_file_problem(relay: RelayClient, profile: Profile) -> str:
     home = relay.hello().home
     path = home + profile.env_file[1:] if profile.env_file.startswith("~/") else profile.env_file
     try:
-        found = relay.run(["stat", "-L", "-c", "%a %u", "--", path], timeout_s=LOOK_S, idempotent=True)
-        me = relay.run(["id", "-u"], timeout_s=LOOK_S, idempotent=True).out.strip()
+        found = relay.run(["sh", "-c", OWNER, "sh", path], timeout_s=LOOK_S, idempotent=True)
     except RelayError:
         return ""
     if found.rc:
         return f"{profile.env_file} is not there"
-    mode, _, owner = found.out.strip().partition(" ")
+    mode, owner, me = found.out.split()
     if owner != me:
         return f"{profile.env_file} belongs to somebody else"
     return f"{profile.env_file} has mode {mode}: others may read it; chmod 600" if int(mode, 8) & 0o077 else ""
 
 
-def refusal(relay: RelayClient, profile: Profile, layout: Layout | ScriptJob, facts: ClusterFacts) -> str:
-    """Why ``sbatch --test-only`` refuses the script of ``layout``, with what is valid; empty where it does not."""
+def refusal(relay: RelayClient, profile: Profile, work: Layout | ScriptJob, facts: Callable[[], ClusterFacts]) -> str:
+    """Why ``sbatch --test-only`` refuses the script of ``work``, with what is valid; empty where it does not."""
     client = SlurmClient(relay)
     try:
-        verdict = client.test(preview_script(layout, profile))
+        verdict = client.test(preview_script(work, profile))
         if verdict.accepted or not verdict.is_certain:
             return ""
-        return verdict.sentence + valid_values(verdict.sentence, facts, client.runner.ask)
+        return verdict.sentence + valid_values(verdict.sentence, facts(), client.runner.ask)
     except ClusterError:
         return ""
 
@@ -221,13 +222,12 @@ def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
         problem = more_than_one_machine(profile, job.hardware.nodes)
         return [f"S612 {problem}"] if problem else []
     try:
-        facts = gather_facts(relay)
+        facts = login_facts(relay, profile, job, partial(gather_facts, relay))
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return []
     name = job.slurm.partition or profile.partition
     partition, asked_s = facts.partition(name), time_limit_s(job.slurm.time)
-    found = [refusal(relay, profile, job, facts), env_file_problem(relay, profile)]
-    found += [python_problem(relay, profile, job.slurm), container_problems(relay, profile, job.slurm)[0]]
+    found = [facts.refusal, facts.env_file_problem, facts.python_problem, facts.container_problem]
     if name in (profile.partition, *profile.partitions):  # whose limits the profile tells
         there = in_partition(profile, name)
         found += [time_over_profile(there, job.slurm.time), nodes_over_profile(there, job.hardware.nodes)]
@@ -250,19 +250,27 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (" …" if len(names) > MOST_NAMES else "")
 
 
-def with_login_facts(relay: RelayClient, profile: Profile, layout: Layout, facts: ClusterFacts) -> ClusterFacts:
-    """``facts`` with what the login node says of a job of ``layout``."""
+def login_facts(
+    relay: RelayClient, profile: Profile, work: Layout | ScriptJob, look: Callable[[], ClusterFacts]
+) -> ClusterFacts:
+    """What ``look`` finds, with what the login node says of a job of ``work``: all is asked at once.
+
+    Raises:
+        ClusterError: As ``look``.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(4) as pool:
-        python = pool.submit(python_problem, relay, profile, layout.slurm, [*MODULES, *optional_modules(layout)])
+    modules = () if isinstance(work, ScriptJob) else [*MODULES, *optional_modules(work)]
+    with ThreadPoolExecutor(5) as pool:
+        facts = pool.submit(look)
+        python = pool.submit(python_problem, relay, profile, work.slurm, modules)
         secrets = pool.submit(env_file_problem, relay, profile)
         is_slurm = profile.scheduler == "slurm"
-        refused = pool.submit(refusal, relay, profile, layout, facts) if is_slurm else None
-        contained = pool.submit(container_problems, relay, profile, layout.slurm) if is_slurm else None
+        refused = pool.submit(refusal, relay, profile, work, facts.result) if is_slurm else None
+        contained = pool.submit(container_problems, relay, profile, work.slurm) if is_slurm else None
         problem, warning = contained.result() if contained else ("", "")
         return replace(
-            facts,
+            facts.result(),
             container_problem=problem,
             container_warning=warning,
             python_problem=python.result(),

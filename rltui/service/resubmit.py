@@ -63,16 +63,25 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 def preview_resubmit(
-    context: Context, run: RunSummary, overrides: Sequence[str] = (), exclude: Sequence[str] = ()
+    context: Context,
+    run: RunSummary,
+    overrides: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    change: Change | None = None,
 ) -> ActionPreview:
     """What resubmitting ``run`` with a change would do, and from where it would go on; a live run is ended first.
+
+    Args:
+        context: The run's cluster.
+        run: The run.
+        overrides: Changes of the layout, ``key.path=value``.
+        exclude: Nodes to keep away from.
+        change: What these come to, where that is worked out already.
 
     Raises:
         LayoutError: The change is not one.
     """
-    context.require_own(run)
-    _refuse_archived(run)
-    change = changed(context, run, overrides, exclude)
+    change = change or changed(context, run, overrides, exclude)
     same = "same script" if isinstance(change.layout, ScriptJob) else "same layout, same seed"
     what = "changed as shown" if change.lines else same
     lines = [f"starts attempt {next_number(run)} of {run.run_id}, {what}", f"it {change.start}"]
@@ -96,17 +105,12 @@ def preview_resubmit(
     )
 
 
-def possible_change(
-    context: Context, run: RunSummary, overrides: Sequence[str] = (), exclude: Sequence[str] = (), *, unchecked: bool
-) -> tuple[Change, bool]:
-    """``run`` with a change that nothing stands in the way of, and whether it takes a job of its own; see ``resubmit``.
+def require_possible(context: Context, run: RunSummary, change: Change, *, unchecked: bool) -> bool:
+    """Whether ``run`` with ``change``, which nothing stands in the way of, takes a job of its own; see ``resubmit``.
 
     Raises:
         RltuiError: A finding stands in the way, the cluster's own word too unless it is ``unchecked``.
     """
-    context.require_own(run)
-    _refuse_archived(run)
-    change = changed(context, run, overrides, exclude)
     is_here = context.cluster.profile.scheduler == "local"
     report = change.report
     submits = run.share is None or leaves_allocation(context, run)
@@ -116,10 +120,10 @@ def possible_change(
         ask_cluster(context, change.layout)
     if change.layout is None or (report is not None and not report.ok):
         assert report is not None
-        raise RefusedError(report, context.name)
+        raise RefusedError(report, context.name, change.words)
     if is_here and not isinstance(change.layout, ScriptJob):
         require_modules(change.layout)
-    return change, submits
+    return submits
 
 
 def resubmit(
@@ -151,7 +155,8 @@ def resubmit(
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
         ClaimedError: Another rltui was faster.
     """
-    change, submits = possible_change(context, run, overrides, exclude, unchecked=unchecked)
+    change = changed(context, run, overrides, exclude)
+    submits = require_possible(context, run, change, unchecked=unchecked)
     assert change.layout is not None
     if tell is not None:
         for finding in _bad_nodes(context, run, change):
@@ -237,7 +242,10 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
     Raises:
         LayoutError: A word is no override.
         UsageError: It leaves no step to do.
+        RltuiError: The run is archived, or not the user's to change here.
     """
+    context.require_own(run)
+    _refuse_archived(run)
     path = attempt_path(run)
     script = read_script_job(context.cluster.client, path)
     if script is not None:

@@ -16,7 +16,11 @@ from rltui.cluster.relay_types import FileRange, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.lost_nodes import LOG, TAIL_BYTES, host_of, is_sampler_file, lost
+from rltui.onnode.node_evidence import NODE_FAILURE
 from rltui.runs.claims import write_end
+from rltui.service.attempts import Ending
+from rltui.watch.lines import decode
+from rltui.watch.run_facts import JobNote
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
@@ -173,21 +177,40 @@ def with_failed_nodes(
         job: The scheduler's word on it.
         now: The cluster's clock, epoch seconds.
     """
+    attempt = rundir.attempt_folder(run.path, run.attempt)
+    if job.state == "pending" and _goes_on(run, job):
+        if attempt not in found:
+            found[attempt] = _failed_before(client, attempt)
+        return structs.replace(job, failed_nodes=found[attempt])
     if job.word != NODE_FAIL:
         return job
     from rltui.service.bad_nodes import record_lost
 
-    attempt = rundir.attempt_folder(run.path, run.attempt)
     known = found.get(attempt)
     if known is None:
         known = lost_nodes(client, attempt, job.nodes)
         settled = now - job.ended_at > SETTLED_S
         if settled and not known:
-            known = _down_now(client, job.nodes)
+            known = down_now(client, job.nodes)
         if settled or known:
             found[attempt] = known
         record_lost(client, run, structs.replace(job, failed_nodes=known))
     return structs.replace(job, failed_nodes=known)
+
+
+def _failed_before(client: RelayClient, attempt: str) -> tuple[str, ...]:
+    """Nodes that failed under the start before the one that waits: by its last word, else those that are down.
+
+    Slurm's record of the job is of the next start already.
+    """
+    try:
+        files = {file.path: file.text or "" for file in client.collect(attempt, [rundir.END, rundir.SLURM])}
+    except ClusterError:
+        return ()
+    end, start = decode(files.get(rundir.END, ""), Ending), decode(files.get(rundir.SLURM, ""), JobNote)
+    blamed = end.bad_nodes.items() if end is not None else ()
+    named = tuple(node for node, why in blamed if why.startswith(NODE_FAILURE))
+    return named or down_now(client, start.nodes if start is not None else ())
 
 
 def lost_nodes(client: RelayClient, attempt: str, nodes: Sequence[str]) -> tuple[str, ...]:
@@ -208,10 +231,11 @@ def down_among(nodes: Sequence[str], facts: Sequence[NodeFacts]) -> tuple[str, .
     return found if len(found) < len(nodes) or len(nodes) == 1 else ()
 
 
-def _down_now(client: RelayClient, nodes: Sequence[str]) -> tuple[str, ...]:
-    from rltui.cluster.gather_facts import gather_facts
+def down_now(client: RelayClient, nodes: Sequence[str]) -> tuple[str, ...]:
+    """Those of a job's ``nodes`` that are down at this moment; none where Slurm does not say."""
+    from rltui.cluster.gather_facts import node_facts
 
     try:
-        return down_among(nodes, gather_facts(client).nodes)
+        return down_among(nodes, node_facts(client))
     except ClusterError:
         return ()

@@ -24,7 +24,7 @@ from rltui.watch.metrics import parse_metrics
 from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
-from rltui.watch.silence import silent_nodes, silent_s
+from rltui.watch.silence import SPEAKING, silent_nodes, silent_s
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
     owners = Owners((), patterns_of(run.algorithm))
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
     now = client.hello().time
+    silent: dict[str, float] = {}
     if run.is_live:  # what a node said before its sampler fell silent is of the past
         silent = silent_s([node.host for node in nodes], now)
         nodes = [node for node in nodes if node.host.host not in silent]
@@ -74,6 +75,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
         first=first,
         planned=_behind_plan(client, attempt, steps) if run.is_live and rundir.LAYOUT in names else (),
         hosts=tuple(node.host for node in nodes),
+        silent=silent if run.state in SPEAKING else {},
         gpus=tuple(record for node in nodes for record in node.gpus) if run.is_live else (),
         waiting_actors=_waiting_actors(client, attempt, names) if run.stage.stage in STARTING_STAGES else (),
         engines=asked or engine_counters(plain(line) for line in logged.decode("utf-8", "replace").splitlines()),

@@ -21,13 +21,15 @@ from rltui.diagnose.sources import Source, decoded, text_source
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.runs.directory import load_attempt_layout
-from rltui.runs.script_job import LARGEST, read_script_job
+from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.bad_nodes import record_slow
 from rltui.service.describe import steps_done
 from rltui.service.flight_records import record_lines
 from rltui.service.read_evidence import asked_nodes, stuck_lines
+from rltui.service.run_commands import with_pending_command, with_run_commands
+from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture
-from rltui.service.why_advice import advised, with_pending_command, with_run_commands, without_tuning
+from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.silence import no_step_words
 from rltui.watch.text import plain
@@ -75,6 +77,9 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     # nothing beside an adopted run asks its nodes; what they took to answer, it may have gone on in
     if run.is_adopted and run.is_live and not quick and asked_nodes(client, attempt, picture):
         picture = read_picture(client, run, names)
+    held = run.job.nodes if run.is_live and run.job is not None and not quick else ()
+    if held and context.cluster.profile.scheduler == "slurm":
+        picture = structs.replace(picture, unanswering=down_now(client, held))
     # the word of a run that died stays: it is the cause that the whole look names
     stuck = [] if quick and run.is_live else _stuck(client, attempt, picture)
     findings = examine([*(_log(client, attempt, name, quick) for name in logs), *_said_besides(picture, stuck)])
@@ -86,15 +91,16 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     loaded = None if quick else _layout(client, attempt)
     if loaded is not None:
         found = tuple(fitted(one, msgspec.to_builtins(loaded.layout)) for one in found)
-    elif rundir.SCRIPT_RUN in names and not quick:
-        found = _in_own_words(client, attempt, found)
+    script = read_script_job(client, attempt) if rundir.SCRIPT_RUN in names and not quick else None
+    if script is not None:
+        found = _in_own_words(client, attempt, script, found)
     if run.is_live:
         if not quick:
             record_slow(context, run, symptoms_of(picture))
         found = with_pending_command(advised(without_tuning(found), picture.recent, loaded), run)
     else:
         found = tuple(_beside(one) for one in found)
-    return Findings(with_run_commands(found, run), first)
+    return Findings(with_run_commands(found, run, loaded.layout if loaded is not None else script), first)
 
 
 def _beside(one: Diagnosis) -> Diagnosis:
@@ -201,13 +207,12 @@ def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:
         return
 
 
-def _in_own_words(client: RelayClient, attempt: str, found: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+def _in_own_words(
+    client: RelayClient, attempt: str, script: ScriptJob, found: tuple[Diagnosis, ...]
+) -> tuple[Diagnosis, ...]:
     """``found`` with remedies in the words of the system whose script it is, and in its command's numbers."""
     from rltui.service.scripts import command_values, one_spelling
 
-    script = read_script_job(client, attempt)
-    if script is None:
-        return found
     text = _script_text(client, f"{attempt}/{script.script}") if script.script else b""
     path = Path(script.source or "script.sh")
     set_to = command_values(text.decode("utf-8", "replace"), path, script.folder, script.words)

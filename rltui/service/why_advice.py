@@ -9,14 +9,12 @@ one that runs.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from rltui.check.run import check_text
-from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.causes import slow
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent
@@ -24,12 +22,10 @@ from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Diagnosis, Remedy
 from rltui.layout.load import LoadedLayout, dump_layout
 from rltui.layout.overrides import parse_override
 from rltui.service.launch import launchable
-from rltui.watch.pending import waiting_job
 
 if TYPE_CHECKING:
     from rltui.layout.roles import RewardModel, Served
     from rltui.layout.schema import Layout
-    from rltui.watch.snapshots import RunSummary
 
 TUNING = frozenset(cause.id for cause in slow.CAUSES)
 
@@ -41,14 +37,6 @@ OVERHEAD = 0.05
 """Share of all time that checkpoints, and evaluations, are brought down to."""
 
 MOST_UTILIZATION = 0.95
-
-RUN_COMMANDS = (
-    (re.compile(r"^sbatch --exclude=(\S+) …$"), r"rltui resubmit {run} --exclude \1"),
-    (re.compile(r"^sbatch --mem=0 …$"), "rltui resubmit {run} slurm.mem_gib=0"),
-    (re.compile(r"^scontrol release <id>$"), "rltui release {run}"),
-    (re.compile(r"<run>"), "{run}"),
-)
-"""Commands of the remedies of any log, and what they are for a run of rltui's."""
 
 
 class Lever(Struct, frozen=True, kw_only=True):
@@ -104,34 +92,6 @@ def without_tuning(found: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """``found`` without advice on speed where there is an alarm: what looks like head-room may be its symptom."""
     alarm = any(CAUSES[one.id].tier != "aside" and not one.secondary and one.confidence >= SURE_ENOUGH for one in found)
     return tuple(one for one in found if not (alarm and one.id in TUNING))
-
-
-def with_pending_command(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagnosis, ...]:
-    """``found`` with the very commands for the reason why the job of ``run`` waits, before what else there is to do."""
-    job = waiting_job(run)
-    reason = explain_reason(job.reason, run.run_id) if job is not None and job.reason else None
-    commands = tuple(re.findall(r"`(rltui [^`]+)`", reason.next_step)) if reason is not None else ()
-    if reason is None or not commands:
-        return tuple(found)
-    remedy = Remedy(id="change-pending", summary=f"{reason.sentence} {reason.next_step}", commands=commands)
-    return tuple(
-        structs.replace(one, remedies=(remedy, *one.remedies)) if one.id == "slurm_pending" else one for one in found
-    )
-
-
-def with_run_commands(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagnosis, ...]:
-    """``found`` with rltui's own commands for ``run`` where a remedy has Slurm's, which would start it without us."""
-
-    def own(command: str) -> str:
-        words = command
-        for pattern, ours in RUN_COMMANDS:
-            words = pattern.sub(ours.replace("{run}", run.run_id), words)
-        return words + " --cancel" * (run.is_live and words != command and words.startswith("rltui resubmit"))
-
-    def fitted(remedy: Remedy) -> Remedy:
-        return structs.replace(remedy, commands=tuple(map(own, remedy.commands)))
-
-    return tuple(structs.replace(one, remedies=tuple(map(fitted, one.remedies))) for one in found)
 
 
 def advised(found: Sequence[Diagnosis], recent: Recent, loaded: LoadedLayout | None) -> tuple[Diagnosis, ...]:

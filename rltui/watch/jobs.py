@@ -43,7 +43,7 @@ ENDINGS = {
     "BOOT_FAIL": _Ending("A node of the job did not boot.", "Exclude the node and resubmit."),
     "CANCELLED": _Ending("The job was cancelled."),
     "DEADLINE": _Ending("The job did not end before its deadline."),
-    "FAILED": _Ending("The job script failed before it could say why.", "Look at its output: slurm-<id>.out."),
+    "FAILED": _Ending("The job script failed before it could say why.", "Look at its output: slurm-{job}.out."),
     "LAUNCH_FAILED": _Ending("The job could not be launched on its node.", "Exclude the node and resubmit."),
     "NODE_FAIL": _Ending("A node of the job failed, and with it the job.", "Exclude the node and resubmit."),
     "OUT_OF_MEMORY": _Ending("The job used more main memory than it had asked for.", "Ask for more, then resubmit."),
@@ -173,7 +173,9 @@ def _ended(job: JobSnapshot, *, is_adopted: bool) -> JobFacts:
         or ENDINGS.get(job.word, _Ending(f"The scheduler ended the job: {job.word or job.state}."))
     )
     state: RunState = "cancelled" if job.state == "cancelled" else "failed"
-    return JobFacts(state=state, sentence=ending.sentence + _status(job), next_step=ending.next_step)
+    return JobFacts(
+        state=state, sentence=ending.sentence + _status(job), next_step=ending.next_step.replace("{job}", job.job_id)
+    )
 
 
 def _node_failure(job: JobSnapshot) -> _Ending | None:

@@ -14,13 +14,14 @@ import msgspec
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import host_of, is_sampler_file
 from rltui.onnode.progress import in_order
 from rltui.watch.card_faults import events_range, newest_fault
 from rltui.watch.gpu_load import load_percent, sample_ranges
 from rltui.watch.lines import parse_object
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
-from rltui.watch.silence import aged, halt_words
+from rltui.watch.silence import aged, halt_words, silent_words
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
@@ -188,9 +189,18 @@ class RunsReader:
     def _numbered(self, run: RunSummary) -> RunSummary:
         metrics = self._metrics.get(_key(run), LastMetrics())
         told = aged(with_metrics(run, metrics), metrics, self._files.taken_at)
-        told = msgspec.structs.replace(told, symptom=self._faults.get(_key(run), ""))
+        symptom = self._faults.get(_key(run), "") or (self._silent(run) if told.no_step_s else "")
+        told = msgspec.structs.replace(told, symptom=symptom)
         load = self._loads.get(_key(run))
         return told if load is None else msgspec.structs.replace(told, gpu_percent=load)
+
+    def _silent(self, run: RunSummary) -> str:
+        """Whose sampler fell silent, of a run that makes no steps: only then, as it takes a list of files."""
+        try:
+            files = self._client.list(rundir.attempt_folder(run.path, run.attempt))
+        except RelayError:  # it was taken away meanwhile
+            return ""
+        return silent_words({host_of(file.name): file.mtime for file in files if is_sampler_file(file.name)})
 
 
 def _key(run: RunSummary) -> tuple[str, int]:

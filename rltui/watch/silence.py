@@ -35,7 +35,22 @@ def silent_s(hosts: Iterable[HostSnapshot], now: float) -> dict[str, float]:
     newest = max(spoken.values(), default=now)
     if now - newest > ALL_S:
         return {name: now - at for name, at in spoken.items()}
+    return _behind(spoken)
+
+
+def _behind(spoken: Mapping[str, float]) -> dict[str, float]:
+    newest = max(spoken.values(), default=0.0)
     return {name: newest - at for name, at in spoken.items() if newest - at > BEHIND_S}
+
+
+def silent_words(spoken: Mapping[str, float]) -> str:
+    """Which node fell silent before the others, in a few words for a list; empty where none did.
+
+    Args:
+        spoken: When the sampler of each node wrote last, epoch seconds.
+    """
+    silent = sorted(_behind(spoken))
+    return f"{silent[0]} silent" + (f" and {len(silent) - 1} more" if silent[1:] else "") if silent else ""
 
 
 def halted(snapshot: RunSnapshot) -> list[str]:

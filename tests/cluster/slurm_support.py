@@ -123,6 +123,9 @@ class CutStream:
     def complaint(self) -> str:
         return self._stream.complaint()
 
+    def was_cut(self) -> bool:
+        return self._broken
+
     def _break(self) -> None:
         self._broken = True
         # nobody waits for the other end of a broken line

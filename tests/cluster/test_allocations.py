@@ -274,5 +274,5 @@ def test_a_layout_trains_in_an_allocation_and_saves_at_its_time_limit(alice: Ali
     alice.at_step("grpo-tiny", 11)
     run = alice.ended("grpo-tiny")
     assert run["end"]["outcome"] == "time-limit", run["end"]
-    assert "saved at step" in run["end"]["reason"]
+    assert "its newest checkpoint is of step" in run["end"]["reason"]
     assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"

@@ -118,7 +118,7 @@ def test_a_requeued_job_goes_on_in_a_folder_of_its_own_and_the_warning_makes_it_
         int(path.parent.name[5:])
         for path in Path(str(slurm_cluster.folder) + attempt.run_path).glob("checkpoints/*/COMPLETE")
     )
-    assert second["reason"] == f"asked to save and end by SIGUSR2; saved at step {saved}"
+    assert second["reason"] == f"asked to save and end by SIGUSR2; its newest checkpoint is of step {saved}"
     assert saved >= resumed[0]["step"] + before
     assert second["exit_code"] == 143
     attempt.wait(lambda: not attempt.processes(["node1"]), "the end of all processes", 60)

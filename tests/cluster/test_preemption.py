@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lab import Lab
 
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00")
-PREEMPTED = "preempted by Slurm for another job; saved at step "
+PREEMPTED = "preempted by Slurm for another job; its newest checkpoint is of step "
 FULL_IN_THE_MIDDLE = """
 until ls -d "$0"/.saving-step-*/deepspeed; do :; done 2> /dev/null
 exec mount -t tmpfs -o size=16k,uid=2001,mode=0700 tmpfs "$0"

@@ -19,7 +19,6 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.service.live_facts import facts_through
-from rltui.service.login_facts import with_login_facts
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -255,7 +254,7 @@ def test_a_launch_looks_at_python_and_secrets_first_within_a_second(laptop: Lapt
     layout = load_layout(resolve("local/grpo-tiny")).layout
     relay.hello()
     began = time.monotonic()
-    found = with_login_facts(relay, told, layout, facts_through(relay, told))
+    found = facts_through(relay, told, layout)
     took_s = time.monotonic() - began
     relay.close()
     print(f"live checks: {took_s:.2f} s")

@@ -13,6 +13,7 @@ SENTENCES = {
     "weight_sync_slow": ("sync-bound", "handing over weights takes 71 % of each step (71 of 100 s)"),
     "data_bound": ("data-bound", "preparing data takes 30 % of each step (3 of 10 s)"),
     "long_tail": ("long tail", "the longest answer has 8192 tokens and the mean one 900, and the step waits for it"),
+    "node_silent": ("node silent", "node n7: its sampler has been silent for 75 s, and it does not answer Slurm"),
     "engine_silent": ("engine silent", "engine 8000 of node1 (pid 77) of 4 has not answered for 95 s"),
     "kv_bound": ("KV-bound", "the KV cache of 4 of 4 engines is full: 80 requests run and 60 wait"),
     "straggler": ("straggler", "engine 1 makes a token at 40 % of the speed of its peers"),

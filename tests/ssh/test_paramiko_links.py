@@ -4,9 +4,10 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
+from msgspec import structs
 from paramiko_support import accepted, connect, says_hello
 from ssh_lab import Client, Link, Sshd, wait_until
 
@@ -53,7 +54,7 @@ def test_each_machine_on_the_way_has_to_be_known(tmp_path: Path, client: Client,
 
 def test_a_jump_host_that_does_not_reach_the_next_one(tmp_path: Path, client: Client, server: Sshd) -> None:
     client.host("closed", 1)
-    with pytest.raises(ClusterError, match=r"127\.0\.0\.1 port 1 from the jump host cannot be reached"):
+    with pytest.raises(ClusterError, match=r"port 1 from the jump host cannot be reached: Connect failed\."):
         connect(host="closed", proxy_jump=["login"]).hello()
 
 
@@ -184,6 +185,28 @@ def test_a_fault_at_any_byte_of_the_opening_is_an_error_in_time(
         assert not isinstance(caught.value, NeedsAttentionError), (limit, caught.value)
         link.close()
         relay.close()
+
+
+@pytest.mark.parametrize("way", ["paramiko", "openssh"])
+def test_a_link_cut_before_the_relay_spoke_is_no_lack_of_python(
+    way: Literal["paramiko", "openssh"], client: Client, server: Sshd
+) -> None:
+    whole = Link(server.port)
+    client.host("whole", whole.port)
+    client.trust(server, whole.port)
+    profile = Profile(name="c", host="whole", transport=way)
+    says_hello(RelayClient(open_transport(profile, UnattendedPrompter())))
+    whole.close()
+    # the relay's program is tens of kB, and nothing is answered before all of it is there
+    link = Link(server.port, whole.passed - 12_000, "cut")
+    client.host("breaks", link.port)
+    client.trust(server, link.port)
+    relay = RelayClient(open_transport(structs.replace(profile, host="breaks"), UnattendedPrompter()))
+    with pytest.raises(ClusterError, match="The connection to breaks ended before its relay had started") as caught:
+        relay.hello()
+    assert "python" not in caught.value.hint
+    link.close()
+    relay.close()
 
 
 def test_closing_over_a_frozen_link_takes_no_longer_than_its_grace(link: Link) -> None:

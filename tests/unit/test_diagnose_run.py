@@ -74,6 +74,21 @@ def test_events_and_the_end_are_evidence_too(context: Any, attempt: Path) -> Non
     assert "/scratch/me" in found[0].summary
 
 
+@pytest.mark.parametrize(
+    ("where", "cause"), [("the run directory", "disk_full"), ("the temporary directory", "preflight_failed")]
+)
+def test_a_full_run_directory_is_no_fault_of_the_node_that_says_so(
+    context: Any, attempt: Path, where: str, cause: str
+) -> None:
+    said = f"{where} (/scratch/me) has 0.4 GiB free, 1 are needed"
+    attempt.joinpath("preflight.json").write_text(json.dumps({"bad_nodes": {"n1": said}}))
+    reason = f"1 of 1 nodes cannot run this job; n1: {said}"
+    found = diagnosed(context, attempt, EndSnapshot(outcome="failed", exit_code=1, reason=reason))
+    assert [one.id for one in found if not one.secondary] == [cause]
+    commands = [command for remedy in found[0].remedies for command in remedy.commands]
+    assert any("--exclude" in command for command in commands) == (cause == "preflight_failed")
+
+
 def test_remedies_come_in_the_numbers_of_the_layout(context: Any, attempt: Path) -> None:
     layout = load_layout(resolve("local/grpo-tiny"), ["roles.rollout.memory_utilization=0.5"]).layout
     attempt.joinpath("layout.yaml").write_text(dump_layout(layout))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from watch_support import append, write_json
 
 from rltui.cluster.facts import NodeFacts
@@ -17,6 +18,7 @@ from rltui.diagnose.sources import Source
 from rltui.onnode import keep_away
 from rltui.onnode.allocation import Allocation, Part, not_answering
 from rltui.onnode.lost_nodes import last_time, lost_here, named_by_srun, silent_first
+from rltui.service.attempts import endings
 from rltui.service.run_jobs import down_among, with_failed_nodes
 from rltui.watch.jobs import job_facts
 from rltui.watch.snapshots import RunSummary
@@ -78,6 +80,32 @@ def test_a_job_that_slurm_ended_for_a_node_names_it_and_the_remedy_keeps_away(
     for file in (tmp_path / "r/attempts/01").glob("gpu-*"):
         file.unlink()
     assert with_failed_nodes(client, known, run, job, 411.0).failed_nodes == ("n2.site",)
+
+
+def test_a_job_that_waits_again_names_the_node_that_its_start_before_lost(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = structs.replace(run_of_three(tmp_path), job_restart=0)
+    job = JobSnapshot(job_id="7", state="pending", word="PENDING", restarts=1)
+    attempt = tmp_path / "r/attempts/01"
+    write_json(attempt / "end.json", {"outcome": "failed", "reason": "lost", "bad_nodes": {"n2": "node failure"}})
+    assert with_failed_nodes(client, {}, run, job, 500.0).failed_nodes == ("n2",)
+    [before] = endings(client, structs.replace(run, job=job, last_attempt=1))
+    assert (before.attempt, before.reason) == (1, "lost"), "the newest attempt's, as its job's next start has none yet"
+    # the driver was on that node and left no word; Slurm still calls it down
+    write_json(attempt / "end.json", {"outcome": "failed", "reason": "preempted", "bad_nodes": {}})
+    write_json(attempt / "slurm.json", {"job_id": 7, "nodes": ["n1", "n2"]})
+    nodes = (NodeFacts(name="n1", state="down"), NodeFacts(name="n2", state="idle"), NodeFacts(name="n9", state="down"))
+    monkeypatch.setattr("rltui.cluster.gather_facts.node_facts", lambda _: nodes)
+    assert with_failed_nodes(client, {}, run, job, 500.0).failed_nodes == ("n1",)
+
+
+def test_the_node_on_which_slurm_says_so_is_not_the_one_that_failed() -> None:
+    said = b"slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO NODE FAILURE, SEE LOG ***\n"
+    [found] = diagnose([Source("slurm-7.out", (said,))])
+    assert found.id == "slurm_node_fail"
+    assert not any(one.node for one in found.evidence)
+    assert not any("n1" in command for remedy in found.remedies for command in remedy.commands)
 
 
 def test_other_ends_name_no_node(client: RelayClient, tmp_path: Path) -> None:

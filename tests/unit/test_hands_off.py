@@ -97,9 +97,20 @@ def test_memory_is_changed_once_only() -> None:
     assert "again, after roles.learner.micro_batch=2" in decide(POLICY, (before,), ended(MEMORY)).why
 
 
-def test_time_limits_and_preemptions_say_nothing_of_the_run() -> None:
-    past = tuple(restart("slurm_time_limit", step=40, checkpoint_step=30, attempt=n) for n in range(1, 10))
-    assert decide(POLICY, past, ended(LIMIT)).decision == "restart"
+@pytest.mark.parametrize("cause", ["slurm_preempted", "slurm_node_fail"])
+def test_preemptions_and_lost_nodes_say_nothing_of_the_run(cause: str) -> None:
+    past = tuple(restart(cause, step=40, checkpoint_step=30, attempt=n) for n in range(1, 10))
+    passing = CauseFix(cause=cause, recovery="restart", sentence="not its doing")
+    assert decide(POLICY, past, ended(passing)).decision == "restart"
+
+
+def test_time_limits_end_it_where_none_of_them_leaves_time_for_a_checkpoint() -> None:
+    past = [restart("slurm_time_limit", step=40, checkpoint_step=n, attempt=n) for n in range(1, 10)]
+    assert decide(POLICY, past, ended(LIMIT, checkpoint_step=10)).decision == "restart"
+    past = [restart("slurm_time_limit", step=40, checkpoint_step=30, attempt=n) for n in range(1, 4)]
+    record = decide(POLICY, past, ended(LIMIT, checkpoint_step=30))
+    assert record.decision == "stop"
+    assert "a longer slurm.time" in record.why
 
 
 def test_attempts_without_a_new_checkpoint_get_rarer_and_then_end() -> None:

@@ -134,6 +134,23 @@ def test_the_clock_of_whoever_looks_is_no_matter(
 HUNG = "no answer from learner 0 (pid 6 on n1), learner 1 (pid 7 on n1) within 15 s while training"
 
 
+def test_a_node_that_fell_silent_is_named_in_lists_once_steps_do_not_come(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    for host, age_s in (("n1", 1), ("n2", 95), ("n3", 96)):
+        file = attempt / f"gpu-{host}.jsonl"
+        file.write_text("{}\n")
+        os.utime(file, (now - age_s, now - age_s))
+    write_steps(attempt, 12, STEP, until=now - 600)
+    os.utime(attempt / "metrics.jsonl", (now - 600, now - 600))
+    assert main(["ps"]) == 0
+    assert "training: n2 silent and 1 more" in capsys.readouterr().out
+    write_steps(attempt, 13, STEP)
+    assert main(["ps"]) == 0
+    assert "silent" not in capsys.readouterr().out, "it makes steps, so only the sampler is gone"
+
+
 def test_a_process_that_is_stopped_is_named_in_lists_at_once_and_when_it_ended_the_run(
     attempt: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,6 +204,20 @@ def test_what_a_node_said_before_it_fell_silent_is_of_the_past(
     main(["why", RUN, "--json"])
     named = [one["id"] for one in json.loads(capsys.readouterr().out)["diagnoses"]]
     assert ("engine_silent" in named) == (not age_s)
+
+
+def test_a_node_that_fell_silent_is_named_while_the_others_speak(
+    attempt: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for host, age_s in (("n1", 1), ("n2", 95)):
+        line = json.dumps({"t": time.time() - age_s, "host": host, "cpus": 8, "cpu": 1.0, "mem": [1, 64], "procs": []})
+        attempt.joinpath(f"gpu-{host}.jsonl").write_text(line + "\n")
+    main(["why", RUN, "--json"])
+    said = {one["id"]: one for one in json.loads(capsys.readouterr().out)["diagnoses"]}
+    assert "node n2: its sampler has been silent for 9" in said["node_silent"]["summary"]
+    assert any("--exclude n2" in word for one in said["node_silent"]["remedies"] for word in one["commands"])
+    main(["show", RUN])
+    assert "! n2 has sent no sample for 9" in capsys.readouterr().out
 
 
 def test_a_run_that_went_on_while_its_nodes_were_asked_does_not_stand_still(

@@ -77,6 +77,13 @@ def test_hostile_values_travel_as_data(client: RelayClient, tmp_path: Path) -> N
     assert not list(tmp_path.rglob("pwned"))
 
 
+def test_code_that_cannot_be_unpacked_names_the_cause_and_leaves_nothing(client: RelayClient, tmp_path: Path) -> None:
+    snapshot = CodeSnapshot(digest="d", contents={"a.py": b"1", "b" * 300: b"2"})
+    with pytest.raises(RltuiError, match=r"Cannot unpack the code in .*: File name too long"):
+        stage_code(client, str(tmp_path), snapshot)
+    assert not list((tmp_path / ".code").iterdir()), "where the disk is full, each try would fill it further"
+
+
 def test_the_staged_code_is_whole_and_runs_on_its_own(client: RelayClient, tmp_path: Path) -> None:
     root = tmp_path / "not/yet/there"
     folder = stage_code(client, str(root), take_snapshot())

@@ -166,12 +166,12 @@ def test_a_job_that_leaves_says_where_its_own_script_or_layout_has_saved(tmp_pat
     for folder in (attempt, kept, tmp_path / "run/checkpoints/step-000070"):
         folder.mkdir(parents=True)
     (tmp_path / "run/checkpoints/step-000070/COMPLETE").touch()
-    assert where_saved(str(attempt)) == "saved at step 70"
+    assert where_saved(str(attempt)) == "its newest checkpoint is of step 70"
     marks = {"folder": r"global_step_(?P<step>\d+)", "tracker": "latest_checkpointed_iteration.txt"}
     told = {"checkpoints": str(kept), "dialect": {"checkpoints": marks}}
     (attempt / "script.json").write_text(json.dumps(told))
     assert where_saved(str(attempt)) == "there is no checkpoint yet"
     (kept / marks["tracker"]).write_text("40")
-    assert where_saved(str(attempt)) == "saved at step 40"
+    assert where_saved(str(attempt)) == "its newest checkpoint is of step 40"
     (attempt / "script.json").write_text(json.dumps({**told, "checkpoints": ""}))
     assert where_saved(str(attempt)) == "", "nobody can tell where it saves"

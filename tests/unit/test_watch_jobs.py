@@ -91,6 +91,7 @@ def test_an_end_without_a_word_of_the_run_is_told_in_slurms() -> None:
     lost = job_facts(TRAINING, None, job("failed", word="NODE_FAIL"))
     assert "node" in lost.sentence.lower()
     assert "Exclude" in lost.next_step
+    assert "slurm-7.out" in job_facts(None, None, job("failed", word="FAILED")).next_step
     assert "exit code is 7" in job_facts(None, None, job("failed", word="FAILED", exit_code=7)).sentence
     assert "signal 9" in job_facts(None, None, job("failed", word="FAILED", exit_code=0, signal=9)).sentence
     assert "MELTED" in job_facts(None, None, job("failed", word="MELTED")).sentence

@@ -12,8 +12,8 @@ from rltui.diagnose.sources import text_source
 from rltui.diagnose.verdicts import Diagnosis
 from rltui.layout.load import LoadedLayout, dump_layout, load_layout
 from rltui.layout.presets import resolve
-from rltui.service.why_advice import Phases, advised, with_run_commands, without_tuning
-from rltui.watch.snapshots import RunState, RunSummary, StageSnapshot
+from rltui.service.why_advice import Phases, advised, without_tuning
+from rltui.watch.snapshots import StageSnapshot
 
 LEARNER_BOUND = {
     "time/total": 60.0, "time/generate": 14.0, "time/train": 40.0, "time/engine_idle": 44.0, "time/learner_idle": 18.0,
@@ -132,22 +132,3 @@ def test_gains_are_those_of_the_phases() -> None:
     assert ahead.gain(generate=0.5) == pytest.approx(0.5)
     assert ahead.gain(generate=0.5, train=2.0) == pytest.approx(5 / 40)
     assert ahead.gain(train=0.5) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("state", "log", "command"),
-    [
-        ("failed", "srun: error: Node failure on node7", "rltui resubmit tiny-4f2a --exclude node7"),
-        ("running", "srun: error: Node failure on node7", "rltui resubmit tiny-4f2a --exclude node7 --cancel"),
-        ("failed", "JobHeldAdmin: launch failed requeued held", "rltui release tiny-4f2a"),
-    ],
-)
-def test_a_run_s_remedies_are_commands_for_that_run(state: RunState, log: str, command: str) -> None:
-    run = RunSummary(
-        run_id="tiny-4f2a", name="tiny", algorithm="grpo", cluster="lab", state=state, attempt=1, created_at=0.0,
-        nodes=2, gpus_per_node=4, gpu="H100-SXM-80GB",
-    )  # fmt: skip
-    said = with_run_commands(examine([text_source("out.log", log)]).diagnoses, run)
-    commands = [one for remedy in said[0].remedies for one in remedy.commands]
-    assert command in commands
-    assert not [one for one in commands if one.startswith(("sbatch", "scontrol"))]

@@ -10,6 +10,7 @@ from rltui.check.live_subject import LiveSubject, card_of, live_rule, some
 from rltui.check.rule import Trouble, settled_by
 from rltui.cluster.profile import merged_container
 from rltui.layout.roles import SERVED
+from rltui.memory.bars import size_words
 
 
 @live_rule("H410", "error")
@@ -103,8 +104,8 @@ def no_room_for_checkpoints(subject: LiveSubject) -> Iterator[Trouble]:
     if held * one > free:
         fits = int(free / one) - 1
         yield Trouble(
-            f"{held} checkpoints of {one:.0f} GiB are {held * one:.0f} GiB; {free:.0f} GiB are free in the run root "
-            "or left of a quota there",
+            f"{held} checkpoints of {size_words(one)} are {size_words(held * one)}; {size_words(free)} are free in the "
+            "run root or left of a quota there",
             "checkpoint.keep",
             (f"checkpoint.keep={fits}",) if fits >= 1 else (),
         )

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause
+from rltui.diagnose.cause import Cause, safe_word
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
+    from rltui.diagnose.cause import Fields
     from rltui.diagnose.matches import Match, Matches
 _KILLED = 0.5
 """Confidence of wordings that only say that a process was killed."""
@@ -52,6 +53,20 @@ def read_port(hit: Hit) -> Reading:
 
 
 _WAS_FULL = r"host memory of (?P<node>[\w.-]+) was at \d+ % \(.{1,60}\) just before the end"
+
+
+def _free_space(fields: Fields) -> tuple[Remedy, ...]:
+    """Where the evidence names no file, the run's own folder is what is looked at."""
+    place = safe_word("path", fields) if "path" in fields else "<run folder>"
+    return (
+        Remedy(
+            id="free-space",
+            summary="Free space on that file system, keep fewer checkpoints, and move caches and Ray's logs.",
+            commands=(f"df -h {place}", f"df -i {place}"),
+            safe="confirm",
+        ),
+    )
+
 
 CAUSES = (
     Cause(
@@ -253,7 +268,12 @@ CAUSES = (
                 unless=r"(?i)inotify|file watchers|System limit|OutOfDiskError",
             ),
             *worded(
-                ("gib free", r"\((?P<path>/[^)]{1,300})\) has [\d.]+ GiB free, [\d.]+ (?:GiB )?are needed"),
+                # of what a check before the start says of a node, its own temporary directory is a matter of that node
+                (
+                    "gib free",
+                    r"(?:^(?!preflight: node |.*nodes cannot run this job).*|the run directory )"
+                    r"\((?P<path>/[^)]{1,300})\) has [\d.]+ GiB free, [\d.]+ (?:GiB )?are needed",
+                ),
                 (
                     "a checkpoint needs about",
                     r"a checkpoint needs about [\d.]+ GiB and (?P<path>\S{1,300}) has [\d.]+ GiB free",
@@ -261,15 +281,8 @@ CAUSES = (
                 confidence=0.95,
             ),
         ),
-        explains=frozenset({"ray_disk_full", "ckpt_broken"}),
-        remedies=(
-            Remedy(
-                id="free-space",
-                summary="Free space on that file system, keep fewer checkpoints, and move caches and Ray's logs.",
-                commands=("df -h <path>", "df -i <path>"),
-                safe="confirm",
-            ),
-        ),
+        explains=frozenset({"ray_disk_full", "ckpt_broken", "preflight_failed"}),
+        remedies=_free_space,
         wrong=("Looking at free bytes only: a file system without free inodes says the same.",),
         sources=("hkust-nlp/simpleRL-reason#19", "ray-project/ray#15595"),
     ),

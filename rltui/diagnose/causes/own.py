@@ -20,6 +20,7 @@ _STACKS = Remedy(
 _RESUME = Remedy(
     id="resume",
     summary="Cancel, and resubmit from the newest complete checkpoint: once, not in a loop.",
+    commands=("rltui resubmit <run>",),
     safe="confirm",
 )
 _OURS = ("the rules of rltui, relative to the run's own history",)
@@ -235,7 +236,7 @@ CAUSES = (
         ),
         remedies=(_STACKS, _RESUME),
         wrong=("A longer deadline, before you know that the step takes so long.",),
-        collect=("the evidence of its nodes: rltui bundle RUN, while it hangs",),
+        collect=("the evidence of its nodes: rltui bundle <run>, while it hangs",),
         explains=_FOLLOWS,
         sources=_OURS,
     ),
@@ -256,7 +257,7 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="read-stacks",
-                summary="Read its stack in the evidence: rltui bundle RUN packs it. A process that somebody stopped "
+                summary="Read its stack in the evidence: rltui bundle <run> packs it. A process that somebody stopped "
                 "goes on with kill -CONT.",
                 safe="never",
             ),

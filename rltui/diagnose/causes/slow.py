@@ -16,8 +16,8 @@ _OURS = ("the rules of rltui, relative to the run's own steps",)
 
 
 def said(word: str, confidence: float = 0.8) -> tuple[Wording, ...]:
-    """How a symptom is worded: its sentence, which may begin with a GPU and its node, and lines that speak for it."""
-    sentence = r"(?P<sentence>(?:GPU \d+ of (?P<node>[\w.-]+) )?.+)"
+    """How a symptom is worded: its sentence, which may begin with a GPU and node or a node, and lines for it."""
+    sentence = r"(?P<sentence>(?:(?:GPU \d+ of|node) (?P<node>[\w.-]+):? )?.+)"
     pattern = rf"^symptom {word}(?:: {sentence}|, \S.*)$"
     return (Wording(anchor=f"symptom {word.lower()}", pattern=pattern, confidence=confidence),)
 
@@ -46,6 +46,12 @@ def advice(name: str, *sentences: str, commands: tuple[str, ...] = ()) -> tuple[
         Remedy(id=f"{name}-{number}" if number else name, summary=each, commands=commands if not number else ())
         for number, each in enumerate(sentences)
     )
+
+
+def _silent_node(fields: Fields) -> tuple[Remedy, ...]:
+    wait = "Let Slurm decide: once it has given the node up, the job starts again from its newest checkpoint."
+    leave = exclude_node(fields, "Do not wait for that: start again now, without the node.")
+    return (*advice("look-at-node", wait, commands=("sinfo -R", "scontrol show node {node}")), leave)
 
 
 def _straggler(fields: Fields) -> tuple[Remedy, ...]:
@@ -120,6 +126,15 @@ CAUSES = (
         advice("more-cache", "Give engines more memory or a larger tensor_parallel, or fewer sequences at once."),
         "More concurrency: what does not fit is preempted and computed anew.",
         by_miles=True,
+    ),
+    aside(
+        "node_silent", "node silent", "A node of the run is not heard of any more",
+        "Its sampler, which writes every second, has been silent for a minute while others speak, or Slurm gets no "
+        "answer from it. Either the node or its network is gone: what waits for its processes stands still, and Slurm, "
+        "once its SlurmdTimeout (five minutes at most sites) is over, ends the job or starts it again elsewhere. Where "
+        "it answers Slurm, only the sampler ended, or the shared disk does not take what it writes.",
+        _silent_node,
+        "Waiting for the step: nothing comes from that node until it is back.",
     ),
     aside(
         "engine_silent", "engine silent", "An inference engine does not answer any more",
