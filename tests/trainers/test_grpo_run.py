@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from learning import FEWER_STEPS, LEARNING, check_learned, check_not_learned
 from trainer_support import ROOT, Attempt, Learned, at_generation, kill_at, pid_of, ray_node, roles_of
@@ -334,6 +335,15 @@ def test_an_engine_that_dies_changes_nothing_but_the_time_and_ends_the_run_where
     assert attempt.rewards(1, 30) == learned.attempt.rewards(1, 30)
 
 
+def test_a_ray_of_ours_has_no_process_that_nobody_asks(ray_environment: dict[str, str]) -> None:
+    folder = str(Path(ray_environment["RAY_AUTH_TOKEN_PATH"]).parent)
+    started = [" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]
+    ours = " ".join(words for words in started if folder in words)
+    assert "raylet" in ours
+    assert "dashboard" in ours
+    assert not any(left_out in ours for left_out in ("log_monitor", "client.server", "autoscaler/_private/monitor"))
+
+
 def test_bundles_that_find_no_place_are_named_with_what_is_free(launch: Callable[..., Attempt]) -> None:
     attempt = launch(1, "hardware.gpus_per_node=64", "roles.learner.gpus=[48]", "deadlines.place_s=2")
     assert attempt.wait() == 1
@@ -345,10 +355,18 @@ def test_bundles_that_find_no_place_are_named_with_what_is_free(launch: Callable
 
 
 def test_a_stop_while_loading_ends_at_once(launch: Callable[..., Attempt]) -> None:
-    attempt = launch(1, *ALONE)
-    eventually(lambda: attempt.stage().get("stage") == "loading" and attempt.stage()["roles"], "loading")
-    attempt.running.terminate()
+    preamble = """
+import os, signal
+from trainers.roles.fleet import Fleet
+wait = Fleet._await_load
+def stopped(fleet, *arguments):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return wait(fleet, *arguments)
+Fleet._await_load = stopped
+"""
+    attempt = launch(1, *ALONE, preamble=preamble)
     assert attempt.wait(120.0) == 143
+    assert [visit["stage"] for visit in attempt.stage()["history"]] == ["placing", "loading"]
     assert attempt.metrics() == []
 
 

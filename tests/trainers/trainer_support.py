@@ -52,7 +52,7 @@ def free_ports(count: int) -> list[int]:
 def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     """A Ray of one node with a token, ended with everything it started; yields the environment of its clients."""
     folder = Path(tempfile.mkdtemp(prefix="rltui-ray-", dir="/tmp"))  # Ray's socket paths must be short
-    ports = free_ports(5)
+    ports = free_ports(4)
     (folder / "token").write_text(secrets.token_hex(32))
     environment = {
         **os.environ,
@@ -64,10 +64,10 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
         # else the same for every Ray of the machine, and each process of pytest has one
-        "AUTOSCALER_METRIC_PORT": str(ports[3]),
-        "DASHBOARD_METRIC_PORT": str(ports[4]),
+        "DASHBOARD_METRIC_PORT": str(ports[3]),
     }
     options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
+    options += ["--no-monitor"]  # as the product does
     options += [f"--port={ports[0]}", f"--num-cpus={num_cpus}", "--num-gpus=0", f"--temp-dir={folder}"]
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
     options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
