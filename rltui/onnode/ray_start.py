@@ -23,7 +23,10 @@ _LOAD = "--modules-to-load="
 
 
 def leave_out() -> None:
-    """Let the ``ray start`` that follows in this process start neither Ray's client server nor the other ``HEADS``."""
+    """Let the ``ray start`` that follows in this process start no client server, log monitor or other ``HEADS``.
+
+    The log monitor brings what roles print to their driver, and a trainer of ours asks for none of that.
+    """
     if not importlib.import_module("ray").__version__.startswith(RELEASE):
         return
     services: Any = importlib.import_module("ray._private.services")
@@ -35,6 +38,7 @@ def leave_out() -> None:
         return whole(command, kind, *others, **options)
 
     services.start_ray_process = start
+    importlib.import_module("ray._private.node").Node.start_log_monitor = lambda _node: None
     # no option leaves the client server out, only that what it needs is missing
     scripts: Any = importlib.import_module("ray.scripts.scripts")
     scripts.get_ray_client_dependency_error = lambda: ImportError("nobody asks for it")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rltui.onnode import rundir
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainer_support import Attempt
+    from trainer_support import Attempt, Learned
 
     from trainers.data.codec import Codec
 
@@ -63,6 +66,23 @@ def launch(tmp_path: Path, ray_environment: dict[str, str]) -> Iterator[Callable
 
     yield start
     for attempt in started:
+        attempt.end()
+
+
+@pytest.fixture(scope="session")
+def learned(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Learned]:
+    """The run of ``local/grpo-tiny`` that others are compared with."""
+    from learning import LEARNING
+    from trainer_support import Attempt, Learned, ask_status
+
+    attempt = Attempt(tmp_path_factory.mktemp("learned") / "run-1", 1, LEARNING).start(ray_environment)
+    try:
+        attempt.await_step(10)
+        mode = stat.S_IMODE((attempt.path / rundir.STATUS_ENDPOINT).stat().st_mode)
+        status = ask_status(attempt)[1]
+        denied = ask_status(attempt, token="wrong")[0], ask_status(attempt, path="/secrets")[0]
+        yield Learned(attempt, attempt.wait(), status, denied, mode)
+    finally:
         attempt.end()
 
 

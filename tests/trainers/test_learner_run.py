@@ -19,7 +19,7 @@ STEPS = 60
 
 def test_adapters_on_packed_rows_learn_and_resume(launch: Callable[..., Attempt]) -> None:
     words = [f"train.steps={STEPS}", "train.learning_rate=4e-3", "roles.learner.lora_rank=8", "checkpoint.every=50"]
-    words += ["lengths.pack=64", "roles.learner.micro_batch=4", "tracking.wandb=disabled"]
+    words += ["lengths.pack=64", "roles.learner.micro_batch=4", "roles.learner.gpus=[1]", "tracking.wandb=disabled"]
     whole = launch(1, *words)
     assert whole.wait() == 0, whole.log()[-3000:]
     lines = whole.metrics()

@@ -1,10 +1,9 @@
-"""Roles that die or hang in a real run are started again where they can be, and the run goes on as if nothing was."""
+"""Roles that hang in a real run are ended and started again, until no restart is left."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
-STEPS = 8
-WORDS = (f"train.steps={STEPS}", "checkpoint.every=0", "tracking.wandb=disabled")
+WORDS = ("train.steps=5000", "checkpoint.every=0", "tracking.wandb=disabled")
 SHORT_S = 15.0
 """A deadline that a step of a second keeps, longer on a machine that is slow now."""
 
@@ -44,49 +42,12 @@ stop("trainers.opd", "Opd", "scored", 9, lambda loop: loop.fleet.of("teacher")[0
 """Stops roles' processes, which then neither answer nor end, just before they are asked for something."""
 STOPPED = ("engine 0", "engine 0", "teacher 0")
 
-TEACHERS = ("roles.teacher.engines=2", "hardware.gpus_per_node=4")
 OPD_LAYOUT = ROOT / "layouts" / "local" / "opd-tiny.yaml"
-
-
-def check_restarted(attempt: Attempt, role: str, pid: int) -> None:
-    """The run ended well, and events and log name the process that is gone and the one in its place."""
-    assert attempt.wait() == 0, attempt.log()[-3000:]
-    assert [line["step"] for line in attempt.metrics()] == list(range(1, STEPS + 1))
-    gone, back = attempt.events(rundir.RESTART)
-    assert f"{role} (pid {pid} on " in gone
-    assert "starting it again (1 of 3 restarts within an hour)" in gone
-    assert back.startswith(f"{role} (pid {pid_of(attempt, role)} on ")
-    assert f"(pid {pid} on " not in back
-    assert pid_of(attempt, role) != pid
-    assert gone in attempt.log()
-    assert not os.path.exists(f"/proc/{pid}")
-
-
-def test_a_teacher_that_dies_changes_nothing_but_the_time(launch: Callable[..., Attempt]) -> None:
-    words = (*WORDS, *TEACHERS, "roles.rollout.max_concurrency=64")  # asked four times a step, and started again once
-    attempt = launch(1, *words, base=OPD_LAYOUT)
-    attempt.await_step(2)
-    pid = pid_of(attempt, "teacher 1")
-    os.kill(pid, 9)
-    check_restarted(attempt, "teacher 1", pid)
-    shutil.rmtree(attempt.run / rundir.CHECKPOINTS)
-    undisturbed = launch(2, *words, base=OPD_LAYOUT)
-    assert undisturbed.wait() == 0, undisturbed.log()[-3000:]
-    assert undisturbed.rewards(1, STEPS) == attempt.rewards(1, STEPS)
-    assert undisturbed.metrics()[-1]["loss"] == pytest.approx(attempt.metrics()[-1]["loss"], abs=1e-6)
-
-
-def test_a_reference_that_dies_is_started_again(launch: Callable[..., Attempt]) -> None:
-    attempt = launch(1, *WORDS, "roles.reference={zero_stage: 0}", "grpo.kl_coefficient=0.1")
-    attempt.await_step(2)
-    pid = pid_of(attempt, "reference 0")
-    os.kill(pid, 9)
-    check_restarted(attempt, "reference 0", pid)
 
 
 def test_roles_that_hang_are_ended_and_started_again_until_no_restart_is_left(launch: Callable[..., Attempt]) -> None:
     short = [f"deadlines.{what}_s={SHORT_S * slowness():.0f}" for what in ("generate", "train", "sync")]
-    attempt = launch(1, *WORDS, "train.steps=5000", *short, base=OPD_LAYOUT, preamble=STOPS)
+    attempt = launch(1, *WORDS, *short, base=OPD_LAYOUT, preamble=STOPS)
     for number, role in enumerate(STOPPED):
         told = partial(attempt.events, rundir.RESTART)
         gone, back = eventually(lambda told=told, at=2 * number: told()[at : at + 2][1:] and told()[at : at + 2], role)

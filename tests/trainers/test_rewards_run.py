@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 FUNCTIONS = f"data.train={ROOT / 'tests/fixtures/data/functions.jsonl'}"
 SHORT = ["train.steps=2", "train.prompts_per_step=2", "train.samples_per_prompt=4", "tracking.wandb=disabled"]
+SHORT += ["roles.learner.gpus=[1]", "checkpoint.every=0"]
 
 
 def test_programs_are_run_in_a_proven_sandbox(launch: Callable[..., Attempt]) -> None:

@@ -16,10 +16,12 @@ import pytest
 from rltui.layout.load import load_text
 from trainers.data.prompts import Prompt
 from trainers.rewards import escape_attempts
+from trainers.rewards import sandbox as sandbox_module
 from trainers.rewards.answers import Answer
 from trainers.rewards.code import Code, trials_of
 from trainers.rewards.judge import make_reward
 from trainers.rewards.sandbox import FIRST_UID, NUM_UIDS, Limits, Sandbox, SandboxError, Trial, best_sandbox
+from waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 ASSERTIONS = ["assert add(1, 2) == 3", "assert add(-1, 1) == 0", "assert add(2, 2) == 4"]
@@ -56,7 +58,7 @@ def test_closing_a_reward_ends_its_programs_and_leaves_those_of_others_alone() -
 
     judging = threading.Thread(target=judge, daemon=True)
     judging.start()
-    time.sleep(1.0)
+    eventually(lambda: reward._running._processes, "a program")
     began = time.monotonic()
     reward.close()
     judging.join(20.0)
@@ -141,16 +143,13 @@ def test_tests_do_not_see_what_others_left(sandbox: Sandbox) -> None:
     code = (
         "import os, time\nif not os.fork():\n    os.setsid()\n    time.sleep(60)\nopen('/tmp/left', 'a').write('x')\n"
     )
-    began = time.monotonic()
+    before, began = next(sandbox_module._numbers), time.monotonic()
     first, second = sandbox.run(code, [Trial(), Trial(check="assert True")])
     assert first.finished or first.timed_out  # the grandchild holds the output open until time is up
     assert second.finished or second.timed_out
     assert time.monotonic() - began < 20
-    assert not [pid for pid in Path("/proc").iterdir() if pid.name.isdigit() and _uid(pid) in _uids()]
-
-
-def _uids() -> range:
-    return range(FIRST_UID, FIRST_UID + NUM_UIDS)
+    uids = [FIRST_UID + number % NUM_UIDS for number in range(before, next(sandbox_module._numbers) + 1)]
+    assert not [pid for pid in Path("/proc").iterdir() if pid.name.isdigit() and _uid(pid) in uids]
 
 
 def _uid(process: Path) -> int:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from trainer_support import LAYOUT, ROOT
@@ -20,7 +17,9 @@ from rltui.onnode import rundir
 from trainers.selftest import link_parts, node_parts
 from trainers.selftest.program import function_of
 from trainers.weights import Bucket, WeightGroup, free_port
-from waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.trainers
 
@@ -69,6 +68,15 @@ def test_every_part_has_a_name_in_the_schema_and_a_function() -> None:
         assert callable(function_of(part.name))
 
 
+FAULTS = """
+import os, signal, sys
+for part, number in {"versions": signal.SIGSEGV, "clock": signal.SIGSTOP}.items():
+    if ["--part", part] == sys.orig_argv[-2:]:
+        os.kill(os.getpid(), number)
+"""
+"""What befalls the processes of two parts as they begin, before they can be over."""
+
+
 @pytest.mark.slow
 def test_a_part_that_crashes_and_one_that_hangs_cost_themselves_only(
     tmp_path: Path, ray_environment: dict[str, str]
@@ -78,14 +86,9 @@ def test_a_part_that_crashes_and_one_that_hangs_cost_themselves_only(
     words = ["selftest={parts: [versions, clock, disk], seconds: 10}", "name=selftest"]
     (attempt / rundir.LAYOUT).write_text(dump_layout(load_layout(LAYOUT, words).layout))
     argv = [sys.executable, "-m", "trainers.selftest", "--attempt", str(attempt)]
-    program = subprocess.Popen(argv, env=ray_environment, cwd=ROOT, stdout=subprocess.DEVNULL)
-    try:
-        os.kill(eventually(lambda: _part(program.pid, "versions"), "the first part"), signal.SIGSEGV)
-        os.kill(eventually(lambda: _part(program.pid, "clock"), "the second part"), signal.SIGSTOP)
-        assert program.wait(120) == 1
-    finally:
-        program.kill()
-        program.wait()
+    (tmp_path / "sitecustomize.py").write_text(FAULTS)
+    environment = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{tmp_path}"}
+    assert subprocess.run(argv, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120).returncode == 1
     told = json.loads((attempt / rundir.SELFTEST).read_text())
     figures = {row["part"]: (row["verdict"], row["figure"]) for row in told["rows"]}
     assert figures["versions"] == ("failed", "its process ended with signal 11 (SIGSEGV)")
@@ -95,16 +98,3 @@ def test_a_part_that_crashes_and_one_that_hangs_cost_themselves_only(
     assert all(row["remedy"] for row in told["rows"] if row["verdict"] == "failed")
     (error,) = [json.loads(line) for line in (attempt / rundir.EVENTS).read_text().splitlines() if '"error"' in line]
     assert error["text"] == "2 of 3 parts failed: versions, clock"
-
-
-def _part(parent: int, name: str) -> int:
-    """The process of a part; 0: there is none yet."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            is_ours = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent
-        except (OSError, IndexError, ValueError):
-            continue
-        if is_ours and words[-3:-1] == [b"--part", name.encode()]:
-            return int(folder.name)
-    return 0

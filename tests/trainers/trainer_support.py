@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ def free_ports(count: int) -> list[int]:
 def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     """A Ray of one node with a token, ended with everything it started; yields the environment of its clients."""
     folder = Path(tempfile.mkdtemp(prefix="rltui-ray-", dir="/tmp"))  # Ray's socket paths must be short
-    ports = free_ports(5)
+    ports = free_ports(4)
     (folder / "token").write_text(secrets.token_hex(32))
     environment = {
         **os.environ,
@@ -63,10 +64,10 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
         # else the same for every Ray of the machine, and each process of pytest has one
-        "AUTOSCALER_METRIC_PORT": str(ports[3]),
-        "DASHBOARD_METRIC_PORT": str(ports[4]),
+        "DASHBOARD_METRIC_PORT": str(ports[3]),
     }
     options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
+    options += ["--no-monitor"]  # as the product does
     options += [f"--port={ports[0]}", f"--num-cpus={num_cpus}", "--num-gpus=0", f"--temp-dir={folder}"]
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
     options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
@@ -152,6 +153,58 @@ def save_checkpoint(
     return checkpoints.complete(state)
 
 
+def at_generation(call: int, deed: str) -> str:
+    """A preamble of an attempt: ``deed``, Python about ``loop``, as its ``call``-th generation begins.
+
+    However fast the trainer is, and however slow the test, it is done then.
+    """
+    return f"""
+import os, signal
+from trainers.loop import Loop
+generate, calls = Loop.generate, []
+def with_deed(loop, *arguments):
+    calls.append(1)
+    if len(calls) == {call}:
+        {deed}
+    return generate(loop, *arguments)
+Loop.generate = with_deed
+"""
+
+
+def trains_beside(owner: str, method: str, steps: int) -> str:
+    """A preamble: each step is trained on only once work on the next one's samples has begun, or the run fails.
+
+    Args:
+        owner: The class that does that work, with its module.
+        method: The method that is called for some of the samples, first among its arguments.
+        steps: Of the run; the last has no next one.
+    """
+    return f"""
+import pkgutil, threading
+from trainers.loop import Loop
+owner = pkgutil.resolve_name("{owner}")
+optimize, work = Loop.optimize, owner.{method}
+changed, begun = threading.Condition(), []
+def optimize_beside(loop, number, *arguments):
+    samples = loop.layout.train.prompts_per_step * loop.layout.train.samples_per_prompt
+    with changed:
+        assert changed.wait_for(lambda: number == {steps} or len(begun) > number * samples, {WAIT_S}), "nothing beside"
+    return optimize(loop, number, *arguments)
+def work_beside(self, samples, *arguments):
+    with changed:
+        begun.extend(samples)
+        changed.notify_all()
+    return work(self, samples, *arguments)
+Loop.optimize, owner.{method} = optimize_beside, work_beside
+"""
+
+
+def kill_at(call: int, role: str) -> str:
+    """A preamble that kills a role such as ``engine 0``, see ``at_generation``."""
+    kind, number = role.split()
+    return at_generation(call, f"os.kill(loop.fleet.of({kind!r})[{number}].pid, signal.SIGKILL)")
+
+
 class Attempt:
     """One attempt of a run, carried out by ``python -m trainers.ALGORITHM``.
 
@@ -235,11 +288,6 @@ class Attempt:
 
         eventually(reached, f"step {step}", poll_s=QUICK_S)
 
-    def await_checkpoint(self, step: int) -> None:
-        """Wait until the checkpoint of ``step``, which is written while training goes on, is complete."""
-        marker = self.run / rundir.CHECKPOINTS / f"step-{step:06d}" / rundir.CHECKPOINT_COMPLETE
-        eventually(marker.exists, f"the checkpoint of step {step}", poll_s=QUICK_S)
-
     def rewards(self, first: int, last: int) -> list[float]:
         """True rewards of steps ``first`` to ``last``."""
         by_step = {line["step"]: line["reward"] for line in self.metrics()}
@@ -248,3 +296,14 @@ class Attempt:
     def mean_reward(self, first: int, last: int) -> float:
         """Mean true reward of steps ``first`` to ``last``."""
         return statistics.fmean(self.rewards(first, last))
+
+
+@dataclass
+class Learned:
+    """A finished run, and what its status endpoint said while it trained."""
+
+    attempt: Attempt
+    exit_code: int
+    status: dict[str, Any]
+    denied: tuple[int, int]
+    status_mode: int
