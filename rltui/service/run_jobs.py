@@ -172,16 +172,17 @@ def with_failed_nodes(
 
     Args:
         client: The relay of the run's cluster.
-        found: What was found before, by the attempt's directory; what is found now comes into it.
+        found: What was found before, by the attempt's directory (and start); what is found now comes into it.
         run: The run, at the attempt of that job.
         job: The scheduler's word on it.
         now: The cluster's clock, epoch seconds.
     """
     attempt = rundir.attempt_folder(run.path, run.attempt)
     if job.state == "pending" and _goes_on(run, job):
-        if attempt not in found:
-            found[attempt] = _failed_before(client, attempt)
-        return structs.replace(job, failed_nodes=found[attempt])
+        start = f"{attempt} {job.restarts}"
+        if start not in found:
+            found[start] = _failed_before(client, attempt)
+        return structs.replace(job, failed_nodes=found[start])
     if job.word != NODE_FAIL:
         return job
     from rltui.service.bad_nodes import record_lost
@@ -236,6 +237,6 @@ def down_now(client: RelayClient, nodes: Sequence[str]) -> tuple[str, ...]:
     from rltui.cluster.gather_facts import node_facts
 
     try:
-        return down_among(nodes, node_facts(client))
+        return down_among(nodes, node_facts(client)) if nodes else ()
     except ClusterError:
         return ()

@@ -29,9 +29,8 @@ def told(folder: Path, run: RunSummary, answer: JobsSnapshot, before: RunSummary
     rows = LastRows(folder, "lab")
     if before is not None:
         rows.keep(RunsSnapshot(runs=(before,), taken_at=4000.0))
-    cluster: Any = SimpleNamespace(
-        profile=SimpleNamespace(scheduler="slurm"), client=SimpleNamespace(), jobs=lambda _: answer
-    )
+    empty = SimpleNamespace(collect=lambda *_: ())  # an attempt without files
+    cluster: Any = SimpleNamespace(profile=SimpleNamespace(scheduler="slurm"), client=empty, jobs=lambda _: answer)
     return JobWords(cluster, rows).told(RunsSnapshot(runs=(run,), taken_at=NOW))
 
 
