@@ -41,6 +41,7 @@ This module is used on nodes, so it keeps to the standard library and Python 3.8
 
 import json
 import os
+import resource
 import signal
 import stat
 import tempfile
@@ -169,8 +170,12 @@ def ray_share(job: Dict[str, Any], part: int) -> Dict[str, int]:
 
 
 def keep_private(attempt: str) -> None:
-    """Let what this process and its children make be for nobody, or for the group that shares the attempt to read."""
+    """Let what this process and its children make be for nobody, or for the group that shares the attempt to read.
+
+    None of them dumps its core there: it holds the secrets of its environment. A script may say ``ulimit -c`` itself.
+    """
     os.umask(0o027 if is_shared(attempt) else 0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def write_json(path: str, value: Any, mode: Optional[int] = None, exclusive: bool = False) -> None:

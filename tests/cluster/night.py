@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import seen_processes as seen
+from json_lines import records
 from night_faults import BY_SLURM, FOR_A_PERSON, LAST_WORDS, TRACKER
 from night_report import Outcome
 from slurm_support import profile_file, take_node
@@ -216,7 +217,7 @@ class Night:
 
     def decisions(self) -> list[dict[str, Any]]:
         try:
-            return [json.loads(line) for line in (self.run / "hands-off.jsonl").read_text().splitlines()]
+            return records((self.run / "hands-off.jsonl").read_text())
         except OSError:
             return []
 
@@ -307,11 +308,16 @@ class Night:
         numbers = [int(path.name) for path in self.attempts]
         if numbers != list(range(1, len(numbers) + 1)) or self.attempt != fresh:
             self.wrong.append(f"doubled: {fault}: attempts {numbers}")
-        with contextlib.suppress(AssertionError):  # a process that forks is two until the new one has its own command
-            eventually(lambda: len(self._trainers(before, fresh)) == 1, "one trainer", deadline_s=2.0)
-        trainers = self._trainers(before, fresh)
         same_job = self.read("job.json", before)["uuid"] == self.read("job.json", fresh)["uuid"]
-        if len(trainers) != 1 or (self.pids(before) and not same_job):
+
+        def is_alone() -> bool:
+            return len(self._trainers(before, fresh)) == 1 and (same_job or not self.pids(before))
+
+        # a process that forks is two until the new one has its own command, and the supervisor before ends last
+        with contextlib.suppress(AssertionError):
+            eventually(is_alone, "one trainer", deadline_s=30.0)
+        trainers = self._trainers(before, fresh)
+        if not is_alone():
             kind = "doubled" if trainers else "lost"
             self.wrong.append(f"{kind}: {fault}: of {before.name} or {fresh.name} there live {trainers}")
         first, _ = self._first_step(fresh) or (0, 0.0)

@@ -91,7 +91,7 @@ def test_a_process_is_adopted_watched_through_tee_and_cancelled_with_its_childre
     assert "no sampler" in user.rltui("gpus", run["run_id"])
     assert "1 node is sampled for 5 min" in user.rltui("gpus", run["run_id"], "--sample", "5")
     assert "sampled already" in user.rltui("gpus", run["run_id"], "--sample", "5", expect=1)
-    assert "main_ppo" in sampled(user, run["run_id"])[0]
+    eventually(lambda: "main_ppo" in " ".join(sampled(user, run["run_id"])), "a sample")
     assert "takes 1 to" in user.rltui("gpus", run["run_id"], "--sample", "0", expect=2)
     assert "cancelled" in user.rltui("cancel", run["run_id"], "--yes")
     eventually(lambda: not any(processes.alive(one.pid, one.start_time) for one in tree), "the end of all of it")
@@ -190,7 +190,9 @@ def test_a_job_of_plain_sbatch_becomes_a_run_and_goes_on_when_it_is_released(
     assert run["job"]["nodes"][0] in user.rltui("show", run["run_id"])
 
     assert "2 nodes are sampled for 5 min" in user.rltui("gpus", run["run_id"], *where, "--sample", "5")
-    assert sorted("main_ppo" in titles for titles in sampled(user, run["run_id"])) == [False, True]
+    eventually(
+        lambda: sorted("main_ppo" in titles for titles in sampled(user, run["run_id"])) == [False, True], "both samples"
+    )
     assert any(run["run_id"] in path for path in samplers())
 
     assert f"{job} goes on" in user.rltui("release-run", run["run_id"])
@@ -248,10 +250,10 @@ def test_fifty_jobs_are_watched_and_left_for_six_calls_a_minute(slurm_cluster: L
         seen = reader.fresh().runs
         assert {run.state for run in seen} == {"running"}
         time.sleep(4)  # the cockpit's pace
-    assert calls(slurm_cluster) <= 4  # six a minute, and one at each end of half a minute
+    assert calls(slurm_cluster) <= (time.monotonic() - began) / 10 + 1  # six a minute, and one at the beginning
     for run in seen:
         release_run(context, run)
-    assert calls(slurm_cluster) <= 6
+    assert calls(slurm_cluster) <= (time.monotonic() - began) / 10 + 3
     assert {run.run_id for run in seen} == set(runs)
     assert not reader.fresh().runs
     queue = slurm_cluster.exec("login", ["squeue", "-h", "-t", "running", "-o", "%A"]).stdout.split()

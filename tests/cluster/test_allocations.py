@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, 
 from test_script_runs import PROFILE as OVER_SSH
 from test_script_runs import TALKERS, User
 from test_submit_faults import Measured, look_again
+from verbs import rltui_at_login
 
 from rltui.errors import ClusterError
 from rltui.runs.submission import LOOK_UP_FOR_S
@@ -25,6 +27,9 @@ from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab
+
+    from rltui.service.context import Context
+    from rltui.watch.snapshots import RunSummary
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
 
@@ -53,8 +58,7 @@ class Alice:
         self.shells: list[subprocess.Popen[bytes]] = []
 
     def rltui(self, *words: str, expect: int = 0) -> str:
-        done = self.lab.exec("login", self.argv(*words), timeout=180, check=False)
-        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        done = rltui_at_login(self.lab, words, codes=(expect,))
         return done.stdout if "--json" in words else done.stdout + done.stderr
 
     def argv(self, *words: str) -> list[str]:
@@ -65,7 +69,7 @@ class Alice:
         command = " ".join([*words, ">launched 2>&1;" if words else "", "sleep 600"])
         argv = self.lab.command("login", ["salloc", *ROOM, "bash", "-c", command])
         self.shells.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE))
-        return str(eventually(lambda: self.squeue("-h", "-o", "%A"), "the allocation")).split()[-1]
+        return str(eventually(lambda: self.squeue("-h", "-t", "R", "-o", "%A"), "the allocation")).split()[-1]
 
     def squeue(self, *words: str) -> str:
         return self.lab.exec("login", ["squeue", "--me", *words]).stdout.strip()
@@ -73,13 +77,19 @@ class Alice:
     def runs(self) -> dict[str, dict[str, Any]]:
         return {run["name"]: run for run in json.loads(self.rltui("ps", "--cluster", "lab", "--json"))["runs"]}
 
-    def at_step(self, name: str, step: int = 1) -> dict[str, Any]:
-        def seen() -> dict[str, Any] | None:
-            run = self.runs().get(name)
-            assert run is None or run["end"] is None, run
-            return run if run is not None and (run["stage"]["step"] or 0) >= step else None
+    def read(self, name: str, file: str) -> dict[str, Any]:
+        """A file of the newest attempt of the run of this name: read on the spot, as ``ps`` costs more than a step."""
+        found = sorted(self.home.glob(f"runs/{name}-*/attempts/*"))
+        path = found[-1] / file if found else self.home / "none"
+        return dict(json.loads(path.read_text())) if path.exists() else {}
 
-        return dict(eventually(seen, f"step {step} of {name}"))
+    def step(self, name: str) -> int:
+        assert not self.read(name, "end.json"), name
+        return self.read(name, "stage.json").get("step") or 0
+
+    def at_step(self, name: str, step: int = 1) -> dict[str, Any]:
+        eventually(lambda: self.step(name) >= step, f"step {step} of {name}")
+        return self.runs()[name]
 
     def ended(self, name: str) -> dict[str, Any]:
         return dict(eventually(lambda: (run := self.runs()[name])["end"] and run, f"the end of {name}"))
@@ -104,7 +114,7 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     own = alice.argv("launch", "run.sh", "--here", "--name", "first", "--gpus-per-node", "2", "--", "first")
     job = alice.salloc(*own)
     first = alice.at_step("first")
-    assert f"in job {job} on node1" in (alice.home / "launched").read_text()
+    eventually(lambda: f"in job {job} on node1" in (alice.home / "launched").read_text(), "what the launch says")
     assert (first["job_id"], first["job"]["nodes"], first["state"]) == (job, ["node1"], "running")
     told = dict(line.split("=", 1) for line in (alice.home / "seen-first").read_text().splitlines())
     assert (told["SLURM_JOB_NODELIST"], told["SLURM_NNODES"], told["SLURM_JOB_ID"]) == ("node1", "1", job)
@@ -130,13 +140,12 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     alice.rltui("cancel", first["run_id"], "--yes")
     assert alice.ended("first")["end"]["reason"].startswith("cancelled by the user")
     assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"
-    step = alice.runs()["second"]["stage"]["step"]
-    alice.at_step("second", step + 3)
-    assert alice.lab.exec("node1", ["pgrep", "-u", "alice", "-f", "rltui|main_ppo"], check=False).stdout == ""
+    left = ["pgrep", "-u", "alice", "-f", "rltui|main_ppo"]
+    eventually(lambda: not alice.lab.exec("node1", left, check=False).stdout, "no process of the first")
 
     # nothing of the run hangs on srun, which a login node may end with its user's session
     alice.lab.exec("login", ["pkill", "-9", "srun"])
-    alice.at_step("second", alice.runs()["second"]["stage"]["step"] + 3)
+    alice.at_step("second", alice.step("second") + 3)
 
     alice.rltui("resubmit", first["run_id"])
     again = alice.at_step("first")
@@ -207,6 +216,12 @@ def test_a_link_that_breaks_leaves_one_step_or_none(alice: Alice, slurm_cluster:
     def steps() -> list[str]:
         return alice.squeue("--steps", "-h", "-o", "%i %j").splitlines()
 
+    def settled(context: Context) -> tuple[list[RunSummary]] | None:
+        """The run that is there; what the cut one had asked for may still be on its way."""
+        look_again(context, LOOK_UP_FOR_S + 1)
+        runs = [run for run in context.runs().runs if run.end is None and run.job_id == job]
+        return (runs,) if len(runs) == len([step for step in steps() if " cut-" in step]) <= 1 else None
+
     def made_as_new() -> None:
         for step in steps():
             slurm_cluster.exec("login", ["scancel", step.split()[0]], check=False)
@@ -224,10 +239,7 @@ def test_a_link_that_breaks_leaves_one_step_or_none(alice: Alice, slurm_cluster:
         tried("cut")
         link.mend()
         with contextlib.closing(context_on(LabTransport(slurm_cluster), tmp_path, SLEEPS)) as context:
-            look_again(context, LOOK_UP_FOR_S + 1)
-            runs = [run for run in context.runs().runs if run.end is None and run.job_id == job]
-        assert len(runs) == len([step for step in steps() if " cut-" in step]) <= 1
-        found += runs
+            found += eventually(partial(settled, context), "a run with its step, or neither", saw=steps)[0]
         made_as_new()
     print(f"{link.cuts} cuts, {len(raised)} errors, {len(found)} runs")
     assert link.cuts == 4
@@ -266,13 +278,17 @@ def test_an_allocation_is_a_place_over_ssh_too(alice: Alice, slurm_cluster: Lab,
 
 
 @pytest.mark.slow
-def test_a_layout_trains_in_an_allocation_and_saves_at_its_time_limit(alice: Alice) -> None:
+def test_a_layout_trains_in_an_allocation_and_a_run_ends_before_its_time_limit(alice: Alice) -> None:
     job = alice.salloc()
-    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=3"])
-    settings = ["train.steps=100000", "checkpoint.every=10", "hardware.cpus_per_node=4", "slurm.signal_lead_s=80"]
-    alice.rltui("launch", "local/grpo-tiny", *settings, "--jobid", job)
-    alice.at_step("grpo-tiny", 11)
-    run = alice.ended("grpo-tiny")
-    assert run["end"]["outcome"] == "time-limit", run["end"]
-    assert "its newest checkpoint is of step" in run["end"]["reason"]
+    settings = ["train.steps=100000", "checkpoint.every=0", "tracking.wandb=disabled", "roles.learner.gpus=[1]"]
+    alice.rltui("launch", "local/grpo-tiny", *settings, "hardware.cpus_per_node=4", "--jobid", job)
+    run = alice.at_step("grpo-tiny", 2)
+    alice.rltui("cancel", run["run_id"], "--yes")
+    assert "its newest checkpoint is of step" in alice.ended("grpo-tiny")["end"]["reason"]
+
+    used_min = int(alice.squeue("-h", "-o", "%M").split(":")[0])  # of the twenty of ``ROOM``
+    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", f"TimeLimit={used_min + 3}"])
+    launch(alice, "limited", job)
+    end = eventually(lambda: alice.read("limited", "end.json"), "its end")
+    assert end["outcome"] == "time-limit", end
     assert alice.squeue("-h", "-o", "%A %T") == f"{job} RUNNING"

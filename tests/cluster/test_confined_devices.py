@@ -55,8 +55,8 @@ def test_two_runs_on_one_node_see_two_cards_each(confined: bool, slurm_cluster: 
         one.submit()
     cards = []
     for one in runs:
-        one.wait(lambda: one.text("ready"), "the trainer's start", 120)  # noqa: B023 (used before the next)
-        one.wait(lambda: "uuid" in one.text("gpu-node1.jsonl"), "the first sample", 30)  # noqa: B023
+        one.wait(lambda: one.text("ready"), "the trainer's start")  # noqa: B023 (used before the next)
+        one.wait(lambda: "uuid" in one.text("gpu-node1.jsonl"), "the first sample")  # noqa: B023
         assert one.read("preflight.json")["nodes"]["node1"]["gpus"] == 2
         cards.append(re.findall(r'"i":(\d).*?"uuid":"GPU-00000001-0000-4000-8000-0*(\d)"', one.text("gpu-node1.jsonl")))
     if confined:
@@ -65,4 +65,4 @@ def test_two_runs_on_one_node_see_two_cards_each(confined: bool, slurm_cluster: 
     for one in runs:
         slurm_cluster.exec("login", ["scancel", one.job_id])
         assert one.end()["outcome"] == "cancelled"
-        one.wait(lambda: not one.processes(["node1"]), "the end of all processes", 60)  # noqa: B023
+        one.wait(lambda: not one.processes(["node1"]), "the end of all processes")  # noqa: B023

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 INSIDE = "/opt/trainers/bin/python"
 PROGRAMS = {"apptainer": "apptainer", "docker": "docker", "podman": "podman", "pyxis": "srun"}
-LAYOUT = ("local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=2", "tracking.wandb=disabled")
+LAYOUT = (
+    "local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]",
+    "tracking.wandb=disabled",
+)  # fmt: skip
 SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false")
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=00:20:00

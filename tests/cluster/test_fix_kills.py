@@ -16,7 +16,7 @@ import seen_processes as seen
 from night import Here, Night
 from verbs import rltui
 
-from waiting import eventually
+from waiting import eventually, slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ class Fixed(Night):
 
         ``failed`` is one that was never handed over.
         """
-        deadline = time.monotonic() + LOST_S
+        deadline = time.monotonic() + LOST_S * slowness()
         while (state := self.state()) not in ("running", "cancelled", "failed"):
             if state == "unknown" and time.monotonic() > deadline:
                 return state

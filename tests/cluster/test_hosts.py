@@ -126,7 +126,8 @@ def test_a_run_waits_for_anothers_process_outlives_the_laptop_and_is_cancelled_a
     bob.at_box("touch", "stop")
     eventually(lambda: bob.row(small)["state"] == "finished", "bob's end")
     eventually(lambda: alice.row(big)["state"] == "finished", "alice's end")
-    assert not slurm_cluster.exec("node1", ["sh", "-c", "ls -A /tmp | grep ticket || true"]).stdout
+    tickets = ["sh", "-c", "ls -A /tmp | grep ticket || true"]
+    eventually(lambda: not slurm_cluster.exec("node1", tickets).stdout, "no ticket that is left")
 
 
 def test_a_killed_supervisor_and_a_dead_box_hold_no_card_and_are_told(
@@ -184,9 +185,8 @@ def test_of_several_boxes_a_run_takes_the_one_that_is_free(slurm_cluster: Lab, u
     alice.knows("pool", "hosts: [node1, node2]")
     first, second = alice.launch(3, "pool"), alice.launch(3, "pool")
     eventually(lambda: "cards" in alice.run("logs", second), "the start of the second")
-    jobs = json.loads(alice.run("queue", "pool", "--json"))["queue"]["jobs"]
-    held = sorted((job["nodes"], job["cards"], job["name"]) for job in jobs)
-    assert held == [(["node1"], [0, 1, 2], first), (["node2"], [0, 1, 2], second)]
+    wanted = [f"node1 [0, 1, 2] {first}", f"node2 [0, 1, 2] {second}"]
+    eventually(lambda: alice.held() == wanted, "a box for each", saw=alice.held)
     alice.run("cancel", second, "--yes")
     assert alice.row(second, "pool")["state"] == "cancelled"
     third = alice.launch(4, "pool")

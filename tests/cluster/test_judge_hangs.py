@@ -53,9 +53,9 @@ def test_a_judge_that_hangs_is_named_as_what_holds_up_the_run(tmp_path: Path) ->
         shell.run("launch", "local/grpo-tiny", *WORDS, f"data.train={tmp_path}/rows.jsonl")
         eventually(lambda: shell.step() > 5, "steps with a judge that is well")
         run = shell.only_run()["run_id"]
-        assert "reward_bound" not in causes(shell, run)
+        assert "reward_bound" not in shell.causes(run)
         flag.touch()
-        said = eventually(lambda: causes(shell, run).get("reward_bound"), "the verdict", poll_s=1.0)
+        said = eventually(lambda: shell.causes(run).get("reward_bound"), "the verdict", poll_s=1.0)
         assert "waiting for rewards takes" in said
         events = (shell.runs / run / "attempts/01/events.jsonl").read_text()
         assert "the reward strict:judge failed, and such answers earn 0: took more than 0.3 s" in events
@@ -65,9 +65,3 @@ def test_a_judge_that_hangs_is_named_as_what_holds_up_the_run(tmp_path: Path) ->
     finally:
         for uuid in shell.uuids():
             processes.end_all(uuid, grace_s=5.0)
-
-
-def causes(shell: Shell, run: str) -> dict[str, str]:
-    """What ``why`` says by cause."""
-    out, _ = shell.start("why", run, "--json").communicate(timeout=100)
-    return {one["id"]: one["summary"] for one in json.loads(out)["diagnoses"]}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_lines import records
 from verbs import rltui
 
 from rltui.onnode import processes
@@ -18,6 +19,7 @@ from rltui.service.recording import read_recording
 from waiting import eventually
 
 ROOT = Path(__file__).parents[2]
+NO_WANDB = "tracking.wandb=disabled"
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
@@ -56,6 +58,11 @@ class Shell:
         assert answer["schema"] == 1
         return answer
 
+    def causes(self, run: str) -> dict[str, str]:
+        """What ``why`` says by cause, whatever its exit code."""
+        done = rltui(("why", run, "--json"), self.folder, self.environment)
+        return {one["id"]: one["summary"] for one in json.loads(done.stdout)["diagnoses"]}
+
     def only_run(self) -> dict[str, Any]:
         (run,) = self.json("ps")["runs"]
         return dict(run)
@@ -68,7 +75,7 @@ class Shell:
     def values(self, name: str, attempt: int) -> list[float]:
         """A metric of an attempt's steps so far."""
         (text,) = [file.read_text() for file in self.runs.glob(f"*/attempts/{attempt:02d}/metrics.jsonl")] or [""]
-        return [json.loads(line)[name] for line in text[: text.rfind("\n") + 1].splitlines()]
+        return [record[name] for record in records(text)]
 
     def rewards(self, attempt: int) -> list[float]:
         return self.values("reward", attempt)
@@ -99,7 +106,7 @@ def shell(tmp_path: Path, model_cache: Path) -> Iterator[Shell]:
 
 
 def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell) -> None:
-    launcher = shell.start("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=20", "--wait")
+    launcher = shell.start("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=20", NO_WANDB, "--wait")
     eventually(lambda: shell.step() > 25, "the 25th step")
     launcher.send_signal(signal.SIGKILL)
     launcher.communicate()
@@ -181,11 +188,13 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: lis
 
 
 def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_history_adds_up(shell: Shell) -> None:
-    shell.run("launch", "local/grpo-tiny", "roles.learner.gpus=[1]", "train.steps=100000", "checkpoint.every=40")
+    shell.run(
+        "launch", "local/grpo-tiny", "roles.learner.gpus=[1]", "train.steps=100000", "checkpoint.every=40", NO_WANDB
+    )
     attempts = next(shell.runs.glob("*/attempts"))
     eventually(lambda: shell.saved(), "a checkpoint, written beside the steps")
     eventually(lambda: shell.steps(1)[-1] > shell.saved() + 10, "steps that are in no checkpoint")
-    events = [json.loads(line) for line in (attempts / "01/events.jsonl").read_text().splitlines()]
+    events = records((attempts / "01/events.jsonl").read_text())
     roles = next(event["roles"] for event in events if event["kind"] == "roles")
     os.kill(next(one["pid"] for one in roles if one["role"] == "learner 0"), signal.SIGKILL)
     eventually((attempts / "01/end.json").is_file, "the end of the first attempt")
@@ -198,7 +207,7 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
         lambda: (seen := shell.only_run())["end"] and not seen["as_of"] and seen, "the end of the second attempt"
     )
     assert (lost["attempt"], lost["state"], lost["end"]["outcome"]) == (2, "lost", "lost"), lost
-    assert not processes.by_attempt(shell.uuids()[1])
+    eventually(lambda: not processes.by_attempt(shell.uuids()[1]), "the end of all processes")
     saved.append(shell.saved())
     shell.run("resubmit", run, f"train.steps={saved[-1] + 60}", "--wait")
     assert shell.only_run()["state"] == "finished"

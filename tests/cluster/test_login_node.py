@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from verbs import rltui_at_login
 
 if TYPE_CHECKING:
     import subprocess
 
     from lab import Lab
 
-ROOT = Path(__file__).parents[2]
 PROFILES = """
 lab: {scheduler: slurm, partition: gpu, python: /bin/true, setup_lines: [sleep 600]}
 lab-debug: {scheduler: slurm, partition: debug, python: /bin/true}
@@ -39,10 +37,7 @@ class Alice:
         lab.exec("login", ["tee", ".config/rltui/clusters.yaml"], input=PROFILES)
 
     def run(self, *words: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
-        argv = ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "rltui", *words]
-        done = self._lab.exec("login", argv, timeout=180, check=False)
-        assert done.returncode == expect, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        return rltui_at_login(self._lab, words, codes=(expect,))
 
     def json(self, *words: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.run(*words, "--json").stdout)

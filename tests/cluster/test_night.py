@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,16 +27,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def test_faults_on_this_machine_end_without_a_person_or_with_one_told(tmp_path: Path) -> None:
     night = Night(Here(tmp_path), seed=1)
-    recoverable = [*RECOVERABLE * 2, *RECOVERABLE[:4]]
+    recoverable = [*RECOVERABLE, *RECOVERABLE[:2]]  # two of them come again, to a run that has recovered from them
     faults = [*recoverable, *FOR_A_PERSON_HERE]
     random.Random(7).shuffle(faults)
     spend(night, faults)
     print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
     assert night.wrong == []
-    assert len(night.outcomes) == len(faults) >= 20
+    assert len(night.outcomes) == len(faults)
     assert sum(one.submitted_s is not None for one in night.outcomes) == len(recoverable)
-    assert night.place.told().count("fixed") == len(recoverable)
-    assert night.place.told().count("needs you") == len(FOR_A_PERSON_HERE) - 1, "whoever cancels knows it"
+    # whoever cancels knows it
+    wanted = {"fixed": len(recoverable), "needs you": len(FOR_A_PERSON_HERE) - 1}
+    eventually(lambda: len(night.place.told()) >= sum(wanted.values()), "all that is told", saw=night.place.told)
+    assert dict(Counter(night.place.told())) == wanted
     assert max(one.submitted_s - one.verdict_s for one in night.outcomes if one.submitted_s is not None) < 120
     assert max(one.noticed_s for one in night.outcomes if one.fault != "trainer stopped") < 30, "a death"
 

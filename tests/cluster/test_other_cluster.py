@@ -81,7 +81,7 @@ def test_a_profile_is_one_of_several_clusters_and_its_jobs_stay_there(two_cluste
     told = profile(setup_lines=["sleep 600"], slurm_cluster="other")
     context = context_on(LabTransport(two_clusters), tmp_path, told)
     relay = context.cluster.client
-    eventually(lambda: federation(relay) == "both", "the federation", 60)
+    eventually(lambda: federation(relay) == "both", "the federation")
     facts = gather_facts(relay)
     assert ([one.name for one in facts.partitions], [one.name for one in facts.nodes]) == (["night"], ["node3"])
     assert facts.accounts == ("rlteam",)
@@ -93,7 +93,7 @@ def test_a_profile_is_one_of_several_clusters_and_its_jobs_stay_there(two_cluste
     launched = submit_attempt(context, new_run_id("elsewhere"), 1, layout)
     assert of_user(two_clusters, "other") == [launched.job_id]
     assert of_user(two_clusters, "lab") == []
-    eventually(lambda: state(context, launched.run_id) == "starting", "the start", 120)
+    eventually(lambda: state(context, launched.run_id) == "starting", "the start")
     [run] = context.runs().runs
     assert run.job is not None
     assert run.job.nodes == ("node3",)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
 import socket
 import sys
@@ -155,7 +157,7 @@ def test_a_script_on_this_machine_is_watched_killed_and_goes_on_by_its_own_words
 
     uuid = json.loads((Path(run["path"]) / "attempts/01/job.json").read_text())["uuid"]
     assert "cancelled" in user.rltui("cancel", run["run_id"], "--yes")
-    assert not processes.by_attempt(uuid)
+    eventually(lambda: not processes.by_attempt(uuid), "the end of all processes")
     saved = int((user.folder / "checkpoints/latest_checkpointed_iteration.txt").read_text())
 
     preview = user.rltui("resubmit", run["run_id"], "--dry-run")
@@ -229,13 +231,20 @@ def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
     assert {"reward", "time/total", "response_length", "entropy"} <= shown["metrics"]["latest"].keys()
 
 
+def port_that_nobody_draws() -> int:
+    """A free port that stays so: below those that the kernel gives to whoever asks for any."""
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise AssertionError("no free port")
+
+
 @pytest.mark.slow
 def test_engines_and_actors_of_a_script_s_own_servers_are_shown(user: User) -> None:
     pytest.importorskip("vllm")
     model = ensure_tiny_model(TinySettings(3, 0), user.folder / "model", lambda *_: None)
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
+    port = port_that_nobody_draws()
     (user.folder / "own_ray.py").write_text(OWN_RAY)
     user.script.write_text(SERVERS)
     user.rltui("launch", "--script", "run_verl.sh", "--gpus-per-node", "0", "--", str(model), str(port))
@@ -256,8 +265,12 @@ def test_engines_and_actors_of_a_script_s_own_servers_are_shown(user: User) -> N
         return ((engine() or {}).get("tokens_per_second") or 0) > 0
 
     eventually(busy, "tokens of it")
-    actors = json.loads(user.rltui("actors", run_id, "--json"))["actors"]
-    assert [(one["class_name"], one["name"], one["state"]) for one in actors] == [("WorkerDict", "worker_0", "ALIVE")]
+
+    def actors() -> list[tuple[str, str, str]]:
+        told = json.loads(user.rltui("actors", run_id, "--json"))["actors"]
+        return [(one["class_name"], one["name"], one["state"]) for one in told]
+
+    eventually(lambda: actors() == [("WorkerDict", "worker_0", "ALIVE")], "the actor of its Ray", saw=actors)
 
 
 @pytest.mark.slow

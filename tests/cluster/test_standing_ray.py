@@ -43,7 +43,7 @@ exec unshare --uts sh -c 'hostname second && exec "$0" "$@"' {python} "$@"
 """
 """Another host as far as its name goes; changing that takes root."""
 
-TWO_NODES = ["hardware.nodes=2", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]"]
+TWO_NODES = ["hardware.nodes=2", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]", "tracking.wandb=disabled"]
 """One learner, and one engine on another node."""
 
 STRANGER = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import tarfile
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from json_lines import records
 from test_local_cluster import Shell
 
 from rltui.diagnose.slow_rules import RULES
@@ -46,16 +46,14 @@ class Hanging:
         self.attempt = shell.runs / run / "attempts" / "01"
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = (self.attempt / "events.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if event["kind"] == kind]
+        return [event for event in records((self.attempt / "events.jsonl").read_text()) if event["kind"] == kind]
 
     def pid(self, role: str) -> int:
         return next(int(one["pid"]) for one in self.events("roles")[-1]["roles"] if one["role"] == role)
 
     def causes(self) -> dict[str, str]:
         """What ``why`` says by cause."""
-        out, _ = self.shell.start("why", self.run, "--json").communicate(timeout=100)
-        return {one["id"]: one["summary"] for one in json.loads(out)["diagnoses"]}
+        return self.shell.causes(self.run)
 
     def accused(self) -> set[str]:
         """The causes named, without advice on speed: on few cores one kind of role does wait for the other."""

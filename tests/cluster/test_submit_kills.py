@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from slurm_support import SLEEPS, LabTransport, context_on, fault_seeds, jobs_by_mark, small_layout
+from test_submit_faults import until_answered
 
 from rltui.onnode import rundir
 from rltui.runs.claims import write_end
@@ -99,6 +100,7 @@ def test_rltui_killed_at_any_moment_leaves_nothing_that_the_next_one_cannot_sett
         else:
             codes[zygote.act(do, run, step=chance.randrange(1, STEPS))] += 1
     zygote.close()
+    until_answered(slurm_cluster)
     look_after(context)
     entries = Journal(state).entries()
     assert len(entries) == len([line for line in Journal(state).path.read_bytes().split(b"\n") if line])

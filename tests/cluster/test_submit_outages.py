@@ -219,6 +219,7 @@ def test_no_secret_is_in_anything_that_was_written(
     shown = slurm_cluster.exec("login", ["scontrol", "show", "job", run.job_id]).stdout
     cancel(context, run)
     context.close()
+    eventually(lambda: not queued(slurm_cluster), "the end of the job, which writes too")
     written = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
     written += [path for path in Path(slurm_cluster.folder, "home/alice/runs").rglob("*") if path.is_file()]
     assert len(written) > 5

@@ -97,9 +97,18 @@ def attempts(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
         processes.end_all(attempt.uuid, grace_s=0.5, exclude=())
 
 
-def test_a_finished_run_leaves_nothing(attempts: Callable[..., Attempt]) -> None:
+def test_a_run_that_is_submitted_twice_runs_once_and_leaves_nothing(attempts: Callable[..., Attempt]) -> None:
     attempt = attempts("finish").start()
+    eventually((attempt.path / "supervisor.json").exists, "the first supervisor")
+    first = (attempt.path / "supervisor.json").read_text()
+    again = subprocess.run(
+        [sys.executable, "-m", "rltui.onnode.supervise", "--attempt", str(attempt.path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=180,
+    )
+    assert again.returncode == 0
     assert attempt.wait() == 0, attempt.end()
+    assert (attempt.path / "supervisor.json").read_text() == first
     assert attempt.end()["outcome"] == "finished"
     assert attempt.stage() == "ended"
     attempt.assert_nothing_left()
@@ -112,7 +121,9 @@ def test_a_finished_run_leaves_nothing(attempts: Callable[..., Attempt]) -> None
         assert (attempt.path / secret).stat().st_mode & 0o077 == 0
 
 
-def test_a_crash_is_told_with_its_reason_while_a_neighbour_goes_on(attempts: Callable[..., Attempt]) -> None:
+def test_a_crash_is_told_while_a_neighbour_goes_on_whose_killed_supervisor_is_told_too(
+    attempts: Callable[..., Attempt],
+) -> None:
     neighbour = attempts("wait").start()
     crashing = attempts("crash").start()
     assert crashing.wait() == 1
@@ -122,9 +133,9 @@ def test_a_crash_is_told_with_its_reason_while_a_neighbour_goes_on(attempts: Cal
     titles = [process.title for process in neighbour.left()]
     assert any("raylet" in title for title in titles), "the neighbour's Ray was touched"
     assert not [title for title in titles if "ray::IDLE" in title or "autoscaler" in title], "what nobody asked for"
-    neighbour.signal(signal.SIGTERM)
+    neighbour.signal(signal.SIGKILL)
     neighbour.wait()
-    assert neighbour.end()["outcome"] == "cancelled"
+    assert neighbour.end()["outcome"] == "lost"
     neighbour.assert_nothing_left()
 
 
@@ -149,15 +160,6 @@ def test_a_ray_that_is_not_up_in_time_is_said_with_the_key_that_gives_it_longer(
     attempt.assert_nothing_left()
 
 
-def test_kill_9_of_the_supervisor_leaves_nothing_and_is_told(attempts: Callable[..., Attempt]) -> None:
-    attempt = attempts("wait").start()
-    attempt.await_ready()
-    attempt.signal(signal.SIGKILL)
-    attempt.wait()
-    assert attempt.end()["outcome"] == "lost"
-    attempt.assert_nothing_left()
-
-
 def test_a_stubborn_trainer_is_killed_after_its_grace(attempts: Callable[..., Attempt]) -> None:
     attempt = attempts("stubborn").start()
     attempt.await_ready()
@@ -177,13 +179,13 @@ def test_ray_killed_under_the_trainer_is_named(attempts: Callable[..., Attempt])
     attempt.assert_nothing_left()
 
 
-def test_runs_queue_for_the_machine_and_a_queued_one_can_be_cancelled(
-    attempts: Callable[..., Attempt], tmp_path: Path
-) -> None:
-    first = attempts("wait").start(cpus=1)
-    eventually(lambda: first.stage() in ("ray-up", "training"), "the first run's turn")
-    second = attempts("finish").start(cpus=1)
-    third = attempts("finish").start(cpus=1)
+def test_runs_queue_for_the_machine_and_a_queued_one_can_be_cancelled(attempts: Callable[..., Attempt]) -> None:
+    def without_ray(program: str) -> Attempt:
+        return attempts("", ray=None, modules=[], argv=[sys.executable, "-c", program]).start(cpus=1)
+
+    first = without_ray("import time; open('ready', 'w').close(); time.sleep(600)")
+    first.await_ready()
+    second, third = without_ray("pass"), without_ray("pass")
     eventually(lambda: second.stage() == third.stage() == "queued", "the others' queueing")
     detail = (rundir.read_json(str(second.path / "stage.json")) or {})["detail"]
     assert detail.startswith("behind run-0 for 1 CPU slots")
@@ -192,34 +194,36 @@ def test_runs_queue_for_the_machine_and_a_queued_one_can_be_cancelled(
     assert third.end()["outcome"] == "cancelled"
     first.signal(signal.SIGTERM)
     first.wait()
+    assert first.end()["outcome"] == "cancelled"
     assert second.wait() == 0
     assert second.end()["outcome"] == "finished"
 
 
-@pytest.mark.parametrize(("place", "address"), [(0, ray_process.LOOPBACK), (1, "127.0.0.1")], ids=["gcs", "dashboard"])
-def test_a_taken_port_and_no_shared_memory_do_not_stop_ray(
-    attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch, place: int, address: str
+def test_taken_ports_and_no_shared_memory_do_not_stop_ray(
+    attempts: Callable[..., Attempt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = attempts("finish")
     real, calls = ray_head.free_ports, []
-    with socket.socket() as holder:
-        holder.bind((address, 0))
-        holder.listen()
-        taken = holder.getsockname()[1]
+    with contextlib.ExitStack() as held:
+        taken = []
+        for address in (ray_process.LOOPBACK, "127.0.0.1"):  # of the GCS at the first try, of the dashboard at the next
+            holder = held.enter_context(socket.socket())
+            holder.bind((address, 0))
+            holder.listen()
+            taken.append(holder.getsockname()[1])
 
         def ports(count: int) -> list[int]:
+            place, found = len(calls), real(count)
             calls.append(count)
-            found = real(count)
-            return [*found[:place], taken, *found[place + 1 :]] if len(calls) == 1 else found
+            return [*found[:place], taken[place], *found[place + 1 :]] if place < len(taken) else found
 
         monkeypatch.setattr(ray_head, "free_ports", ports)
         monkeypatch.setattr(ray_process, "shared_memory_works", lambda: False)
         spec = ray_process.RaySpec(sys.executable, str(attempt.path), attempt.uuid, 1, 0)
         head = ray_head.RayHead(spec, {**os.environ, rundir.ATTEMPT_VARIABLE: attempt.uuid})
         try:
-            head.start(180, lambda: False)
-            assert not head.address.endswith(f":{taken}")
-            assert len(calls) == 2
+            head.start(180, lambda: False, tries=5)
+            assert len(calls) >= 1 + len(taken)
             titles = [one.title for one in processes.by_attempt(attempt.uuid)]
             heads = {title.split("-")[2] for title in titles if title.startswith("ray-dashboard-")}
             assert heads == {"EventHead", "NodeHead", "StateHead"}
@@ -284,20 +288,6 @@ def test_a_full_disk_is_told_before_ray_starts(attempts: Callable[..., Attempt],
         assert "0.1 GiB free, 1 are needed" in str(attempt.end()["reason"])
     finally:
         subprocess.run(["umount", str(small)], check=True)
-
-
-def test_the_same_submission_twice_runs_once(attempts: Callable[..., Attempt]) -> None:
-    attempt = attempts("finish").start()
-    eventually((attempt.path / "supervisor.json").exists, "the first supervisor")
-    first = (attempt.path / "supervisor.json").read_text()
-    again = subprocess.run(
-        [sys.executable, "-m", "rltui.onnode.supervise", "--attempt", str(attempt.path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=180,
-    )
-    assert again.returncode == 0
-    assert (attempt.path / "supervisor.json").read_text() == first
-    assert attempt.wait() == 0, attempt.end()
 
 
 def test_without_shared_memory_ray_gets_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from slurm_support import profile_file
 from terminal import Terminal
 from verbs import rltui
 
+from waiting import eventually
+
 if TYPE_CHECKING:
     from lab import Lab
 
@@ -75,6 +77,8 @@ class Member:
     def launch(self) -> str:
         words = ("--nodes", "1", "--gpus-per-node", "1", "--folder", f"/home/{self.user}", "--cluster", "lab", "--wait")
         self.rltui("launch", "run.sh", *words)
+        queue = ["squeue", "-h", "-u", self.user]
+        eventually(lambda: not self._lab.exec("login", queue).stdout, "the end of its job, which still writes")
         return str(self.runs()[0]["run_id"])
 
     def modes(self, run: str) -> dict[str, str]:

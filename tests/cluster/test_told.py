@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from json_lines import records
 from verbs import rltui
 
 from rltui.onnode import processes
@@ -87,7 +89,7 @@ class Place:
 
     def events(self, attempt: Path) -> list[str]:
         path = attempt / "events.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = records(path.read_text()) if path.exists() else []
         return [line["text"] for line in lines if line["kind"] == "notify"]
 
     def until_events(self, attempt: Path, number: int) -> list[str]:
@@ -124,7 +126,11 @@ def everything_written(folder: Path) -> str:
     """All files of runs and state, and all command lines of this machine."""
     files = [path for name in ("runs", "state") for path in (folder / name).rglob("*") if path.is_file()]
     words = [Path(entry.path, "cmdline") for entry in os.scandir("/proc") if entry.name.isdigit()]
-    return "".join(path.read_bytes().decode(errors="replace") for path in (*files, *words) if path.exists())
+    found = []
+    for path in (*files, *words):
+        with contextlib.suppress(OSError):  # a process that has ended, a file that was there for a moment
+            found.append(path.read_bytes().decode(errors="replace"))
+    return "".join(found)
 
 
 def test_start_and_end_are_told_once_whoever_sees_them(place: Place, cockpit: LiveCockpit) -> None:

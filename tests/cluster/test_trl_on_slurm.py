@@ -1,4 +1,4 @@
-"""TRL itself, its script unchanged, over SSH: on two nodes, killed, gone on with, and adopted from plain sbatch."""
+"""TRL itself, its script unchanged, over SSH: on two nodes, killed, and gone on with by an adopted sbatch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 WHERE = ("--cluster", "lab")
 
 
-def test_trl_trains_on_two_nodes_goes_on_and_is_adopted(slurm_cluster: Lab, tmp_path: Path) -> None:
+def test_trl_trains_on_two_nodes_and_is_adopted_where_it_goes_on(slurm_cluster: Lab, tmp_path: Path) -> None:
     pytest.importorskip("trl")
     user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
     (tmp_path / "config").mkdir()
@@ -47,10 +47,6 @@ def test_trl_trains_on_two_nodes_goes_on_and_is_adopted(slurm_cluster: Lab, tmp_
 
     user.rltui("cancel", run["run_id"], *WHERE, "--yes")
     last = _saved(slurm_cluster, folder)
-    user.rltui("resubmit", run["run_id"], *WHERE, f"steps={last + 3}", "--wait")
-    again = user.only_run(*WHERE)
-    assert (again["attempt"], again["state"], again["stage"]["step"]) == (2, "finished", last + 3)
-
     slurm_cluster.exec("login", ["tee", f"{folder}/mine.sh"], input=SCRIPT.replace('"$@"', f"steps={last + 1000}"))
     sbatch = ["sbatch", "--parsable", "--partition=gpu", "--output=mine-%j.out", f"--chdir={folder}", "mine.sh"]
     job = slurm_cluster.exec("login", sbatch).stdout.strip()

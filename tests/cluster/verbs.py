@@ -5,12 +5,12 @@ How ``python -m rltui`` itself starts is held by tests/unit, test_local_cluster.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import json
 import os
 import pkgutil
+import pwd
 import signal
 import subprocess
 import sys
@@ -18,12 +18,15 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lab import Lab
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rltui.cli", "rltui.service", "rltui.cluster", "rltui.check.rules", "rltui.diagnose", "rltui.dialects")
 WARM = threading.Lock()
-"""Held while a verb runs: the warm process has one at a time. Tests of verbs at once start Python themselves."""
+"""Held while a verb runs: a warm process has one at a time. Tests of verbs at once start Python themselves."""
 
 
 def rltui(
@@ -37,55 +40,55 @@ def rltui(
 
     It has to exit with one of ``codes``, if there are any.
     """
-    with WARM, tempfile.TemporaryDirectory() as kept:
-        out, err = Path(kept, "out"), Path(kept, "err")
-        where = {"folder": str(folder), "out": str(out), "err": str(err)}
+    word = {"words": list(words), "folder": str(folder), "environment": dict(environment), "timeout_s": timeout_s}
+    return _done(_ask((), word), words, codes)
+
+
+def rltui_at_login(
+    lab: Lab, words: Sequence[str], timeout_s: float = 240.0, codes: tuple[int, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """The same on the lab's login node as alice, in her home folder and with her bare environment.
+
+    The warm process is root's, whose processes a reset of the lab leaves alone.
+    """
+    bare = dict(line.split("=", 1) for line in lab.exec("login", ["env"]).stdout.splitlines())
+    word = {"words": list(words), "folder": bare["HOME"], "environment": {**bare, "PYTHONPATH": str(ROOT)}}
+    answer = _ask(tuple(lab.command("login", [], "root")), {**word, "timeout_s": timeout_s, "user": "alice"})
+    return _done(answer, words, codes)
+
+
+def _done(answer: dict[str, Any], words: Sequence[str], codes: tuple[int, ...]) -> subprocess.CompletedProcess[str]:
+    code, out, err = answer["code"], answer["out"], answer["err"]
+    assert not codes or code in codes, f"rltui {' '.join(words)}: {code}\n{out}\n{err}"
+    return subprocess.CompletedProcess(("rltui", *words), code, out, err)
+
+
+_warm: dict[tuple[str, ...], subprocess.Popen[str]] = {}
+"""By the words that lead to where they are."""
+
+
+def _ask(way: tuple[str, ...], word: dict[str, Any]) -> dict[str, Any]:
+    with WARM:
+        if way not in _warm:
+            argv = [*way, "env", f"PYTHONPATH={ROOT}", sys.executable, __file__]
+            pipe = subprocess.PIPE
+            _warm[way] = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+        stdin, stdout = _warm[way].stdin, _warm[way].stdout
+        assert stdin is not None
+        assert stdout is not None
         try:
-            pid = int(_ask(words=list(words), environment=dict(environment), **where))
-            late = threading.Timer(timeout_s, _end, [pid])
-            late.daemon = True
-            late.start()
-            code = int(_answer())
-            late.cancel()
+            stdin.write(json.dumps(word) + "\n")
+            stdin.flush()
+            answer = stdout.readline()
+            assert answer, "the warm rltui has ended"
         except BaseException:  # pytest's time-out too: the next one must not read what this one is still to be told
-            _warm.pop().kill()
+            _warm.pop(way).kill()
             raise
-        said = out.read_text(), err.read_text()
-    assert not codes or code in codes, f"rltui {' '.join(words)}: {code}\n{said[0]}\n{said[1]}"
-    return subprocess.CompletedProcess(("rltui", *words), code, *said)
-
-
-def _end(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-_warm: list[subprocess.Popen[str]] = []
-
-
-def _ask(**word: Any) -> str:
-    if not _warm:
-        words = ["env", f"PYTHONPATH={ROOT}", sys.executable, __file__]
-        _warm.append(
-            subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        )
-    stdin = _warm[0].stdin
-    assert stdin is not None
-    stdin.write(json.dumps(word) + "\n")
-    stdin.flush()
-    return _answer()
-
-
-def _answer() -> str:
-    stdout = _warm[0].stdout
-    assert stdout is not None
-    answer = stdout.readline()
-    assert answer, "the warm rltui has ended"
-    return answer
+        return dict(json.loads(answer))
 
 
 def serve() -> int:
-    """Fork one verb for each line of the input, and say its pid and exit code; a fork returns with its code."""
+    """Fork one verb for each line of the input, and say what it printed and its exit code; a fork returns with it."""
     from rltui.cli.main import main
 
     for package in PACKAGES:
@@ -94,31 +97,35 @@ def serve() -> int:
             importlib.import_module(module.name)
     gc.freeze()
     for line in sys.stdin:
-        pid = os.fork()
-        if not pid:
-            word = json.loads(line)
-            _become(word)
-            return main(word["words"])
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            pid = os.fork()
+            if not pid:
+                word = json.loads(line)
+                _become(word, out.fileno(), err.fileno())
+                return main(word["words"])
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            out.seek(0)
+            err.seek(0)
+            print(json.dumps({"code": code, "out": out.read(), "err": err.read()}), flush=True)
     return 0
 
 
-def _become(word: dict[str, Any]) -> None:
+def _become(word: dict[str, Any], out: int, err: int) -> None:
     """Have nothing in common with the process that this was forked from but what it has imported."""
     os.setsid()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    if "user" in word:
+        user = pwd.getpwnam(word["user"])
+        os.initgroups(user.pw_name, user.pw_gid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
     os.environ.clear()
     os.environ.update(word["environment"])
     os.chdir(word["folder"])
     sys.argv[1:] = word["words"]
-    for number, path, flags in (
-        (0, os.devnull, os.O_RDONLY),
-        (1, word["out"], os.O_WRONLY),
-        (2, word["err"], os.O_WRONLY),
-    ):
-        opened = os.open(path, flags | os.O_CREAT)
-        os.dup2(opened, number)
-        os.close(opened)
+    signal.setitimer(signal.ITIMER_REAL, word["timeout_s"])  # which ends it where it hangs
 
 
 if __name__ == "__main__":

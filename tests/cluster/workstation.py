@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from json_lines import records
 from slurm_support import profile_file
 from verbs import rltui
 
@@ -54,7 +55,7 @@ class Workstation:
 
     def read(self, path: str) -> list[dict[str, Any]]:
         """The records of a JSON lines file in the lab."""
-        return [json.loads(line) for line in self.lab.exec("login", ["cat", path]).stdout.splitlines()]
+        return records(self.lab.exec("login", ["cat", path]).stdout)
 
     @property
     def home(self) -> Path:
@@ -70,16 +71,16 @@ class Workstation:
     def lines(self, name: str, attempt: int) -> list[dict[str, Any]]:
         """The records of a file of an attempt of the one run; none where it is not there."""
         path = self.home / f"attempts/{attempt:02d}" / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return records(path.read_text()) if path.exists() else []
 
     def says(self, verb: str, run: str, *words: str) -> dict[str, Any]:
         """What a verb says of the run."""
         return dict(json.loads(self.rltui(verb, run, *words, "--cluster", "lab", "--json", codes=(0, 1))))
 
     def newest_checkpoint(self, run_path: str) -> int:
-        """The step of the newest checkpoint that is complete."""
+        """The step of the newest checkpoint that is complete; 0: none is."""
         done = self.lab.exec("login", ["find", f"{run_path}/checkpoints", "-name", "COMPLETE"]).stdout.splitlines()
-        return max(int(Path(path).parent.name.removeprefix("step-")) for path in done)
+        return max((int(Path(path).parent.name.removeprefix("step-")) for path in done), default=0)
 
     def hosts_of_roles(self, run_path: str, attempt: int) -> dict[str, str]:
         """Where Ray says that each role of an attempt was placed."""
