@@ -53,7 +53,6 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     time_limit_s: float = 0.0
     nodes: tuple[str, ...] = ()
     node_count: int = 0
-    excluded_nodes: tuple[str, ...] = ()
     restarts: int = 0
     exit_code: int | None = None
     signal: int | None = None

@@ -132,7 +132,8 @@ def nothing_found(run: RunSummary, before: Sequence[Ending] = ()) -> str:
         return f"{run.run_id} finished{steps}. Nothing is known to be wrong with it."
     if run.is_live:
         job = waiting_job(run)
-        why = f": {waits}" if job is not None and (waits := pending_words(job, time.time())) else steps
+        waits = pending_words(job, time.time()) if job is not None else run.stage.detail * (run.state == "queued")
+        why = f": {waits}" if waits else steps
         again = f" Attempt {before[-1].attempt} ended: {before[-1].reason}." if before and before[-1].reason else ""
         quiet = no_step_words(run)
         verdict = "Nothing is known to be wrong with it"

@@ -96,9 +96,7 @@ RUNS: tuple[RunSummary, ...] = (
         reward=0.4312,
         tokens_per_second=38104.0,
         tokens_per_second_history=wave(64, 21000, 41000, 2),
-        job=job(
-            "running", word="RUNNING", nodes=NODES, started_at=NOW - 7900, restarts=1, excluded_nodes=("nid010798",)
-        ),
+        job=job("running", word="RUNNING", nodes=NODES, started_at=NOW - 7900, restarts=1),
         **GPU,
     ),
     summary(

@@ -205,3 +205,5 @@ def test_a_run_that_waits_says_for_what(attempt: Path) -> None:
     job = JobSnapshot(job_id="7", state="pending", word="PENDING", reason="JobHeldUser", run_id="run-1a2b")
     run = structs.replace(failed_run(attempt, None, job=job), state="queued")
     assert nothing_found(run).startswith("run-1a2b is queued: You hold it. `rltui release run-1a2b` lets it start.")
+    local = structs.replace(run, job=None, stage=StageSnapshot(stage="queued", detail="behind run-9f for 3 CPU slots"))
+    assert nothing_found(local).startswith("run-1a2b is queued: behind run-9f for 3 CPU slots. Nothing is known")

@@ -188,8 +188,6 @@ def job_rows(job: JobSnapshot, now: float, width: int) -> list[Line]:
         facts.append(("time left", f"{formats.duration(left)} of {formats.duration(job.time_limit_s)}"))
     if job.nodes:
         facts.append((f"{len(job.nodes)} node{'s' * (len(job.nodes) > 1)}", " ".join(job.nodes)))
-    if job.excluded_nodes:
-        facts.append(("keeps away from", " ".join(job.excluded_nodes)))
     if job.restarts:
         facts.append(("requeued", "once" if job.restarts == 1 else f"{job.restarts} times"))
     return [row for name, words in facts for row in wrapped(words, width, "", "text", mark=_fact(name))]
