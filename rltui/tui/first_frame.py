@@ -74,7 +74,8 @@ def _table(
     if not lines:
         return runs.empty(snapshot, "", bool(snapshot.taken_at), glyphs)
     several = len(runs.cluster_names(snapshot.runs, ())) > 1
-    layout = runs.plan(width, runs.name_cells(snapshot.runs), several, chosen=columns)
+    wide = runs.wide_cells(snapshot.runs)
+    layout = runs.plan(width, runs.name_cells(snapshot.runs), several, chosen=columns, wide=wide)
     rows = [runs.head(layout)]
     for one in lines:
         is_first = len(rows) == 1

@@ -88,6 +88,19 @@ def test_each_column_fits_its_width_and_the_shell_knows_it_too() -> None:
     assert COLUMNS["cause"].text(runs[-1], NOW) == "cuda_oom_logits"
 
 
+def test_programs_with_long_names_and_unlike_nodes_are_told_apart_where_there_is_room() -> None:
+    script = msgspec.structs.replace(RUNS[0], algorithm="open-instruct", kinds=((1, 8), (2, 4)))
+    wide = view.wide_cells([script, *RUNS])
+    for width, is_whole in ((80, False), (100, True), (200, True)):
+        layout = view.plan(width, 20, wide=wide)
+        shown = view.row(script, layout, False, UNICODE, NOW).plain
+        assert ("OPEN-INSTRUCT" in shown and "1×8+2×4" in shown) is is_whole
+        assert cell_width(shown) <= width
+    assert view.plan(120, 20, wide=view.wide_cells(RUNS)) == view.plan(120, 20)
+    full = view.plan(100, 20, chosen=tuple(view.COLUMNS), wide=wide)
+    assert cell_width(view.row(script, full, False, UNICODE, NOW).plain.rstrip()) <= 100
+
+
 def test_the_usual_columns_are_those_that_were_always_shown() -> None:
     for width in (40, 60, 80, 100, 200):
         shown = [column.title for column in view.plan(width, 20, True).columns]

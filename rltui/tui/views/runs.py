@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from rltui.service.run_columns import COLUMNS as WORDS
@@ -114,6 +114,9 @@ BASELINE = "="
 NAME_LEAST = 12
 """Cells of a name where columns were chosen: enough to know a run by."""
 
+WIDENS_FROM, WIDEST = 100, 13
+"""Width of a list in which programs and numbers of nodes are shown whole, and the cells that they get at most."""
+
 STATE_LEAST = 11
 """Cells of glyph and word of a state."""
 
@@ -140,6 +143,14 @@ def name_cells(runs: Sequence[RunSummary]) -> int:
     return max(14, min(max((len(run.run_id) for run in runs), default=3), 40))
 
 
+def wide_cells(runs: Sequence[RunSummary]) -> dict[str, int]:
+    """Cells that the longest algorithm or program of ``runs`` and the longest nodes × GPUs take, by column."""
+    sizes = {(run.kinds, run.nodes, run.gpus_per_node, run.gpu): run for run in runs}
+    algorithms = {len(run.algorithm) for run in runs}
+    shapes = {len(shape_of(run)) for run in sizes.values()}
+    return {"algo": max(algorithms, default=0), "shape": max(shapes, default=0)}
+
+
 class Plan(NamedTuple):
     """Widths for one width of the list."""
 
@@ -161,6 +172,7 @@ def plan(
     chosen: Sequence[str] = (),
     baseline: str = "",
     order: str = "",
+    wide: Mapping[str, int] | None = None,
 ) -> Plan:
     """Which columns are shown, and how wide the name and the state may be.
 
@@ -173,6 +185,7 @@ def plan(
         chosen: Words of ``COLUMNS`` that the user wants, in this order; empty: the usual ones.
         baseline: The run that others are held against, if it is in the list.
         order: The word of the column that the list is sorted by, which is always shown; empty: the usual order.
+        wide: Cells that columns would take to show all that is in them, by word.
     """
     before = 2 + marks + bool(baseline)
     if chosen:
@@ -182,9 +195,23 @@ def plan(
         columns = tuple(column for column in USUAL if _is_shown(column, width, several_clusters, times))
         columns += (COLUMNS[order],) if order and COLUMNS[order] not in columns else ()
     room = width - before - sum(column.width + 1 for column in columns)
+    if wide and width >= WIDENS_FROM:
+        columns = _widened(columns, wide, room - NAME_LEAST - STATE_LEAST - 1)
+        room = width - before - sum(column.width + 1 for column in columns)
     state = STATE_LEAST if width < 72 else max(STATE_LEAST, min(56, room * 11 // 20))
     name = max(6, min(longest_name, room - state - 1))
     return Plan(name, columns, max(0, room - name - 1), marks, baseline)
+
+
+def _widened(columns: Sequence[Column], wide: Mapping[str, int], room: int) -> tuple[Column, ...]:
+    """``columns`` with as many cells as what is in them takes, as far as there is ``room`` for more."""
+    wished = {COLUMNS[word].title: min(cells, WIDEST) for word, cells in wide.items()}
+    found: list[Column] = []
+    for column in columns:
+        more = max(0, min(wished.get(column.title, 0) - column.width, room))
+        room -= more
+        found.append(column._replace(width=column.width + more))
+    return tuple(found)
 
 
 def _fitting(chosen: Sequence[str], room: int, several_clusters: bool, times: Times) -> tuple[Column, ...]:

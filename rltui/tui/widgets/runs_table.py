@@ -230,8 +230,8 @@ class RunsTable(ListPane):
     def _plan(self) -> view.Plan:
         several, marks = self._several and not self.cluster, bool(self.marked)
         baseline = next((run.run_id for run in self.rows if run.run_id == self.baseline), "")
-        cells = view.name_cells(self.rows)
-        return view.plan(self.size.width, cells, several, self.times, marks, self.columns, baseline, self.order)
+        cells, wide = view.name_cells(self.rows), view.wide_cells(self.rows)
+        return view.plan(self.size.width, cells, several, self.times, marks, self.columns, baseline, self.order, wide)
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
