@@ -32,6 +32,7 @@ RUN_STATES: dict[str, Look] = {
 ACTOR_STATES: dict[str, Look] = {
     "ALIVE": Look("alive", "▶", ">", "ok"),
     "DEAD": Look("dead", "✗", "x", "bad"),
+    "STOPPED": Look("stopped", "▲", "!", "attention"),
     "RESTARTING": Look("restarting", "◔", "+", "attention"),
     "PENDING_CREATION": Look("pending", "◷", "o", "waiting"),
     "DEPENDENCIES_UNREADY": Look("waiting", "◷", "o", "waiting"),

@@ -84,6 +84,18 @@ def test_a_card_on_which_an_actor_s_child_computes_is_the_actor_s() -> None:
     assert actors.held_by({host.host: endless}, engine).gpus == ()
 
 
+def test_an_actor_whose_process_is_stopped_is_not_said_to_be_alive() -> None:
+    engine = next(one for one in PICTURE.actors if one.name == "engine 2")
+    [host] = [one for one in PICTURE.hosts if one.host == engine.node]
+    others = tuple(one for one in host.processes if one.pid != engine.pid)
+    for state, word in (("stopped", "▲ stopped"), ("disk wait", "▶ alive"), ("", "▶ alive")):
+        own = ProcessSample(pid=engine.pid, title="ray::EngineActor", state=state, state_s=9.0)
+        held = actors.held_by({host.host: msgspec.structs.replace(host, processes=(*others, own))}, engine)
+        for width in (80, 120):
+            assert word in actors.actor_row(engine, width, UNICODE, held=held).plain
+            assert "stopped" not in actors.actor_row(engine, width, UNICODE, ended=True, held=held).plain
+
+
 def test_a_line_of_why_one_died_belongs_to_its_actor() -> None:
     rows = tabs.actors(CHANGED, 120, UNICODE, "worst first")
     assert [(row.actor.name, row.is_first) for row in rows[:3]] == [

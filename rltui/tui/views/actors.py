@@ -15,6 +15,7 @@ from rltui.tui.picking import fits
 from rltui.tui.spans import Line, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
 from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors, of_newest
+from rltui.watch.silence import STOPPED
 
 if TYPE_CHECKING:
     from rltui.tui.glyphs import Glyphs
@@ -44,6 +45,8 @@ class Held(NamedTuple):
     gpu_gib: float = 0.0
     """All of these cards' memory in use, its own or not: the driver tells no more to everybody."""
     resident_gib: float | None = None
+    is_stopped: bool = False
+    """Whether its node saw the process stopped; Ray calls its actor alive."""
 
 
 def held_by(hosts: Mapping[str, HostSnapshot], actor: ActorSnapshot) -> Held:
@@ -54,8 +57,13 @@ def held_by(hosts: Mapping[str, HostSnapshot], actor: ActorSnapshot) -> Held:
     cards = [
         gpu for gpu in host.gpus if actor.pid and any(actor.pid in (pid, *ancestors(host, pid)) for pid in gpu.pids)
     ]
-    resident = next((one.resident_gib for one in host.processes if one.pid == actor.pid), None)
-    return Held(tuple(gpu.index for gpu in cards), sum(gpu.memory_used_gib for gpu in cards), resident)
+    own = next((one for one in host.processes if one.pid == actor.pid), None)
+    return Held(
+        gpus=tuple(gpu.index for gpu in cards),
+        gpu_gib=sum(gpu.memory_used_gib for gpu in cards),
+        resident_gib=own.resident_gib if own is not None else None,
+        is_stopped=own is not None and own.state in STOPPED,
+    )
 
 
 def fitting(snapshot: RunSnapshot, words: str) -> RunSnapshot:
@@ -180,13 +188,20 @@ def actor_row(
     held: Held | None = None,
 ) -> Line:
     """One actor: role, class and name, state, node, process, restarts; of an ended run nothing of it is alarming."""
-    if held is not None and width >= HELD_FROM:
-        row = actor_row(actor, width - HELD_CELLS, glyphs, ended, patterns)
-        cards = ",".join(map(str, held.gpus)) or formats.MISSING
-        memory = f"{held.gpu_gib:.1f}" if held.gpus else formats.MISSING
-        resident = formats.MISSING if held.resident_gib is None else f"{held.resident_gib:.1f}"
-        return Line((*row.spans, (f" {clip(cards, 7, glyphs.ellipsis):>7} {memory:>8} {resident:>8}", "text")))
-    look = actor_look(actor.state)
+    if held is None or width < HELD_FROM:
+        return _actor_cells(actor, width, glyphs, ended, patterns, held)
+    row = _actor_cells(actor, width - HELD_CELLS, glyphs, ended, patterns, held)
+    cards = ",".join(map(str, held.gpus)) or formats.MISSING
+    memory = f"{held.gpu_gib:.1f}" if held.gpus else formats.MISSING
+    resident = formats.MISSING if held.resident_gib is None else f"{held.resident_gib:.1f}"
+    return Line((*row.spans, (f" {clip(cards, 7, glyphs.ellipsis):>7} {memory:>8} {resident:>8}", "text")))
+
+
+def _actor_cells(
+    actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool, patterns: Patterns, held: Held | None
+) -> Line:
+    is_stopped = held is not None and held.is_stopped and actor.state == "ALIVE" and not ended
+    look = actor_look("STOPPED" if is_stopped else actor.state)
     label = f"{actor.class_name} {actor.name}" if actor.name and actor.name != actor.class_name else actor.class_name
     letter = actor_letter(actor, patterns) or glyphs.dot
     state = f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {look.word}"
