@@ -239,6 +239,7 @@ def _of_ticket(ticket: HostTicket, waiting: Sequence[HostTicket]) -> QueuedJob:
         user=plain(ticket.user),
         is_mine=ticket.is_mine,
         name=plain(ticket.label),
+        reason="" if ticket.runs or ticket.gpus else f"waits for {ticket.cpus} CPU slot{'s' * (ticket.cpus != 1)}",
         gpus=ticket.gpus,
         cards=ticket.gpu_indices,
         node_count=1,

@@ -223,6 +223,16 @@ def test_this_machines_queue_is_its_tickets(root: Path) -> None:
     assert found.jobs[0].job_id == str(os.getpid())
 
 
+def test_what_wants_no_card_says_what_it_waits_for(root: Path) -> None:
+    started = processes.start_time(os.getpid()) or ""
+    for uuid, label, state in (("a", "runs", RUNNING), ("b", "waits", WAITING)):
+        host_tickets.write(os.environ["RLTUI_QUEUE"], Ticket(uuid, label, 3, 0, os.getpid(), started, state, ()))
+    cluster = LocalCluster()
+    found = queue_of(cluster)
+    cluster.close()
+    assert [(one.name, one.reason) for one in found.jobs] == [("waits", "waits for 3 CPU slots"), ("runs", "")]
+
+
 def test_the_verb_prints_it_and_json_has_all(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root.mkdir()
     take_tickets()
