@@ -20,7 +20,7 @@ from msgspec import Struct
 from rltui.cluster.plain_text import plain
 from rltui.onnode import rundir
 from rltui.service.recording import DAY_S, LATEST, Recording, is_place
-from rltui.watch.attempt_logs import is_log
+from rltui.watch.attempt_logs import RAY_LOGS, is_log
 from rltui.watch.lines import parse_object
 from rltui.watch.log_times import Clock
 from rltui.watch.text import plain_line
@@ -153,9 +153,12 @@ def _by_step(files: dict[str, tuple[bytes, float]], path: str) -> Callable[[byte
 
 
 def _log(path: str, data: bytes, mtime: float, recording: Recording, clock: Clock) -> FileHistory:
-    """A log: by its lines' times, else by how long it was seen to be, else as if it had been written evenly."""
+    """A log: by its lines' times, else by how long it was seen to be, else as if it had been written evenly.
+
+    A log of Ray's comes to the attempt at its end; what an actor said as it died is nothing of the time before.
+    """
     grown = _grown(data, mtime, lambda line: clock.read(plain_line(line[:200])))
-    if grown.times != (mtime,):
+    if grown.times != (mtime,) or f"/{RAY_LOGS}/" in path:
         return grown
     noted = ((_number(one.get("t")), one.get("size")) for one in recording.changes if one.get("path") == path)
     seen = [(at, min(size, len(data))) for at, size in noted if at is not None and isinstance(size, int) and size >= 0]

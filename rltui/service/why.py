@@ -30,6 +30,7 @@ from rltui.service.run_commands import with_pending_command, with_run_commands
 from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture
 from rltui.service.why_advice import advised, without_tuning
+from rltui.watch.attempt_logs import RAY_LOGS
 from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.silence import no_step_words
 from rltui.watch.text import plain
@@ -48,7 +49,6 @@ TAIL_BYTES = 1 << 26
 MOST_LOGS = 200
 QUICK_BYTES = 1 << 20
 MOST_QUICK_LOGS = 4
-RAY_LOGS = "ray-logs"
 
 _READ_FIRST = (rundir.OUT_LOG, "ray.log")
 _UNWANTED = (rundir.METRICS, ".token")

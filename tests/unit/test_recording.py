@@ -211,6 +211,14 @@ def test_a_log_without_times_grows_evenly_between_the_start_and_its_last_write()
     assert [log.at(1099.0), log.at(1100.0), log.at(1500.0), log.at(1900.0)] == [None, 0, 400, 800]
 
 
+def test_what_an_actor_said_as_it_died_is_nothing_of_the_time_before() -> None:
+    stage = json.dumps({"stage": "training", "history": [{"stage": "preflight", "at": 1100.0}]}).encode()
+    said = b"no time\n" * 10
+    files = run_times(recorded({"stage.json": stage, "ray-logs/worker-1.err": said})).files
+    log = files["attempts/01/ray-logs/worker-1.err"]
+    assert [log.at(1800.0), log.at(1900.0)] == [None, len(said)]
+
+
 def test_the_stage_is_made_again_from_history_events_and_steps() -> None:
     history = [
         {"stage": "loading", "at": 1100.0},
