@@ -55,7 +55,8 @@ done
 """
 """Starts srun out of the relay's reach and returns; what srun says goes to ``$0``. Words: attempt, step, job, srun …
 
-The run lives as long as its step. It needs srun for nothing, but srun is the one who is told when the step is gone.
+The run lives as long as its step. It needs srun for nothing, but srun is the one who is told when the step is gone; and
+a second process of srun's, its shepherd, ends the step where it outlives the first.
 """
 
 
