@@ -108,7 +108,7 @@ class Scanner:
         """Read ``source`` to its end."""
         pass_ = _Pass(source, self._sources, self)
         self._sources += 1
-        for block in unwrapped(source.blocks):
+        for block in unwrapped(source.blocks) if source.has_records else source.blocks:
             for start in range(0, len(block), STEP_BYTES):
                 pass_.add(block[start : start + STEP_BYTES])
         pass_.finish()

@@ -26,11 +26,14 @@ class Source(Struct, frozen=True):
 
     Attributes:
         has_lines: Whether line numbers lead somewhere; not so where the text was put together from something else.
+        has_records: Whether lines that are JSON are a logger's records. A run's events are not: what they say was so
+            at their time.
     """
 
     name: str
     blocks: Iterable[bytes]
     has_lines: bool = True
+    has_records: bool = True
 
 
 def text_source(name: str, text: str | bytes, *, has_lines: bool = True) -> Source:

@@ -182,10 +182,10 @@ def _is_log(name: str) -> bool:
 
 
 def _log(client: RelayClient, attempt: str, name: str, quick: bool) -> Source:
-    path = f"{attempt}/{name}"
+    path, has_records = f"{attempt}/{name}", name != rundir.EVENTS
     if quick and not name.endswith(".gz"):
-        return Source(plain(name), _last_block(client, path), has_lines=False)
-    return Source(plain(name), decoded(_blocks(client, path)))
+        return Source(plain(name), _last_block(client, path), has_lines=False, has_records=has_records)
+    return Source(plain(name), decoded(_blocks(client, path)), has_records=has_records)
 
 
 def _last_block(client: RelayClient, path: str) -> Iterator[bytes]:

@@ -143,7 +143,7 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     left = ["pgrep", "-u", "alice", "-f", "rltui|main_ppo"]
     eventually(lambda: not alice.lab.exec("node1", left, check=False).stdout, "no process of the first")
 
-    # nothing of the run hangs on srun; but of its two processes the second ends the step where it sees the first one die
+    # nothing of the run hangs on srun, but the second of its processes ends the step where it sees the first one die
     alice.lab.exec("login", ["sh", "-c", "pkill -STOP srun; pkill -KILL srun"])
     alice.at_step("second", alice.step("second") + 3)
 

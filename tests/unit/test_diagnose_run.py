@@ -66,6 +66,14 @@ def test_the_cause_is_found_in_any_log_of_the_attempt(context: Any, attempt: Pat
     assert failure_word(found) == "too_many_open_files"
 
 
+def test_what_events_told_of_a_standstill_is_of_its_time(context: Any, attempt: Path) -> None:
+    told = {"time": 5.0, "kind": "evidence", "text": "no new step for 61 s, a step takes 0.1 s; evidence is taken"}
+    attempt.joinpath("events.jsonl").write_text(json.dumps(told) + "\n")
+    assert diagnosed(context, attempt) == ()
+    attempt.joinpath("out.log").write_text(json.dumps({"level": "error", "message": "Too many open files"}) + "\n")
+    assert [one.id for one in diagnosed(context, attempt)] == ["too_many_open_files"]
+
+
 def test_events_and_the_end_are_evidence_too(context: Any, attempt: Path) -> None:
     reason = "the run directory (/scratch/me) has 0.4 GiB free, 2 are needed"
     found = diagnosed(context, attempt, EndSnapshot(outcome="failed", exit_code=1, reason=reason))
