@@ -88,8 +88,13 @@ class Alice:
         return self.read(name, "stage.json").get("step") or 0
 
     def at_step(self, name: str, step: int = 1) -> dict[str, Any]:
+        def listed() -> dict[str, Any] | None:
+            """The run once Slurm's list has its step, too: a list may lack one that has just begun."""
+            run = self.runs().get(name)
+            return run if run is not None and run["state"] == "running" and run["job"] and run["job"]["nodes"] else None
+
         eventually(lambda: self.step(name) >= step, f"step {step} of {name}")
-        return self.runs()[name]
+        return dict(eventually(listed, f"{name} among the running", saw=self.runs))
 
     def ended(self, name: str) -> dict[str, Any]:
         return dict(eventually(lambda: (run := self.runs()[name])["end"] and run, f"the end of {name}"))
