@@ -7,12 +7,16 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, press, screen_text, until, until_text
+from textual.events import Key
+from textual.widgets import Input
 
 from rltui.service.shell import ShellCommand
 from rltui.service.verb_table import VERBS
 from rltui.tui import commands
 from rltui.tui.screens.output import OutputScreen
+from rltui.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,3 +178,22 @@ async def test_choices_that_have_no_room_come_when_they_are_reached() -> None:
         await press(pilot, "shift+tab")
         await until_text(pilot, sorted(commands.VERBS)[-1])
         assert pilot.app.screen.prompt.text == sorted(commands.VERBS)[-1]
+
+
+async def test_letters_typed_while_a_prompt_opens_stay_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the screen still has is not overtaken by those that come to the input once it has the focus."""
+    mounted = Prompt.on_mount
+
+    def mount_late(prompt: Prompt) -> None:
+        prompt.screen.post_message(Key("e", "e"))
+        mounted(prompt)
+        for letter in "nding":
+            prompt.query_one(Input).post_message(Key(letter, letter))
+
+    monkeypatch.setattr(Prompt, "on_mount", mount_late)
+    async with cockpit(FakeCockpit()) as pilot:
+        await press(pilot, ":")
+        await until(pilot, lambda: len(pilot.app.screen.query_one(Input).value) == 6, "all letters")
+        assert pilot.app.screen.query_one(Input).value == "ending"
+        await press(pilot, "s")
+        await until(pilot, lambda: pilot.app.screen.query_one(Input).value == "endings", "one more")

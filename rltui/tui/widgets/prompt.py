@@ -102,6 +102,9 @@ class _Input(Input):
             event.stop()
             event.prevent_default()
             self.screen.post_message(Key(event.key, event.character))
+        elif not self._prompt.is_next(event):
+            event.stop()
+            event.prevent_default()
         elif event.key in special:
             event.stop()
             event.prevent_default()
@@ -145,6 +148,10 @@ class Prompt(Horizontal):
         self._completed: str | None = None
         self._early: list[Key] = []
         self._passed: Key | None = None
+        self._ordered = False
+        self._handed_on: dict[int, tuple[Key, bool]] = {}
+        """Keys that the screen handed on, by identity, and whether they had been sent back to it."""
+        self._sent_back = 0
 
     def compose(self) -> ComposeResult:
         """Choices, label and input."""
@@ -160,6 +167,25 @@ class Prompt(Horizontal):
         self._ready = True
         for event in self._early:
             self._input.post_message(event)
+        self.screen.call_later(self._put_in_order)
+
+    def _put_in_order(self) -> None:
+        """All keys that the screen had before the input got the focus are with the input now."""
+        self._ordered = True
+
+    def is_next(self, event: Key) -> bool:
+        """Whether a key that came to the input is the next one typed; else it goes back, behind those of the screen.
+
+        From the focus on keys come straight to the input, and may overtake those that the screen has not handed on.
+        """
+        if id(event) in self._handed_on:
+            self._sent_back = max(0, self._sent_back - self._handed_on.pop(id(event))[1])
+            return True
+        if self._ordered and not self._sent_back:
+            return True
+        self._sent_back += 1
+        self.screen.post_message(Key(event.key, event.character))
+        return False
 
     def passes(self, event: Key) -> None:
         """The input has seen a key and has no use for it."""
@@ -170,6 +196,7 @@ class Prompt(Horizontal):
         if event is self._passed:
             return False
         late = Key(event.key, event.character)
+        self._handed_on[id(late)] = (late, self._ordered)
         if self._ready:
             self._input.post_message(late)
         else:
