@@ -88,7 +88,7 @@ class RayCluster:
 
     def signal(self, attempt_path: str, job_id: str, name: str) -> bool:  # noqa: ARG002 (the protocol's)
         """Ray can only stop a job; see ``Cluster``."""
-        run_id = rundir.run_of(attempt_path).rpartition("/")[2]
+        run_id = rundir.run_id_of(attempt_path)
         raise RltuiError(
             f"Ray has no way to send SIG{name} to a job.", f"`rltui cancel {run_id}` lets it save and end."
         )

@@ -147,7 +147,7 @@ class SlurmCluster:
         """Send a signal to the attempt's driver, or to the steps of a job that rltui did not start; see ``Cluster``."""
         uuid, known, is_step = self._identity(attempt_path)
         if is_step:
-            run_id = rundir.run_of(attempt_path).rpartition("/")[2]
+            run_id = rundir.run_id_of(attempt_path)
             raise RltuiError(
                 "The run is a step of an allocation, where a signal of Slurm's may reach more than the run.",
                 f"`rltui cancel {run_id}` lets it save and end, and leaves the allocation.",

@@ -342,6 +342,11 @@ def run_of(attempt: str) -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(attempt)))
 
 
+def run_id_of(attempt: str) -> str:
+    """The id of the run that the attempt is of: the name of its directory."""
+    return os.path.basename(run_of(attempt))
+
+
 def attempt_folder(run: str, number: int) -> str:
     """Return the directory of attempt ``number`` of the run directory ``run``."""
     return "%s/%s/%02d" % (run, ATTEMPTS, number)

@@ -17,6 +17,7 @@ from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.origins import FREEST_PARTITION, origins
 from rltui.layout.presets import resolve
+from rltui.paths import is_file
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.service.allocations import share_of
 from rltui.service.eligible import freest_partition
@@ -70,7 +71,7 @@ class RefusedError(RltuiError):
         check = shlex.join(["rltui", "check", report.file, *overrides])
         check += f" --cluster {cluster} --live" if cluster and live else ""
         says = [f"Fix: {shlex.join(fixes)}"] if fixes else []
-        if not fixes and Path(report.file).is_file():  # a run's own layout may lie on another machine
+        if not fixes and is_file(Path(report.file)):  # a run's own layout may lie on another machine
             says = [f"`{check}` shows everything."]
         if live:
             says.append("The cluster says so; --unchecked submits all the same.")

@@ -118,7 +118,7 @@ def _require_sampler(client: RelayClient, attempt: str, host: str) -> None:
     path = f"gpu-{host}.jsonl"
     spoke = next((one.mtime for one in client.list(attempt) if one.name == path), 0.0)
     if client.hello().time - spoke >= evidence.SPEAKING_S:
-        run_id = rundir.run_of(attempt).rpartition("/")[2]
+        run_id = rundir.run_id_of(attempt)
         hint = f"Of an adopted run `rltui gpus {run_id} --sample 60` starts samplers."
         raise RltuiError(f"No sampler speaks on {host}, so nothing there can look into a process.", hint)
 

@@ -29,6 +29,7 @@ class RunsTable(ListPane):
         """Name → words of the filters that can be called as ``@name``."""
         self.cluster = ""
         self.rows: list[RunSummary] = []
+        self._name_cells, self._wide_cells = view.name_cells(()), view.wide_cells(())
         """All runs that fit."""
         self.lines: list[RunSummary | Fold] = []
         """The same, where those that belong together are one line."""
@@ -109,6 +110,7 @@ class RunsTable(ListPane):
         ]
         if self.order:
             self.rows.sort(key=view.ORDERS[self.order])
+        self._name_cells, self._wide_cells = view.name_cells(self.rows), view.wide_cells(self.rows)
         self._fold(chosen)
 
     def _fold(self, chosen: str | None) -> None:
@@ -230,8 +232,17 @@ class RunsTable(ListPane):
     def _plan(self) -> view.Plan:
         several, marks = self._several and not self.cluster, bool(self.marked)
         baseline = next((run.run_id for run in self.rows if run.run_id == self.baseline), "")
-        cells, wide = view.name_cells(self.rows), view.wide_cells(self.rows)
-        return view.plan(self.size.width, cells, several, self.times, marks, self.columns, baseline, self.order, wide)
+        return view.plan(
+            self.size.width,
+            self._name_cells,
+            several,
+            self.times,
+            marks,
+            self.columns,
+            baseline,
+            self.order,
+            self._wide_cells,
+        )
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
