@@ -6,6 +6,7 @@ import json
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ def test_servers_elsewhere_are_seen_through_the_notes_and_never_asked(
     assert 0 <= seen.taken_at - seen.actors_noted_at < 60
     assert seen.status.noted_at >= seen.actors_noted_at > 0
     assert (seen.actors_problem, seen.status.problem, len(server.asked)) == ("", "", asked)
+    # a note's time is cut to hundredths of a second
+    await_that(lambda: time.time() > seen.actors_noted_at + 0.01, "a later note has a later time")
     ServerNotes(str(run / "attempts/01")).look()
     again = watcher.snapshot()
     assert again.actors_noted_at > seen.actors_noted_at
