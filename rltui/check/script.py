@@ -32,6 +32,9 @@ OF_OUR_TRAINERS = frozenset({"E390", "D516", "H409"})
 SCORES_ALONE = frozenset({"verl", "skyrl"})
 """Whose GRPO takes the score of a sample without siblings as it is: it learns, and rows of their own warn of it."""
 
+ROUNDS_MINI_BATCHES = frozenset({"skyrl"})
+"""Which round a rank's share of a mini-batch down before they divide by it; rows of their own say what is refused."""
+
 FRAMEWORKS = {module.FRAMEWORK.dialect: module.FRAMEWORK for module in MODULES}
 
 
@@ -63,6 +66,7 @@ def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), give
         return Report(file=str(path), findings=_sorted((*asserted, _no_layout(found, str(path)))))
     report = check_text(as_yaml(found.layout), str(path), overrides)
     left_out = OF_OUR_TRAINERS | ({"B204"} if facts.dialect in SCORES_ALONE else frozenset())
+    left_out |= {"B211"} if facts.dialect in ROUNDS_MINI_BATCHES else frozenset()
     own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in left_out)
     return replace(report, findings=_sorted((*asserted, *own)))
 

@@ -158,14 +158,15 @@ def settings_beside(path: Path, name: str) -> Settings | None:
 def one_beside(path: Path, name: str) -> Path | None:
     """The file ``name`` beside ``path`` or up to five folders above it, if it is there.
 
-    A folder that is not known (``$SCRIPT_DIR``) is taken to be that of ``path``.
+    A folder that is not known (``$SCRIPT_DIR``) is taken to be that of ``path``, or one above it where the name says a
+    folder as well (``$REPO/configs/a.yaml``).
     """
     known = name.removeprefix(HOLE)
     relative = known.lstrip("/") if known != name else name
     if HOLE in relative or not relative:
         return None
     folder = path.resolve().parent
-    for place in (folder, *([] if known != name else folder.parents[:5])):
+    for place in (folder, *([] if known != name and "/" not in relative else folder.parents[:5])):
         target = place / relative
         if is_file(target):
             return target

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _PRIME = frozenset({"rl", "sft"})
 _NEMO = re.compile(r"run_(?:vlm_)?(grpo|dpo|sft|ppo|rm|distillation|gdpo|mopd|opd)\w*\.py\Z")
+_DEFAULTS = {
+    "grpo.py": "grpo_math_1B", "vlm_grpo.py": "vlm_grpo_3B", "ppo.py": "ppo_math_1B", "dpo.py": "dpo", "sft.py": "sft",
+    "rm.py": "rm", "distillation.py": "distillation_math",
+}  # fmt: skip
 _OVERRIDE = re.compile(r"(~|\+{0,2})([A-Za-z_][\w.]*)(?:=(.*))?\Z", re.DOTALL)
 _OTHERS = ("grpo_fast", "verl", "openrlhf")
 
@@ -63,8 +67,8 @@ def _with_machine(facts: Facts, script: Script) -> Facts:
 
 def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
     """NeMo-RL and AReaL: ``program.py --config FILE key=value …``."""
-    name = _config(words)
-    is_nemo = bool(_NEMO.search(program))
+    is_nemo = _NEMO.search(program)
+    name = _config(words) or (_default(words[0]) if is_nemo else None)
     if name is None:
         return _unknown(nemo_rl.NAME, "its default configuration") if is_nemo else None
     target = one_beside(script, name)
@@ -84,6 +88,12 @@ def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
     else:
         return None
     return replace(facts, notes=(*notes, *facts.notes))
+
+
+def _default(program: str) -> str | None:
+    """The configuration that a program of NeMo-RL's examples reads where it is told of none."""
+    name = _DEFAULTS.get(program.rsplit("/", 1)[-1].removeprefix("run_"))
+    return None if name is None else f"{program.rpartition('/')[0] or '.'}/configs/{name}.yaml"
 
 
 def _overrides_alone(words: Sequence[str], name: str) -> Facts | None:

@@ -67,6 +67,8 @@ def layout_of(facts: Facts, name: str) -> tuple[dict[str, Any], list[str]]:
     for key in ("train.prompts_per_step", "train.samples_per_prompt", "lengths.prompt", "lengths.response"):
         if flat.get(key, 1) < 1:
             del flat[key]
+    if not flat.get("train.learning_rate", 1):
+        del flat["train.learning_rate"]  # a run that is to learn nothing, such as one that measures
     unsure = [*facts.unsure, *(key for key in _KNOBS if key not in flat and not flat.get("lengths.pack"))]
     for key, value, reason in _REQUIRED:
         if key not in flat:

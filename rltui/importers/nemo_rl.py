@@ -65,7 +65,12 @@ def builds_on(values: dict[str, Any], name: str) -> bool:
 
 
 def is_recipe(values: dict[str, Any]) -> bool:
-    """Whether a configuration is NeMo-RL's: it has a policy and a cluster, or builds on a file that may."""
+    """Whether a configuration is NeMo-RL's: it has a policy and a cluster, or builds on a file that may.
+
+    Its programs read no settings of Hydra's own, by which other systems' configurations are told apart.
+    """
+    if "hydra" in values:
+        return False
     policy = values.get("policy")
     named = bool(_SECTIONS.keys() & values.keys())
     if isinstance(policy, dict) and ("cluster" in values or "defaults" in values or named):

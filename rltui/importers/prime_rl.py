@@ -16,6 +16,7 @@ _SIZES = (
     "deployment.num_infer_replicas", "inference.deployment.type", "inference.parallel.tp", "inference.parallel.dp",
 )  # fmt: skip
 """What decides about GPUs; a file that this one builds on may set any of them."""
+_ENGINE_SIZES = ("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
 _RESPONSES = ("orchestrator.train.sampling.max_completion_tokens", "orchestrator.sampling.max_tokens")
 _TABLE: Mapping[str, str] = {
     "max_steps": "train.steps",
@@ -62,11 +63,13 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     generates = bool({"orchestrator", "inference", "trainer"} & values.keys())
     kind = source.text("deployment.type", default="single_node")
     several = kind == "multi_node"
-    size = source.integer("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
+    size = source.integer(*_ENGINE_SIZES, default=1)
     data = source.integer("inference.parallel.dp", "inference.vllm.data_parallel_size")
     machine = _several_nodes(source, generates) if several else _one_node(source, generates)
     trainer, rollout, nodes, per_node = machine if kind else (None, None, None, None)
-    engines = _engines(source, several, quotient(rollout, size)) if several or data in (None, 1) else None
+    # over several nodes an engine may span them by other ways than its size, which then has to be said
+    by_size = quotient(rollout, size) if not several or source.has(*_ENGINE_SIZES) else None
+    engines = _engines(source, several, by_size) if several or data in (None, 1) else None
     return Facts(
         dialect=NAME,
         algorithm=_algorithm(source) if generates else "sft",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rltui.errors import UsageError
 from rltui.importers import slime
 from rltui.importers.arguments import from_flags
-from rltui.importers.python_values import known, value_of
+from rltui.importers.python_values import fits, known, value_of
 from rltui.importers.script import Script
 from rltui.importers.shell_run import Reading, Started
 from rltui.importers.slurm_lines import SlurmJob
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from rltui.importers.facts import Facts
 
-_CALL = "execute_train"
-_INHERITED = {"num_nodes": 1, "extra_args": "", "cuda_core_dump": False}
+_CALLS = ("execute_train", "execute_train_npu")
+_INHERITED = {
+    "num_nodes": 1, "extra_args": "", "extra_env_vars": "", "cuda_core_dump": False, "output_dir": "/root/shared_data",
+}  # fmt: skip
 """Fields of the launchers' common base class (``ExecuteTrainConfig``), with its defaults."""
 MAX_STEPS = 20_000
 
@@ -76,7 +78,7 @@ class _Follower:
         self.calls: list[dict[str, Any]] = []
         self.steps = 0
         self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-        self.module: dict[str, Any] = {}
+        self.module: dict[str, Any] = {name: _Maker(self, node) for name, node in self.classes.items()}
 
     def run(self) -> None:
         """Follow the module's own statements, then each function that launches."""
@@ -105,6 +107,7 @@ class _Follower:
         for node in kind.body:
             if isinstance(node, ast.FunctionDef) and node.name == "__post_init__":
                 self.block(node.body, {**self.module, "self": fields})
+        fields |= {name: value_of(value, {**self.module, "self": fields}) for name, value in _properties(kind)}
         return fields
 
     def block(self, body: Sequence[ast.stmt], names: dict[str, Any]) -> bool:
@@ -141,8 +144,8 @@ class _Follower:
             self.call(node.value, names)
 
     def call(self, node: ast.Call, names: dict[str, Any]) -> None:
-        """Note a call of ``execute_train``."""
-        if _name(node.func) == _CALL:
+        """Note a call that starts a training."""
+        if _name(node.func) in _CALLS:
             given = {word.arg: value_of(word.value, names) for word in node.keywords if word.arg}
             given |= {"train_args": value_of(node.args[0], names)} if node.args else {}
             self.calls.append({**given, "line": node.lineno})
@@ -163,18 +166,24 @@ class _Follower:
         _merge(names, outcomes)
 
     def match(self, node: ast.Match, names: dict[str, Any]) -> None:
-        """``match`` over a known value and plain patterns."""
+        """Follow the first case that fits; where that is not known, join what those leave that may fit."""
         subject = value_of(node.subject, names)
+        possible: list[Sequence[ast.stmt]] = []
         for case in node.cases:
-            pattern = case.pattern
-            catches_all = isinstance(pattern, ast.MatchAs) and pattern.pattern is None
-            value = value_of(pattern.value, names) if isinstance(pattern, ast.MatchValue) else HOLE
-            if known(subject) and (catches_all or (known(value) and value == subject)):
-                if not self.block(case.body, names):
-                    raise _BlockEndError
+            taken = fits(case.pattern, subject, names)
+            if taken is False:
+                continue
+            sure = taken is True and case.guard is None
+            if sure and not possible:
+                self.choose(True, [case.body, []], names)
                 return
-        if not known(subject):
-            self.choose(HOLE, [case.body for case in node.cases], names)
+            possible.append(case.body)
+            if sure:
+                break
+        else:
+            possible.append([])
+        if len(possible) > 1:
+            self.choose(HOLE, possible, names)
 
     def doubtful(self, node: ast.For | ast.While | ast.With | ast.Try, names: dict[str, Any]) -> None:
         """A block that may run any number of times: what it sets is not known, what it starts is."""
@@ -186,7 +195,39 @@ class _Follower:
 
 
 def _launches(node: ast.FunctionDef) -> bool:
-    return any(isinstance(inner, ast.Call) and _name(inner.func) == _CALL for inner in ast.walk(node))
+    return any(isinstance(inner, ast.Call) and _name(inner.func) in _CALLS for inner in ast.walk(node))
+
+
+class _Maker:
+    """What makes objects of a dataclass where the module names it."""
+
+    def __init__(self, follower: _Follower, kind: ast.ClassDef) -> None:
+        self.follower, self.kind = follower, kind
+
+    def __call__(self, *values: Any, **given: Any) -> dict[str, Any]:
+        """An object with ``values`` for its first fields and ``given`` for those named."""
+        fields = [
+            node.target.id
+            for node in self.kind.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        ]
+        return self.follower.instance(self.kind) | dict(zip(fields, values, strict=False)) | given
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Maker:
+        """Itself: a branch that is followed apart changes no class."""
+        return self
+
+
+def _properties(kind: ast.ClassDef) -> list[tuple[str, ast.expr]]:
+    """Names of a class's properties that are one expression, and these."""
+    return [
+        (node.name, node.body[-1].value)
+        for node in kind.body
+        if isinstance(node, ast.FunctionDef)
+        and any(_name(word) == "property" for word in node.decorator_list)
+        and isinstance(node.body[-1], ast.Return)
+        and node.body[-1].value is not None
+    ]
 
 
 def _name(function: ast.expr) -> str:

@@ -50,6 +50,31 @@ def value_of(node: ast.expr | None, names: Mapping[str, Any]) -> Any:
         return HOLE
 
 
+def fits(pattern: ast.pattern, subject: Any, names: Mapping[str, Any]) -> bool | None:
+    """Whether a pattern of ``match`` fits a value; None where that is not known."""
+    if isinstance(pattern, ast.MatchAs):
+        return True if pattern.pattern is None else fits(pattern.pattern, subject, names)
+    if isinstance(pattern, ast.MatchOr):
+        return _any_of([fits(inner, subject, names) for inner in pattern.patterns])
+    if not known(subject):
+        return None
+    if isinstance(pattern, ast.MatchValue):
+        value = value_of(pattern.value, names)
+        return bool(value == subject) if known(value) else None
+    if isinstance(pattern, ast.MatchSingleton):
+        return subject is pattern.value
+    if isinstance(pattern, ast.MatchSequence) and ast.MatchStar not in map(type, pattern.patterns):
+        if not isinstance(subject, list) or len(subject) != len(pattern.patterns):
+            return False
+        parts = [fits(inner, item, names) for inner, item in zip(pattern.patterns, subject, strict=True)]
+        return False if False in parts else None if None in parts else True
+    return None
+
+
+def _any_of(answers: list[bool | None]) -> bool | None:
+    return True if True in answers else None if None in answers else False
+
+
 def _attribute(node: ast.Attribute, names: Mapping[str, Any]) -> Any:
     if node.attr == "NUM_GPUS_OF_HARDWARE":
         return GPUS_OF_HARDWARE
@@ -142,6 +167,8 @@ def _call(node: ast.Call, names: Mapping[str, Any]) -> Any:
     arguments = [value_of(argument, names) for argument in node.args]
     if isinstance(node.func, ast.Attribute):
         return _method(node.func, arguments, names)
+    if isinstance(node.func, ast.Name) and callable(made := names.get(node.func.id)):
+        return made(*arguments, **{word.arg: value_of(word.value, names) for word in node.keywords if word.arg})
     if not isinstance(node.func, ast.Name) or node.keywords or not all(known(value) for value in arguments):
         return HOLE
     return _bounded(_CALLED[node.func.id](*arguments))

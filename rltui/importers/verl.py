@@ -171,7 +171,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         nodes, per_node = _both_pools((nodes, per_node), _own_pool(source))
         asked = total(asked, rollout)
     elif teacher and teacher.gpus and (on_one := _both_pools((nodes, per_node), verl_teachers.machine(source))[1]):
-        # a node that is full already is left as it is: that Ray must hold more than it says is for the check to find
+        # a node that is full already is left as it is; Ray must hold more than the trainer's pool then
         per_node = on_one if on_one <= _GPUS_OF_A_NODE and nodes == 1 else per_node
     on_slurm = script.slurm.gpus
     variant = variants.verl(source, algorithm)
@@ -204,7 +204,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
         source=_as_started(source, entry, behind),
         settings=settings,
-        unsure=_unsure(source),
+        unsure=(*_unsure(source), *(("hardware.nodes",) if teacher and on_slurm is None else ())),
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
 

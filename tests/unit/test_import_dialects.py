@@ -54,7 +54,7 @@ EXPECTED = {
 }
 TOML = {
     "prime_nodes.toml": ("prime-rl", 40, 40, 16, 24, 8, 3),
-    "prime_split.toml": ("prime-rl", 48, 48, 16, 32, None, 2),
+    "prime_split.toml": ("prime-rl", 48, 48, 16, 32, 1, 2),
 }
 
 

@@ -10,7 +10,7 @@ from import_support import counts, read
 from rltui.check.run import check_text
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
-from rltui.importers.read import read_facts
+from rltui.importers.read import import_file, read_facts
 
 VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=m"
 
@@ -35,6 +35,29 @@ def test_the_command_of_a_submitted_ray_job_is_followed(tmp_path: Path) -> None:
     assert counts(imported) == (24, 24, 24, 24, 2, 12)
     assert imported.layout is not None
     assert imported.layout["slurm"]["partition"] == "long"
+
+
+def test_a_program_without_a_configuration_reads_its_own_in_the_repository_above(tmp_path: Path) -> None:
+    for folder in ("examples/configs", "tests/functional"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "examples/configs/grpo_math_1B.yaml").write_text(RECIPE)
+    command = "uv run coverage run $ROOT/examples/run_grpo.py cluster.gpus_per_node=2"
+    imported = read(tmp_path / "tests/functional", f"ROOT=$(realpath $HERE/../..)\n{command}\n")
+    assert counts(imported) == (2, 2, 2, 2, 2, 1)
+
+
+def test_a_configuration_with_settings_of_hydra_is_no_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text("defaults: [model]\nhydra: {run: {dir: .}}\ncluster: {num_nodes: 1}\n")
+    with pytest.raises(UsageError, match="no training system"):
+        import_file(path)
+
+
+def test_a_learning_rate_of_nothing_is_left_open(tmp_path: Path) -> None:
+    imported = read(tmp_path, f"{VERL} trainer.nnodes=1 trainer.n_gpus_per_node=8 actor_rollout_ref.actor.optim.lr=0\n")
+    assert imported.layout is not None
+    assert "train.learning_rate" in imported.layout["unsure"]
+    assert not [finding for finding in check_text(as_yaml(imported.layout), "it").findings if finding.code[0] == "L"]
 
 
 def test_without_its_command_a_submitted_ray_job_says_what_slurm_is_asked_for(tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def test_what_is_on_the_card_at_once_is_no_error_but_who_sits_where_is() -> None
         "distillation.nnodes": "1",
         "distillation.teacher_models.teacher_model.model_path": "Qwen/Qwen3-8B",
     }
-    assert "P101" in codes(verl(**teacher, **{f"{OFFLOAD}.param_offload": "True"}))
+    alone = verl(**teacher, **{f"{OFFLOAD}.param_offload": "True"})
+    assert "P101" in codes(alone, "note"), "how many GPUs Ray has beside the trainer's pool is not in the script"
+    assert "P101" in codes(f"#SBATCH --nodes=1 --gpus-per-node=8\n{alone}")
 
 
 @pytest.mark.parametrize(("utilization", "severity"), [("0.62", "warning"), ("0.9", "error")])

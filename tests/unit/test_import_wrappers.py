@@ -282,6 +282,46 @@ def test_what_a_launcher_leaves_to_a_run_is_unknown(
 
 
 @pytest.mark.parametrize(
+    ("pattern", "engine"),
+    [
+        ('("H100", 1)', 1),
+        ('("B200" | "H100", 1 | 2)', 1),
+        ('("H100", nodes) if nodes > 8', None),
+        ('("H100", 2)', 4),
+        ('("H100", 1, 1)', 4),
+        ("(name, nodes)", 1),
+    ],
+)
+def test_a_launcher_chooses_by_patterns_of_several_values(tmp_path: Path, pattern: str, engine: int | None) -> None:
+    text = LAUNCHER.replace("match args.hardware:", "match (args.hardware, args.num_nodes):")
+    text = text.replace('case "H100":', f"case {pattern}:").replace("{args.engine}", "1")
+    text = text.replace("raise NotImplementedError", 'engines = "--rollout-num-gpus-per-engine 4 "')
+    assert read(tmp_path, "run.py", text).rollout_tp == engine
+
+
+def test_a_launcher_keeps_its_recipes_in_dataclasses(tmp_path: Path) -> None:
+    recipes = """
+@dataclass(frozen=True)
+class Recipe:
+    nodes: int
+    engine: int = 1
+
+RECIPES = {"small": Recipe(1), "large": Recipe(nodes=4, engine=8)}
+
+@dataclass
+class ScriptArgs(U.ExecuteTrainConfig):
+    topology: str = "large"
+
+    @property
+    def recipe(self) -> Recipe:
+        return RECIPES[self.topology]
+"""
+    text = LAUNCHER.replace("\n@dataclass\nclass ScriptArgs(U.ExecuteTrainConfig):", f"{recipes}")
+    text = text.replace("{args.engine}", "{args.recipe.engine}").replace("{args.num_nodes}", "{args.recipe.nodes}")
+    assert gpus(read(tmp_path, "run.py", text)) == (32, 32, 32, 8, 4)
+
+
+@pytest.mark.parametrize(
     "text", ["def f(:\n execute_train", "execute_train(" * 300, "execute_train = '\\ud800'\n(" * 3]
 )
 def test_python_that_cannot_be_read(tmp_path: Path, text: str) -> None:

@@ -177,4 +177,12 @@ TABLE = (
         8,
         severity="warning",
     ),
+    multiple(
+        "F518",
+        "A rank's share of the batch is no multiple of its share of the mini-batch.",
+        _BATCHES,
+        (_BATCH * _SAMPLES // _RANKS, _MINI * _SAMPLES // _RANKS),
+        _MINI,
+        (_FSDP,),
+    ),
 )

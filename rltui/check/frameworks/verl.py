@@ -217,7 +217,12 @@ TABLE = (
         "F119",
         "With one sample a prompt, verl's GRPO takes the raw score as the advantage, without a baseline.",
         "verl/trainer/ppo/core_algos.py, compute_grpo_outcome_advantage",
-        (one_of("algorithm.adv_estimator", "grpo"), exactly(_SAMPLES, 1), absent("env.rollout.n")),
+        (
+            one_of("algorithm.adv_estimator", "grpo"),
+            exactly(_SAMPLES, 1),
+            absent("env.rollout.n"),
+            off("distillation.enabled"),
+        ),
         _SAMPLES,
         8,
         severity="warning",
