@@ -28,6 +28,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         ends_apart: Whether embedding and LM head are units of their own for FSDP.
         gathers_keys: Whether context parallelism gathers keys and values.
         float32_adapters: Whether adapters are float32 beside a 16-bit base.
+        pads: Whether the rows of a micro-batch are made equally long; else it has the tokens that they happen to have.
     """
 
     backend: s.Backend
@@ -42,6 +43,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     ends_apart: bool = False
     gathers_keys: bool = False
     float32_adapters: bool = False
+    pads: bool = True
 
     def sharding(self, gpus: int, tensor: int = 1, pipeline: int = 1, context: int = 1, expert: int = 1) -> s.Sharding:
         """Sharding over ``gpus`` with these degrees of tensor, pipeline, context and expert parallelism."""
@@ -82,6 +84,7 @@ _VERL = Recipe(
     head="in_place",
     base_bytes=4.0,
     trains_on_card=True,
+    pads=False,
 )
 
 RECIPES: dict[str, Recipe] = {

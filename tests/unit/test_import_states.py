@@ -102,8 +102,17 @@ def test_what_is_offloaded_comes_back_to_train() -> None:
     assert parts(learner, "backward")["optimizer"] > 7  # 8 bytes of 8.2 billion parameters over 8 GPUs
 
 
+def test_rows_that_are_not_padded_are_no_error_until_one_of_full_length_is_too_much() -> None:
+    rows = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+    many = verl(**{rows: "128"})
+    assert "M301" not in codes(many)
+    assert "M302" in codes(many, "warning")
+    assert "M301" in codes(verl(**{rows: "128", "data.max_response_length": "300000"}))
+
+
 def test_what_is_on_the_card_at_once_is_no_error_but_who_sits_where_is() -> None:
-    large = {"actor_rollout_ref.model.path": "Qwen/Qwen3-32B", "critic.model.path": "Qwen/Qwen3-32B"}
+    one_row = {"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "1", "data.max_response_length": "30000"}
+    large = {"actor_rollout_ref.model.path": "Qwen/Qwen3-32B", "critic.model.path": "Qwen/Qwen3-32B", **one_row}
     kept = verl(**large)
     moved = verl(**large, **{f"{OFFLOAD}.param_offload": "True", f"{OFFLOAD}.optimizer_offload": "True"})
     assert "M301" in codes(kept)

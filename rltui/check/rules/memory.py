@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.memory_fix import cure, cure_engine
 from rltui.check.rules.placement import mem_gib_key, mem_gib_of, part_key
@@ -18,8 +20,10 @@ from rltui.layout.roles import SERVED
 from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.from_layout import ENGINE_SEQUENCES
 from rltui.memory.layouts import ENGINE_ERROR, estimate_roles, host_of
+from rltui.memory.recipes import RECIPES
 
 if TYPE_CHECKING:
+    from rltui.layout.schema import Layout
     from rltui.memory.estimate import EngineEstimate, RoleEstimate
 
 ENGINES = ("rollout", *SERVED)
@@ -47,8 +51,24 @@ def _room(role: RoleEstimate) -> str:
 
 def _in_doubt(subject: Subject, role: RoleEstimate) -> bool:
     """Whether another system's role is over its card by no more than the estimate may be off: that is no error."""
-    capacity = role.capacity_gib or 0.0
-    return bool(subject.layout.unsure) and role.verdict == "no" and role.peak_gib * (1 - role.error) <= capacity
+    if not subject.layout.unsure or role.verdict != "no":
+        return False
+    return min(_at_least_gib(role), _with_short_rows_gib(subject.layout, role.role)) <= (role.capacity_gib or 0.0)
+
+
+def _at_least_gib(role: RoleEstimate) -> float:
+    return role.peak_gib * (1 - role.error)
+
+
+def _with_short_rows_gib(layout: Layout, name: str) -> float:
+    """What a role takes at least where its rows are not padded: their tokens are then counted as of one full row."""
+    trained = getattr(layout.roles, name)
+    recipe = RECIPES.get(layout.system)
+    if recipe is None or recipe.pads or name not in ("learner", "critic") or trained.micro_batch < 2:
+        return math.inf
+    one_row = structs.replace(layout.roles, **{name: structs.replace(trained, micro_batch=1)})
+    found = estimate_roles(structs.replace(layout, roles=one_row)).role(name)
+    return math.inf if found is None else _at_least_gib(found)
 
 
 def _is_over(subject: Subject, role: RoleEstimate) -> bool:
@@ -85,7 +105,9 @@ def tight(subject: Subject) -> Iterator[Trouble]:
 
     The estimate is off by as much as that, and a fragmented allocator takes more. An engine on GPUs of its own is
     exempt: it fills its share of the card with KV cache on purpose. In another system's script a role counts as tight
-    until it is over its card, or an engine short of its start, by more than the estimate may be off.
+    until it is over its card, or an engine short of its start, by more than the estimate may be off. Where rows are not
+    padded (verl, EasyR1, SkyRL) it does so until one row of full length is too much: how long the others are, only a
+    run shows.
     """
     for role in _estimate(subject).roles:
         tight = role.verdict == "tight" or (_in_doubt(subject, role) and not role.blocked)
