@@ -66,6 +66,9 @@ REASONS = {
     ),
     "K53": "retyped from a paper that does not say what it read",
     "K54": "what xtuner's loss keeps is not modelled",
+    "R02": "the step of DeepSpeed's fused Adam has no lists of updates, torch's is counted",
+    "R25": "images, and a head of 265 classes; Megatron with adapters",
+    "R27": "the length of the packed rows is an upper bound",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
 }
 """Why a point is far off, as far as it is known."""
@@ -77,7 +80,8 @@ def score() -> Score:
     34 runs (P01 to P34) and 10 engines (Q01 to Q10) joined in the evening of 26 November 2026, written down before they
     were predicted: 31 of the runs had 10.8 % in the median and 68 % within 15 %. Half of them, drawn by a hash of their
     names, were held back while the other half was looked at: 9.2 % and 81 % afterwards. Without the 34, the median of
-    grades A to C is 4.5 % of 218, 87.6 % of them within 15 %.
+    grades A to C is 4.5 % of 218, 87.6 % of them within 15 %. 13 more (R01 to R28, predicted as they were written down)
+    had 8.9 %, 10 of them within 15 %.
     """
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
@@ -91,11 +95,11 @@ def score() -> Score:
     return Score(
         predictor="memory",
         figures=(
-            Figure("grade A: median error (%)", _percent(statistics.median(a)), 3.3, False, len(a)),
+            Figure("grade A: median error (%)", _percent(statistics.median(a)), 3.2, False, len(a)),
             Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.8, False, len(a)),
-            Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.1, True, len(a)),
-            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.9, False, len(every)),
-            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 87.1, True, len(every)),
+            Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.2, True, len(a)),
+            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 5.0, False, len(every)),
+            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 86.6, True, len(every)),
             Figure(
                 "our learner: median error of peaks (%)", _percent(statistics.median(peaks)), 0.2, False, len(peaks)
             ),
@@ -107,7 +111,7 @@ def score() -> Score:
                 False,
                 len(moments),
             ),
-            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.4, False, len(MEASURED)),
+            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.3, False, len(MEASURED)),
             Figure(
                 "engines: median error of weights (%)", _percent(statistics.median(weights)), 0.1, False, len(LOADED)
             ),

@@ -83,7 +83,7 @@ def error(row: Row) -> float:
 
 
 LARGE_CARD_GIB = 70
-"""From this size on vLLM batches 1,024 sequences and, as a server, 8,192 tokens."""
+"""From this size on vLLM batches 1,024 sequences and, as a server, 8,192 tokens; not on an A100, whose rows say so."""
 
 OLDER_ENGINES = ("M007",)
 """Logs of vLLM before 0.8, of which it is not known how many sequences and tokens it batched."""
@@ -100,8 +100,8 @@ def engine(row: Row, *, from_log: bool = False) -> EngineEstimate:
         tensor_parallel=int(row["tensor"]),
         memory_utilization=float(row["utilization"] or 0.9),
         max_model_len=int(row["max_model_len"] or 32768),
-        max_num_seqs=1024 if large else 256,
-        max_num_batched_tokens=8192 if large else 2048,
+        max_num_seqs=int(row["sequences"] or (1024 if large else 256)),
+        max_num_batched_tokens=int(row["batched_tokens"] or (8192 if large else 2048)),
         weight_bytes=float(row["weight_bytes"] or 2),
         expert_weight_bytes=float(row["expert_weight_bytes"]) if row["expert_weight_bytes"] else None,
         kv_bytes=float(row["kv_bytes"] or 2),
