@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, only_training, remarks
 from rltui.importers.script import Script, named_gpus, variable_of, visible_devices
@@ -28,11 +29,21 @@ def from_script(script: Script) -> list[Facts]:
     return found
 
 
+def from_config(values: Mapping[str, Any]) -> Facts | None:
+    """What a YAML file of its arguments says, whose GPUs the command beside it knows; None where it is none."""
+    if not {"stage", "finetuning_type", "model_name_or_path"} <= values.keys():
+        return None
+    return _training(from_mapping(values), (None, None), None)
+
+
 def _facts(script: Script, command: Started, behind: list[str]) -> Facts:
     source = _settings(script, behind)
     nodes, trainer = _processes(command)
     per_node = named_gpus(trainer, [visible_devices(command)]) if nodes == 1 else quotient(trainer, nodes)
-    machine = script.slurm.machine((nodes, per_node))
+    return _training(source, script.slurm.machine((nodes, per_node)), trainer)
+
+
+def _training(source: Settings, machine: tuple[int | None, int | None], trainer: int | None) -> Facts:
     algorithm, model = f"{source.text('stage') or 'a training'} of LLaMA-Factory", source.text("model_name_or_path")
     return only_training(NAME, algorithm, model, machine, trainer, remarks(source))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.errors import UsageError
 from rltui.importers import variants
-from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import one_beside, read_yaml, settings_beside
 from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.script import TRL_SERVERS, Script, Server, named_gpus, servers, visible_devices, visible_gpus
@@ -65,6 +65,25 @@ def from_script(script: Script) -> list[Facts]:
         if behind:
             found.append(_facts(script, command, (head, behind), beside))
     return found
+
+
+def from_config(values: Mapping[str, Any]) -> Facts | None:
+    """What a YAML file of TRL's arguments says, whose GPUs its launcher knows; None where it is none.
+
+    Which of its trainers reads it shows in the arguments: only those that generate have ``num_generations``.
+    """
+    if not {"model_name_or_path", "per_device_train_batch_size"} <= values.keys():
+        return None
+    source = from_mapping(values)
+    variant = variants.trl(source)
+    return Facts(
+        dialect=NAME,
+        algorithm="grpo" if source.has("num_generations") else "a training of TRL",
+        model=source.text("model_name_or_path"),
+        source=source,
+        settings=_settings(source) | variant.found,
+        notes=(*variant.notes, *remarks(source)),
+    )
 
 
 def _facts(script: Script, command: Started, words: tuple[list[str], list[str]], started: list[Server]) -> Facts:

@@ -8,6 +8,7 @@ import pytest
 from import_support import counts, read
 
 from rltui.check.run import check_text
+from rltui.check.script import check_script
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import import_file, read_facts
@@ -51,6 +52,23 @@ def test_a_configuration_with_settings_of_hydra_is_no_recipe(tmp_path: Path) -> 
     path.write_text("defaults: [model]\nhydra: {run: {dir: .}}\ncluster: {num_nodes: 1}\n")
     with pytest.raises(UsageError, match="no training system"):
         import_file(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "algorithm"),
+    [
+        ("{stage: sft, finetuning_type: lora, model_name_or_path: m}", "llama-factory", "sft of LLaMA-Factory"),
+        ("{model_name_or_path: m, per_device_train_batch_size: 4, num_generations: 8}", "trl", "grpo"),
+        ("{model_name_or_path: m, per_device_train_batch_size: 4}", "trl", "a training of TRL"),
+    ],
+)
+def test_arguments_in_a_file_of_their_own_say_all_but_gpus(
+    tmp_path: Path, text: str, dialect: str, algorithm: str
+) -> None:
+    (tmp_path / "one.yaml").write_text(text)
+    facts, _ = read_facts(text, tmp_path / "one.yaml")
+    assert (facts.dialect, facts.algorithm, facts.model, facts.trainer_gpus) == (dialect, algorithm, "m", None)
+    assert check_script(tmp_path / "one.yaml").ok
 
 
 def test_a_learning_rate_of_nothing_is_left_open(tmp_path: Path) -> None:
