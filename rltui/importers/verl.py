@@ -302,6 +302,7 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     batch = found.get("train.prompts_per_step", 1024)
     if steps := quotient(batch, source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
+    found |= _streamed(source)
     found["roles.learner.zero_stage"] = 3
     if not _on_megatron(source, _ACTOR):
         in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
@@ -320,6 +321,16 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
         if files and to_bool(files) is None:
             found[key] = files
     return found
+
+
+def _streamed(source: Settings) -> dict[str, Any]:
+    """The batch where samples come one by one while it trains (``fully_async_policy``): so many mini-batches."""
+    if not any(name.startswith("async_training.") for name in source.values):
+        return {}
+    batches = source.integer("async_training.require_batches", default=1)
+    prompts = product(source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256), batches)
+    sizes = {"train.prompts_per_step": prompts, "train.optimizer_steps": batches} if prompts else {}
+    return {"train.async_steps": 1, **sizes}
 
 
 def _budget(source: Settings) -> int | None:

@@ -102,6 +102,15 @@ def test_what_is_offloaded_comes_back_to_train() -> None:
     assert parts(learner, "backward")["optimizer"] > 7  # 8 bytes of 8.2 billion parameters over 8 GPUs
 
 
+def test_samples_that_come_one_by_one_are_trained_on_by_mini_batches() -> None:
+    batch = {"data.train_batch_size": "0", "actor_rollout_ref.actor.ppo_mini_batch_size": "32"}
+    pools = {"async_training.require_batches": "4", "rollout.nnodes": "1", "rollout.n_gpus_per_node": "8"}
+    layout = import_text(verl(**batch, **pools), HERE).layout
+    assert layout is not None
+    train = layout["train"]
+    assert (train["prompts_per_step"], train["optimizer_steps"], train["async_steps"]) == (128, 4, 1)
+
+
 def test_rows_that_are_not_padded_are_no_error_until_one_of_full_length_is_too_much() -> None:
     rows = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
     many = verl(**{rows: "128"})

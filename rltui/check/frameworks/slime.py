@@ -176,4 +176,17 @@ TABLE = (
         Setting("rollout_temperature"),
         1,
     ),
+    multiple(
+        "F218",
+        "The last samples of a rollout are dropped: they fill no optimizer step.",
+        _SCHEDULE,
+        (_PROMPTS * _SAMPLES, _GLOBAL),
+        _GLOBAL,
+        (
+            _TRAINS,
+            off("use_dynamic_global_batch_size"),
+            absent("num_steps_per_rollout", "custom_convert_samples_to_train_data_path"),
+        ),
+        severity="warning",
+    ),
 )

@@ -227,4 +227,13 @@ TABLE = (
         8,
         severity="warning",
     ),
+    never(
+        "F120",
+        "KL is penalized in the reward and in the loss.",
+        "verl/utils/config.py, a notice there too",
+        (on("algorithm.use_kl_in_reward"), on(f"{_ACTOR}.use_kl_loss")),
+        Setting(f"{_ACTOR}.use_kl_loss"),
+        "False",
+        severity="warning",
+    ),
 )
