@@ -324,11 +324,16 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
 
 
 def _streamed(source: Settings) -> dict[str, Any]:
-    """The batch where samples come one by one while it trains (``fully_async_policy``): so many mini-batches."""
-    if not any(name.startswith("async_training.") for name in source.values):
+    """The batch where samples come one by one while it trains (``fully_async_policy``): so many mini-batches.
+
+    Systems built on verl say the mini-batch in a section of their own.
+    """
+    own = [name for name in source.values if "async_training." in name]
+    if not own:
         return {}
+    mini = (name for name in (*own, f"{_ACTOR}.ppo_mini_batch_size") if name.endswith("mini_batch_size"))
     batches = source.integer("async_training.require_batches", default=1)
-    prompts = product(source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256), batches)
+    prompts = product(source.integer(*mini, default=256), batches)
     sizes = {"train.prompts_per_step": prompts, "train.optimizer_steps": batches} if prompts else {}
     return {"train.async_steps": 1, **sizes}
 
