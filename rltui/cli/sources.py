@@ -15,7 +15,7 @@ from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.layout.presets import resolve
 from rltui.paths import is_file
 
-SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".toml")
+SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".toml", ".py")
 _LAYOUT_ENDINGS = (".yaml", ".yml")
 _OF_A_LAYOUT = re.compile(r"^(?:layout|base)\s*:", re.MULTILINE)
 _MAX_BYTES = 1 << 20

@@ -174,6 +174,18 @@ def test_a_script_is_known_by_what_is_in_it(
     assert "F101 <stdin>:5" in capsys.readouterr().out
 
 
+def test_a_launcher_in_python_is_a_script_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    flags = "--hf-checkpoint Qwen/Qwen3-4B --actor-num-gpus-per-node 8 --colocate --num-steps-per-rollout 3"
+    batches = "--rollout-batch-size 32 --n-samples-per-prompt 8 --global-batch-size 100 --rollout-num-gpus-per-engine 2"
+    path = tmp_path / "run.py"
+    path.write_text(f"import miles\nmiles.execute_train(train_args='{flags} {batches}', num_gpus_per_node=8)\n")
+    assert main(["check", str(path)]) == 1
+    assert "F201" in capsys.readouterr().out
+    path.write_text("print('something else')\n")
+    assert main(["check", str(path)]) == 2
+    assert "Name the script that starts the training" in capsys.readouterr().out
+
+
 def test_a_script_that_cannot_be_read_says_the_next_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["check", str(tmp_path / "none.sh")]) == 2
     assert "No such file" in capsys.readouterr().out
