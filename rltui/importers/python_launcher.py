@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rltui.errors import UsageError
 from rltui.importers import slime
 from rltui.importers.arguments import from_flags
-from rltui.importers.python_values import fits, known, value_of
+from rltui.importers.python_values import fits, known, merged_text, value_of
 from rltui.importers.script import Script
 from rltui.importers.shell_run import Reading, Started
 from rltui.importers.slurm_lines import SlurmJob
@@ -261,17 +261,6 @@ def _merge(names: dict[str, Any], outcomes: Sequence[dict[str, Any]]) -> None:
         elif all(isinstance(value, dict) for value in values) and isinstance(names.get(name), dict):
             _merge(names[name], values)
         elif all(isinstance(value, str) for value in values):
-            names[name] = _merged_text(values)
+            names[name] = merged_text(values)
         else:
             names[name] = HOLE
-
-
-def _merged_text(texts: Sequence[str]) -> str:
-    """The words that all begin with, then each flag that only some have, with a hole for its value."""
-    lists = [text.split() for text in texts]
-    length = 0
-    while all(len(words) > length for words in lists) and len({words[length] for words in lists}) == 1:
-        length += 1
-    flags = [word.partition("=")[0] for words in lists for word in words[length:] if word.startswith("--")]
-    doubtful = [f"{flag}={HOLE}" for flag in dict.fromkeys(flags)] or [HOLE]
-    return " ".join([*lists[0][:length], *doubtful])

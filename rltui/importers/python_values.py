@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rltui.importers.values import HOLE
@@ -13,6 +13,8 @@ MAX_TEXT = 100_000
 MAX_NUMBER = 10**12
 GPUS_OF_HARDWARE = {"H100": 8, "H200": 8, "B200": 8, "B300": 8, "GB200": 4, "GB300": 4, "MI300X": 8, "MI350X": 8}
 """GPUs a node that miles' ``NUM_GPUS_OF_HARDWARE`` names."""
+LOGGING = "get_default_wandb_args"
+"""What slime's and miles' launchers call for flags of their logging; none without a key of W&B in the environment."""
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv, ast.Mod: operator.mod,
@@ -133,12 +135,29 @@ def _compare(node: ast.Compare, names: Mapping[str, Any]) -> Any:
     return True
 
 
+def merged_text(texts: Sequence[str]) -> str:
+    """The words that all begin with, then each flag that only some have, with a hole for its value."""
+    lists = [text.split() for text in texts]
+    length = 0
+    while all(len(words) > length for words in lists) and len({words[length] for words in lists}) == 1:
+        length += 1
+    flags = [word.partition("=")[0] for words in lists for word in words[length:] if word.startswith("--")]
+    doubtful = [f"{flag}={HOLE}" for flag in dict.fromkeys(flags)] or [HOLE]
+    return " ".join([*lists[0][:length], *doubtful])
+
+
 def _choice(node: ast.IfExp, names: Mapping[str, Any]) -> Any:
     test = value_of(node.test, names)
     if known(test):
         return value_of(node.body if test else node.orelse, names)
     first, second = value_of(node.body, names), value_of(node.orelse, names)
-    return first if first == second else HOLE
+    return first if first == second else merged_text([first, second]) if _flags(first) and _flags(second) else HOLE
+
+
+def _flags(text: Any) -> bool:
+    """Whether a text is flags of which at most values are not known."""
+    words = text.split() if isinstance(text, str) else [HOLE]
+    return all(HOLE not in word or before.startswith("--") for before, word in zip(["", *words], words, strict=False))
 
 
 def _negated(node: ast.UnaryOp, names: Mapping[str, Any]) -> Any:
@@ -165,6 +184,8 @@ def _item(node: ast.Subscript, names: Mapping[str, Any]) -> Any:
 
 def _call(node: ast.Call, names: Mapping[str, Any]) -> Any:
     arguments = [value_of(argument, names) for argument in node.args]
+    if getattr(node.func, "attr", getattr(node.func, "id", "")) == LOGGING:
+        return ""
     if isinstance(node.func, ast.Attribute):
         return _method(node.func, arguments, names)
     if isinstance(node.func, ast.Name) and callable(made := names.get(node.func.id)):

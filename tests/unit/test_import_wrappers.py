@@ -322,6 +322,21 @@ class ScriptArgs(U.ExecuteTrainConfig):
 
 
 @pytest.mark.parametrize(
+    ("words", "engines"),
+    [
+        ('("--use-wandb --wandb-key " + key) if (key := os.environ.get("KEY")) else ""', 4),
+        ("U.get_default_wandb_args(__file__)", 4),
+        ('("--rollout-num-gpus-per-engine 4" if U.shares() else "")', None),
+        ("(U.more() if U.shares() else '')", None),
+    ],
+)
+def test_only_flags_that_a_launcher_may_add_are_in_doubt(tmp_path: Path, words: str, engines: int | None) -> None:
+    text = LAUNCHER.replace("    misc = ", f"    more = {words}\n    misc = ").replace("{misc} ", "{misc} {more} ")
+    text = text.replace("    if U.something():", "    if False:")
+    assert read(tmp_path, "run.py", text).rollout_engines == engines
+
+
+@pytest.mark.parametrize(
     "text", ["def f(:\n execute_train", "execute_train(" * 300, "execute_train = '\\ud800'\n(" * 3]
 )
 def test_python_that_cannot_be_read(tmp_path: Path, text: str) -> None:
