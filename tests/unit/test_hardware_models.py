@@ -42,7 +42,7 @@ def test_variants_of_a_name_have_the_familys_shape(name: str, family: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["Qwen3-7B", "gpt-5", "", "/", "Qwen/", "llama", "Qwen3-8", "Llama-3.1-8", "Qwen3.5-4B"]
+    "name", ["Qwen3-7B", "gpt-5", "", "/", "Qwen/", "llama", "Qwen3-8", "Llama-3.1-8", "Qwen3.5-5B"]
 )
 def test_unknown_names_are_not_guessed(name: str) -> None:
     assert known_model(name) is None
