@@ -37,7 +37,7 @@ from rltui.memory.from_layout import (
 from rltui.memory.host import PROCESS_GIB, SHM_PER_PROCESS_GIB, checkpoint_gib, estimate_host
 from rltui.memory.knobs import engine_knob
 from rltui.memory.sharing import ColocatedRole, share
-from rltui.memory.training import estimate_training
+from rltui.memory.training import OTHERS_ERROR, estimate_training
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -164,7 +164,7 @@ def _colocated_roles(layout: Layout, models: dict[str, Architecture]) -> Iterato
     cards = {name: find_gpu(layout.hardware_of(name).gpu) for name in models}
     capacities = {name: gpu.usable_gib if gpu else None for name, gpu in cards.items()}
     if "learner" in models:
-        alone = _train(models["learner"], learner_training(layout), "learner", capacities["learner"])
+        alone = _train(layout, models["learner"], learner_training(layout), "learner", capacities["learner"])
         yield ColocatedRole(site=_site(layout, "learner"), estimate=alone)
         engine = rollout_engine(layout, models["rollout"], cards["rollout"])
         yield _engine(layout, models["rollout"], roles.rollout, engine, capacities["rollout"])
@@ -173,7 +173,7 @@ def _colocated_roles(layout: Layout, models: dict[str, Architecture]) -> Iterato
         yield ColocatedRole(site=_site(layout, "reference"), estimate=alone)
     if roles.critic is not None and "critic" in models:
         told = critic_training(layout, roles.critic)
-        alone = _train(models["critic"], told, "critic", capacities["critic"])
+        alone = _train(layout, models["critic"], told, "critic", capacities["critic"])
         yield ColocatedRole(site=_site(layout, "critic"), estimate=alone)
     for name in SERVED:
         served: Served | RewardModel | None = getattr(roles, name)
@@ -195,7 +195,7 @@ def _site(layout: Layout, role: str) -> str:
     return f"pool {pool}" if pool else role
 
 
-def _train(model: Architecture, told: Training, role: str, capacity_gib: float | None) -> RoleEstimate:
+def _train(layout: Layout, model: Architecture, told: Training, role: str, capacity_gib: float | None) -> RoleEstimate:
     found = estimate_training(
         model,
         told.sharding,
@@ -208,7 +208,10 @@ def _train(model: Architecture, told: Training, role: str, capacity_gib: float |
         capacity_gib=capacity_gib,
         role=role,
     )
-    return structs.replace(found, knob=found.knob.replace("roles.learner.", f"roles.{role}."))
+    # what was imported from a system without a recipe of its own is trained by code that nobody measured here
+    strange = layout.unsure and layout.system == "rltui"
+    error = max(found.error, OTHERS_ERROR) if strange else found.error
+    return structs.replace(found, knob=found.knob.replace("roles.learner.", f"roles.{role}."), error=error)
 
 
 def _frozen(layout: Layout, model: Architecture, precision: str, capacity_gib: float | None) -> RoleEstimate:
@@ -217,7 +220,7 @@ def _frozen(layout: Layout, model: Architecture, precision: str, capacity_gib: f
     It has a context where it has GPUs of its own; beside others the figure is that of one more process.
     """
     told = reference_training(layout, precision)
-    found = _train(model, told, "reference", capacity_gib)
+    found = _train(layout, model, told, "reference", capacity_gib)
     moments = tuple(moment for moment in found.moments if moment.moment in ("load", "log-probs"))
     rows, reason = told.workload.sequences, "all rows of a micro-batch pass at once"
     knob = f"roles.learner.micro_batch={rows // 2}" if rows > 1 else ""

@@ -102,6 +102,14 @@ def test_what_is_offloaded_comes_back_to_train() -> None:
     assert parts(learner, "backward")["optimizer"] > 7  # 8 bytes of 8.2 billion parameters over 8 GPUs
 
 
+def test_the_bar_of_a_system_without_a_recipe_is_wider() -> None:
+    slime = (
+        "python3 train.py --hf-checkpoint Qwen/Qwen3-4B --actor-num-gpus-per-node 8 --colocate"
+        " --rollout-num-gpus-per-engine 2"
+    )
+    assert role(slime, "learner").error > role(verl(), "learner").error
+
+
 def test_samples_that_come_one_by_one_are_trained_on_by_mini_batches() -> None:
     batch = {"data.train_batch_size": "0", "actor_rollout_ref.actor.ppo_mini_batch_size": "32"}
     pools = {"async_training.require_batches": "4", "rollout.nnodes": "1", "rollout.n_gpus_per_node": "8"}
