@@ -6,7 +6,7 @@ Findings name the script's own file, line, setting and fix wherever the setting 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rltui.check.findings import Finding
 from rltui.check.frameworks import BY_DIALECT, MODULES
 from rltui.check.frameworks.terms import Asked
-from rltui.check.run import SEVERITIES, Report, check_text
+from rltui.check.run import Report, check_text, worst_first
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, imported, read_facts
@@ -60,15 +60,11 @@ def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), give
     place = _places(text, str(path))
     asserted = _asserted(facts, place)
     if found.layout is None:
-        return Report(file=str(path), findings=_sorted((*asserted, _no_layout(found, str(path)))))
+        return Report(file=str(path), findings=worst_first((*asserted, _no_layout(found, str(path)))))
     report = check_text(as_yaml(found.layout), str(path), overrides)
     left_out = OF_OUR_TRAINERS | ({"B204"} if facts.dialect in SCORES_ALONE else frozenset())
     own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in left_out)
-    return replace(report, findings=_sorted((*asserted, *own)))
-
-
-def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)))
+    return replace(report, findings=worst_first((*asserted, *own)))
 
 
 def _unreadable(path: Path, error: UsageError) -> Report:

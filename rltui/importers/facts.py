@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -162,6 +162,13 @@ def on_megatron(*pipelines: int | None) -> tuple[str, ...]:
     if any(size != 1 for size in pipelines):
         words.append("tensor_parallel")
     return tuple(f"roles.{role}.{word}" for role in ("learner", "critic") for word in words)
+
+
+def cuts(source: Settings, *names: str) -> Iterator[tuple[str, str, int]]:
+    """Kind (such as ``pipeline``), name and size of the settings that cut a model as no layout does, where they do."""
+    for name in names:
+        if (size := source.integer(name)) is not None and size > 1:
+            yield name.rsplit(".", 1)[-1].partition("_")[0], name, size
 
 
 def first_of(text: str) -> str:

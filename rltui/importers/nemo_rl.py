@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
+from rltui.importers.facts import Facts, Teacher, cuts, mapped, on_megatron, remarks
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
 
 NAME = "nemo-rl"
@@ -88,7 +88,8 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     cluster = product(nodes, per_node)
     algorithm = _algorithm(values, missing, name)
     generates = algorithm in ("", "grpo", "ppo", "opd")
-    colocated = _colocated(source, complete and algorithm != "") if generates else False
+    known = True if complete and algorithm else None
+    colocated = source.flag(f"{_GENERATION}.colocated.enabled", default=known) if generates else False
     rollout = _rollout(source, colocated, (nodes, per_node), cluster) if generates else 0
     taught = teacher(values, complete) if algorithm == "opd" else None
     apart = taught.gpus if taught else 0
@@ -138,10 +139,6 @@ def _algorithm(values: dict[str, Any], missing: list[str], name: str) -> str:
             if word in stem.replace("_", "-").split("-") or stem.startswith(word):
                 return algorithm
     return found[0] if found else ""
-
-
-def _colocated(source: Settings, complete: bool) -> bool | None:
-    return source.flag(f"{_GENERATION}.colocated.enabled", default=True if complete else None)
 
 
 def _rollout(
@@ -271,14 +268,10 @@ def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
 
 
 def _notes(source: Settings) -> list[str]:
-    notes: list[str] = []
     if not source.flag("policy.megatron_cfg.enabled", default=False):
-        return notes
-    for word in ("pipeline", "expert"):
-        size = source.integer(f"policy.megatron_cfg.{word}_model_parallel_size")
-        if size is not None and size > 1:
-            notes.append(f"policy.megatron_cfg: {word} parallelism of {size} has no place in a layout")
-    return notes
+        return []
+    found = cuts(source, *(f"policy.megatron_cfg.{way}_model_parallel_size" for way in ("pipeline", "expert")))
+    return [f"policy.megatron_cfg: {kind} parallelism of {size} has no place in a layout" for kind, _, size in found]
 
 
 def distils(values: dict[str, Any]) -> bool:

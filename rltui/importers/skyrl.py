@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_overrides
-from rltui.importers.facts import Facts, Teacher, first_of, mapped, on_megatron, only_training, remarks, uncounted
+from rltui.importers.facts import Facts, Teacher, cuts, first_of, mapped, on_megatron, only_training, remarks, uncounted
 from rltui.importers.values import product, quotient
 from rltui.importers.variants import Variants
 
@@ -200,14 +200,10 @@ def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
 
 
 def _notes(source: Settings) -> list[str]:
-    notes = []
-    for name in ("pipeline", "context"):
-        size = source.integer(
-            f"trainer.policy.megatron_config.{name}_model_parallel_size",
-            f"trainer.policy.megatron_config.{name}_parallel_size",
-        )
-        if size is not None and size > 1:
-            notes.append(f"trainer.policy.megatron_config: {name} parallelism of {size} has no place in a layout")
+    megatron = "trainer.policy.megatron_config"
+    ways = ("pipeline_model", "pipeline", "context_model", "context")
+    found = cuts(source, *(f"{megatron}.{way}_parallel_size" for way in ways))
+    notes = [f"{megatron}: {kind} parallelism of {size} has no place in a layout" for kind, _, size in found]
     if not source.has(f"{_PLACEMENT}.policy_num_gpus_per_node"):
         notes.append(f"{_PLACEMENT}.policy_num_gpus_per_node: not said")
     return notes

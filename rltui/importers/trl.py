@@ -169,7 +169,7 @@ def _processes(script: Script, command: Started, machine: Settings, config: Sett
         per_node = machine.integer("nproc_per_node")
         if per_node is None and machine.text("nproc_per_node") in ("gpu", "auto"):
             per_node = visible_gpus(command) or script.slurm.gpus_per_node
-        return product(per_node, _node_count(machine))
+        return product(per_node, to_int(machine.text("nnodes", default="1").split(":")[-1]))
     if machine.has("num_processes"):
         return machine.integer("num_processes")
     if machine.has("num_gpus"):
@@ -179,11 +179,6 @@ def _processes(script: Script, command: Started, machine: Settings, config: Sett
     if machine.has("config_file"):
         return config.integer("num_processes")
     return visible_gpus(command)
-
-
-def _node_count(machine: Settings) -> int | None:
-    text = machine.text("nnodes", default="1")
-    return to_int(text.split(":")[-1])
 
 
 def _algorithm(words: str) -> str:
@@ -199,8 +194,7 @@ def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Serve
         return 0
     if not apart:
         return trainer if uses else None
-    gpus = [server.gpus for server in beside]
-    return None if not gpus or None in gpus else sum(number for number in gpus if number is not None)
+    return total(*(server.gpus for server in beside)) if beside else None
 
 
 def _machine(machine: Settings, trainer: int | None, rollout: int | None) -> tuple[int | None, int | None]:

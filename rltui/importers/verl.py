@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_mapping, from_overrides
-from rltui.importers.facts import Facts, first_of, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import Facts, cuts, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 from rltui.importers.verl_others import generation, supervised
 
@@ -173,7 +173,6 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
     elif teacher and teacher.gpus and (on_one := _both_pools((nodes, per_node), verl_teachers.machine(source))[1]):
         # a node that is full already is left as it is: that Ray must hold more than it says is for the check to find
         per_node = on_one if on_one <= _GPUS_OF_A_NODE and nodes == 1 else per_node
-    on_slurm = script.slurm.gpus
     variant = variants.verl(source, algorithm)
     settings = _settings(source, trainer) | variant.found
     if "one_step_off" in entry:
@@ -192,7 +191,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         colocated=None if separate is None else not separate,
         nodes=nodes,
         gpus_per_node=per_node,
-        declared_gpus=_declared(asked, on_slurm),
+        declared_gpus=asked if script.slurm.gpus is None else script.slurm.gpus,
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=tensor_parallel,
@@ -207,11 +206,6 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         unsure=_unsure(source),
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
-
-
-def _declared(asked: int | None, on_slurm: int | None) -> int | None:
-    """GPUs that Slurm is asked for, or else those of the trainer's own pool."""
-    return asked if on_slurm is None else on_slurm
 
 
 def _half(nodes: int | None, per_node: int | None) -> int | None:
@@ -279,17 +273,9 @@ def _reward_pool(source: Settings) -> int | None:
 
 def _parallel_notes(source: Settings) -> list[str]:
     """Ways to cut a model that a layout does not have."""
-    words = {
-        "pipeline_model_parallel_size": "pipeline",
-        "expert_model_parallel_size": "expert",
-        "context_parallel_size": "context",
-    }
-    notes = []
-    for name, word in words.items():
-        size = source.integer(f"{_ACTOR}.megatron.{name}")
-        if size is not None and size > 1:
-            notes.append(f"{_ACTOR}.megatron.{name}: {word} parallelism of {size} has no place in a layout")
-    return notes
+    ways = ("pipeline_model", "expert_model", "context")
+    found = cuts(source, *(f"{_ACTOR}.megatron.{way}_parallel_size" for way in ways))
+    return [f"{name}: {kind} parallelism of {size} has no place in a layout" for kind, name, size in found]
 
 
 def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
