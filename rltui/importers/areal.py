@@ -43,6 +43,7 @@ _TABLE: Mapping[str, str] = {
 
 _DEFAULTS: Mapping[str, Any] = {
     "roles.learner.gradient_checkpointing": False,
+    "roles.learner.zero_stage": 3,
     "roles.rollout.memory_utilization": 0.9,
 }
 """What AReaL takes where a configuration is silent (``areal.api.cli_args``)."""
@@ -196,7 +197,7 @@ def _algorithm(values: dict[str, Any], generates: bool) -> str:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     engine = "vllm" if "vllm" in source.text("rollout.backend") + source.text("allocation_mode") else "sglang"
     share = source.number("vllm.gpu_memory_utilization" if engine == "vllm" else "sglang.mem_fraction_static")
     if share is not None:
@@ -206,10 +207,9 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["roles.learner.tensor_parallel"] = trainer.tensor
     if "grpo.clip_low" in found:
         found.setdefault("grpo.clip_high", found["grpo.clip_low"])
-    found["roles.learner.zero_stage"] = 3
     if "lengths.pack" not in found and source.integer("actor.mb_spec.n_mbs", default=1) == 1:
         found["roles.learner.micro_batch"] = 0
-    return {**_DEFAULTS, **found}
+    return found
 
 
 def _unsure(trainer: Allocation | None) -> tuple[str, ...]:

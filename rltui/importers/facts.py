@@ -125,15 +125,18 @@ def only_training(
     )  # fmt: skip
 
 
-def mapped(source: Settings, table: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of a layout out of ``source``, by a table of name → layout key; the key's type says how it is read."""
+def mapped(source: Settings, table: Mapping[str, str], defaults: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Settings of a layout out of ``source``, by a table of name → layout key; the key's type says how it is read.
+
+    ``defaults`` are values by layout key that the system takes where the source is silent.
+    """
     read: dict[type, Callable[[str], Any]] = {
         int: source.integer,
         float: source.number,
         str: lambda name: source.text(name) or None,
         bool: lambda name: source.flag(name, default=None),
     }
-    found: dict[str, Any] = {}
+    found = dict(defaults)
     for name, key in table.items():
         value = read[_type_of(key)](name)
         if value is not None:

@@ -41,6 +41,16 @@ _TABLE: Mapping[str, str] = {
     "slurm.time": "slurm.time",
 }
 
+_DEFAULTS: Mapping[str, Any] = {
+    "train.learning_rate": 1e-6,
+    "lengths.pack": 2048,
+    "roles.learner.zero_stage": 3,
+    "roles.learner.gradient_checkpointing": True,
+    "roles.rollout.memory_utilization": 0.9,
+    "system": "prime-rl",
+}
+"""What prime-rl takes where a configuration is silent."""
+
 
 def is_config(values: dict[str, Any]) -> bool:
     """Whether a TOML file is prime-rl's."""
@@ -165,7 +175,7 @@ def _group(source: Settings) -> int | None:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     batch = source.integer("orchestrator.batch_size")
     group = _group(source)
     if group and (prompts := quotient(batch, group)):
@@ -174,13 +184,7 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["roles.learner.offload"] = "optimizer"
     if source.text("slurm.time").count(":") != 2:
         found.pop("slurm.time", None)
-    found["roles.learner.zero_stage"] = 3
-    found["system"] = "prime-rl"
-    found.setdefault("train.learning_rate", 1e-6)
-    found.setdefault("roles.rollout.memory_utilization", 0.9)
-    # rows of seq_len tokens pass one by one, each with its prompt and response
-    whole = found.setdefault("lengths.pack", 2048)
-    found["roles.learner.gradient_checkpointing"] = True
+    whole = found["lengths.pack"]  # rows of so many tokens pass one by one, each with its prompt and response
     if found.get("lengths.response", whole) < whole:
         found["lengths.prompt"] = whole - found["lengths.response"]
     elif whole > 1:

@@ -55,6 +55,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "lengths.prompt": 512,
     "lengths.response": 1024,
     "roles.learner.gradient_checkpointing": True,
+    "roles.learner.zero_stage": 3,
     "roles.rollout.memory_utilization": 0.8,
 }
 """What SkyRL takes where a command is silent (``skyrl.train.config``)."""
@@ -163,9 +164,10 @@ def _teacher(source: Settings) -> Teacher | None:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
-    batch = found.get("train.prompts_per_step")
-    if steps := quotient(batch or 1024, source.integer("trainer.policy_mini_batch_size", default=256)):
+    found = mapped(source, _TABLE, _DEFAULTS)
+    if steps := quotient(
+        found["train.prompts_per_step"], source.integer("trainer.policy_mini_batch_size", default=256)
+    ):
         found["train.optimizer_steps"] = steps
     found |= Variants(source).advantage("trainer.algorithm.advantage_estimator")
     ratio = _RATIOS.get(source.text("trainer.algorithm.policy_loss_type"))
@@ -184,12 +186,11 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["checkpoint.every"] = 0
     if source.flag("trainer.policy.fsdp_config.cpu_offload"):
         found["roles.learner.offload"] = "all"
-    found["roles.learner.zero_stage"] = 3
     if "roles.learner.offload" not in found and "fsdp" in source.text("trainer.strategy", default="fsdp2"):
         found["system"] = "verl"  # FSDP2 with the same float32 weights, loss and step
         if source.flag(f"{_PLACEMENT}.colocate_all", default=True):
             found["roles.learner.offload"] = "all"  # it leaves for the host while the engines are awake
-    return {**_DEFAULTS, **found}
+    return found
 
 
 def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:

@@ -45,6 +45,15 @@ _TABLE: Mapping[str, str] = {
     "vllm_enable_sleep_mode": "roles.rollout.sleep_while_training",
     "dataset_name": "data.train",
 }
+_DEFAULTS: Mapping[str, Any] = {
+    "train.samples_per_prompt": 8,
+    "train.learning_rate": 1e-6,
+    "lengths.prompt": 512,
+    "lengths.response": 256,
+    "roles.rollout.memory_utilization": 0.3,
+}
+"""What TRL takes where a command is silent."""
+
 _LAUNCHERS = (
     "accelerate", "accelerate.commands.launch", "torchrun", "deepspeed", "torch.distributed.run",
     "torch.distributed.launch", "trl",
@@ -111,7 +120,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         reference=(source.number("beta", default=0.0) or 0.0) > 0,
         source=source,
         settings=trained_states(script, config, machine, source)
-        | _settings(source)
+        | mapped(source, _TABLE, _DEFAULTS)
         | (_batch(source, trainer) if algorithm == "grpo" else {})
         | variant.found
         | ({"roles.rollout.engine": "hf"} if uses is False else {}),
@@ -222,16 +231,6 @@ def _batch(source: Settings, trainer: int | None) -> dict[str, int]:
     prompts, steps = quotient(samples, source.integer("num_generations", default=8)), quotient(samples, step)
     found = {"train.prompts_per_step": prompts, "train.optimizer_steps": steps if steps and steps > 1 else None}
     return {key: number for key, number in found.items() if number}
-
-
-def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
-    found.setdefault("train.samples_per_prompt", 8)
-    found.setdefault("lengths.response", 256)
-    found.setdefault("lengths.prompt", 512)
-    found.setdefault("train.learning_rate", 1e-6)
-    found.setdefault("roles.rollout.memory_utilization", 0.3)
-    return found
 
 
 _FULL, _GRADIENTS = ("FULL_SHARD", "HYBRID_SHARD", "1", "4"), ("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2", "2", "5")

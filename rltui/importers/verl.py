@@ -70,6 +70,15 @@ _TABLE: Mapping[str, str] = {
     "critic.model.enable_gradient_checkpointing": "roles.critic.gradient_checkpointing",
 }
 
+_DEFAULTS: Mapping[str, Any] = {
+    "train.prompts_per_step": 1024,
+    "train.samples_per_prompt": 1,
+    "lengths.prompt": 512,
+    "lengths.response": 512,
+    "roles.learner.zero_stage": 3,
+    "roles.rollout.memory_utilization": 0.5,
+}
+"""What verl takes where a command is silent."""
 
 _SECTIONS = (
     "actor_rollout_ref", "algorithm", "critic", "custom_reward_function", "data", "distillation", "global_profiler",
@@ -279,26 +288,19 @@ def _parallel_notes(source: Settings) -> list[str]:
 
 
 def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     found |= _trained(source, "learner", (_ACTOR, "actor_rollout_ref.model"), trainer)
     found |= _trained(source, "critic", ("critic", "critic.model"), trainer)
     model = source.text("critic.model.path")
     if model and HOLE not in model and model != source.text("actor_rollout_ref.model.path"):
         found["roles.critic.model"] = model
-    batch = found.get("train.prompts_per_step", 1024)
-    if steps := quotient(batch, source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
+    if steps := quotient(found["train.prompts_per_step"], source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
-    found["roles.learner.zero_stage"] = 3
     if not _on_megatron(source, _ACTOR):
         in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
         found["system"] = "verl bf16" if in_bf16 else "verl"
     if found.get("train.steps") == 0:
         del found["train.steps"]  # it evaluates once and trains nothing, on purpose
-    found.setdefault("roles.rollout.memory_utilization", 0.5)
-    found.setdefault("train.samples_per_prompt", 1)
-    found.setdefault("lengths.prompt", 512)
-    found.setdefault("lengths.response", 512)
-    found.setdefault("train.prompts_per_step", 1024)
     if budget := _budget(source):
         found["lengths.pack"] = budget
     for key in ("data.train", "data.eval"):
