@@ -187,7 +187,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     whole = found["lengths.pack"]  # rows of so many tokens pass one by one, each with its prompt and response
     if found.get("lengths.response", whole) < whole:
         found["lengths.prompt"] = whole - found["lengths.response"]
-    elif whole > 1:
+    else:
         found |= {"lengths.prompt": whole // 2, "lengths.response": whole - whole // 2}
     return found
 
