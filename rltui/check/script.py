@@ -23,7 +23,6 @@ from rltui.importers.source import read_source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rltui.check.frameworks.assertion import Framework
     from rltui.importers.facts import Facts
 
 OF_OUR_TRAINERS = frozenset({"E390", "D516", "H409"})
@@ -93,22 +92,13 @@ def _no_layout(found: Imported, name: str) -> Finding:
 def _in_words_of(finding: Finding, facts: Facts, place: Callable[[str], tuple[str, int]]) -> Finding:
     """``finding`` at the script's own setting, where the layout's key is that setting as it stands."""
     framework = FRAMEWORKS.get(facts.dialect)
-    names = _names(facts, framework)
+    names = facts.source.names if facts.source and framework else {}
     file, line = place(names.get(finding.key, ""))
     pairs = [word.partition("=") for word in finding.fix]
     fix = finding.fix
     if framework and all(key in names for key, _, _ in pairs):
         fix = tuple(framework.spelled(names[key], value) for key, _, value in pairs)
     return replace(finding, key=names.get(finding.key, finding.key), file=file, line=line, fix=fix)
-
-
-def _names(facts: Facts, framework: Framework | None) -> dict[str, str]:
-    """The script's settings by the keys of a layout that have their value as it stands."""
-    if facts.source is None or framework is None:
-        return {}
-    set_ = facts.source.values
-    found = {key: next((name for name in names if name in set_), "") for key, names in framework.names.items()}
-    return {key: name for key, name in (found | facts.source.names).items() if name}
 
 
 def _places(text: str, name: str) -> Callable[[str], tuple[str, int]]:

@@ -98,8 +98,10 @@ def from_config(values: dict[str, Any]) -> Facts:
     source = from_mapping(values)
     has_cluster = isinstance(values.get("cluster"), dict)
     # before 2025-08 the experiment's own nodes stood outside of the cluster's
-    nodes = source.integer("n_nodes", "cluster.n_nodes", default=1 if has_cluster else None)
-    per_node = source.integer("n_gpus_per_node", "cluster.n_gpus_per_node", default=8 if has_cluster else None)
+    nodes = source.integer("n_nodes", "cluster.n_nodes", default=1 if has_cluster else None, key="hardware.nodes")
+    per_node = source.integer(
+        "n_gpus_per_node", "cluster.n_gpus_per_node", default=8 if has_cluster else None, key="hardware.gpus_per_node"
+    )
     trainer, engines, others, colocated = _roles(source, values)
     generates = engines is not None
     # an allocation of engines alone is for evaluation
@@ -107,7 +109,7 @@ def from_config(values: dict[str, Any]) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm="evaluation" if evaluates else _algorithm(values, generates),
-        model=source.text("actor.path", "model.path"),
+        model=source.text("actor.path", "model.path", key="roles.learner.model"),
         colocated=None if evaluates else colocated,
         together=engines.gpus if evaluates and engines else None,
         nodes=nodes,

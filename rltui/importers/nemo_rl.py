@@ -83,8 +83,8 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     """
     source = from_mapping(values)
     complete = not missing
-    nodes = source.integer("cluster.num_nodes", default=1 if complete else None)
-    per_node = source.integer("cluster.gpus_per_node", default=1 if complete else None)
+    nodes = source.integer("cluster.num_nodes", default=1 if complete else None, key="hardware.nodes")
+    per_node = source.integer("cluster.gpus_per_node", default=1 if complete else None, key="hardware.gpus_per_node")
     cluster = product(nodes, per_node)
     algorithm = _algorithm(values, missing, name)
     generates = algorithm in ("", "grpo", "ppo", "opd")
@@ -102,7 +102,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("policy.model_name"),
+        model=source.text("policy.model_name", key="roles.learner.model"),
         colocated=colocated,
         nodes=total(nodes, source.integer("env.nemo_gym.num_gpu_nodes", default=0)),
         gpus_per_node=per_node,
@@ -169,7 +169,8 @@ def _tensor_parallel(source: Settings, complete: bool) -> int | None:
     """GPUs of one engine, by the backend that generates."""
     backend = source.text(f"{_GENERATION}.backend", default="vllm")
     if backend in ("vllm", "dynamo"):
-        return source.integer(f"{_GENERATION}.vllm_cfg.tensor_parallel_size", default=1 if complete else None)
+        name = f"{_GENERATION}.vllm_cfg.tensor_parallel_size"
+        return source.integer(name, default=1 if complete else None, key="roles.rollout.tensor_parallel")
     if backend == "sglang":
         return source.integer(
             f"{_GENERATION}.sglang_cfg.sglang_server_config.num_gpus_per_engine",

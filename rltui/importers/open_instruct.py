@@ -104,8 +104,8 @@ def _machine(script: Script, head: list[str]) -> tuple[int | None, int | None]:
 def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None) -> Facts:
     single = source.flag("single_gpu_mode")
     learners = source.integers("num_learners_per_node", "actor_num_gpus_per_node", default=(1,))
-    engines = source.integer("vllm_num_engines", default=1)
-    tensor_parallel = source.integer("vllm_tensor_parallel_size", default=1)
+    engines = source.integer("vllm_num_engines", default=1, key="roles.rollout.engines")
+    tensor_parallel = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
     trainer = None if learners is None else sum(learners)
     rollout = 0 if single else None if single is None else product(engines, tensor_parallel)
     notes = ["single_gpu_mode: the engine rides on the learner's GPU"] if single else []
@@ -113,7 +113,7 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
     facts = Facts(
         dialect=NAME,
         algorithm="ppo" if entry.startswith("ppo") else "grpo",
-        model=source.text("model_name_or_path"),
+        model=source.text("model_name_or_path", key="roles.learner.model"),
         colocated=single,
         nodes=nodes,
         gpus_per_node=per_node,

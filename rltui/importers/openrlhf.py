@@ -86,8 +86,10 @@ def from_script(script: Script) -> list[Facts]:
 def _facts(script: Script, source: Settings) -> Facts:
     estimator = source.text("advantage_estimator", "algo.advantage.estimator", default="gae")
     trainer = _group(source, "actor")
-    engines = source.integer("vllm_num_engines", "vllm.num_engines", default=0)
-    size = source.integer("vllm_tensor_parallel_size", "vllm.tensor_parallel_size", default=1)
+    engines = source.integer("vllm_num_engines", "vllm.num_engines", default=0, key="roles.rollout.engines")
+    size = source.integer(
+        "vllm_tensor_parallel_size", "vllm.tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel"
+    )
     rollout = product(engines, size)
     everything = source.flag("colocate_all_models", "train.colocate_all")
     asynchronous = source.flag("async_train", "train.async_enable")
@@ -98,7 +100,7 @@ def _facts(script: Script, source: Settings) -> Facts:
     facts = Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("pretrain", "actor.model_name_or_path"),
+        model=source.text("pretrain", "actor.model_name_or_path", key="roles.learner.model"),
         colocated=colocated,
         trainer_gpus=trainer,
         rollout_gpus=rollout,

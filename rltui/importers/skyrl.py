@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NAME = "skyrl"
 _PLACEMENT = "trainer.placement"
 _ENGINE = "generator.inference_engine"
+_TENSOR = (f"{_ENGINE}.tensor_parallel_size", "generator.inference_engine_tensor_parallel_size")
 _TABLE: Mapping[str, str] = {
     "trainer.train_batch_size": "train.prompts_per_step",
     "generator.n_samples_per_prompt": "train.samples_per_prompt",
@@ -80,7 +81,7 @@ def _facts(script: Script, source: Settings) -> Facts:
     per_node = source.integer(f"{_PLACEMENT}.policy_num_gpus_per_node")
     trainer = product(nodes, per_node)
     colocated = source.flag(f"{_PLACEMENT}.colocate_all", default=True)
-    size = source.integer(f"{_ENGINE}.tensor_parallel_size", "generator.inference_engine_tensor_parallel_size")
+    size = source.integer(*_TENSOR, key="roles.rollout.tensor_parallel")
     engines = source.integer(f"{_ENGINE}.num_engines", "generator.num_inference_engines", default=1)
     if source.flag(f"{_ENGINE}.run_engines_locally", "generator.run_engines_locally", default=True) is not True:
         engines = None  # somebody else's servers, on machines that the command does not count
@@ -91,7 +92,7 @@ def _facts(script: Script, source: Settings) -> Facts:
     facts = Facts(
         dialect=NAME,
         algorithm=_algorithm(source, has_critic),
-        model=source.text("trainer.policy.model.path"),
+        model=source.text("trainer.policy.model.path", key="roles.learner.model"),
         colocated=colocated,
         trainer_gpus=trainer,
         rollout_gpus=rollout,

@@ -73,7 +73,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
     trains_only = source.flag("debug_train_only")
     colocated = source.flag("colocate")
     rollout = 0 if trains_only else None if trains_only is None else _rollout(source, trainer, colocated)
-    size = source.integer("rollout_num_gpus_per_engine", default=1)
+    size = source.integer("rollout_num_gpus_per_engine", default=1, key="roles.rollout.tensor_parallel")
     critic = _critic(source, per_node)
     # colocated engines take the critic's GPUs as well as the actor's
     inside = colocated and critic != 0 and not source.has("rollout_num_gpus") and not trains_only
@@ -85,7 +85,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm="ppo whose engines span actor and critic" if inside else _algorithm(source, bool(trains_only)),
-        model=source.text("hf_checkpoint"),
+        model=source.text("hf_checkpoint", key="roles.learner.model"),
         colocated=False if trains_only else colocated,
         nodes=machine[0],
         gpus_per_node=machine[1],

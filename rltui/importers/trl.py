@@ -83,7 +83,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     config = _config(script, machine)
     trainer = _processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
-    size = source.integer("vllm_tensor_parallel_size", default=1)
+    size = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
     # a program of one's own may set what TRL's own command takes as flags
     own_command = head[0].rsplit("/", 1)[-1] == "trl"
     uses = source.flag("use_vllm", default=False if own_command and not source.has("config") else None)
@@ -107,7 +107,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("model_name_or_path", "model"),
+        model=source.text("model_name_or_path", "model", key="roles.learner.model"),
         colocated=_colocated(generates, apart, uses),
         nodes=nodes,
         gpus_per_node=per_node,

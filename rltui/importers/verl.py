@@ -163,8 +163,10 @@ def _as_started(source: Settings, entry: str, behind: list[str]) -> Settings | N
 
 def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> Facts:
     own_config = not is_entry(entry) or _own_config(behind)
-    nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
-    per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
+    nodes = source.integer("trainer.nnodes", default=None if own_config else 1, key="hardware.nodes")
+    per_node = source.integer(
+        "trainer.n_gpus_per_node", default=None if own_config else 8, key="hardware.gpus_per_node"
+    )
     # a count of 0 comes from a machine that the script alone does not show, such as ``NODES - 1``
     asked = product(nodes, per_node) or None
     algorithm = _algorithm(source)
@@ -172,7 +174,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
     split = "split" in entry
     trainer = _half(nodes, per_node) if split else asked
     rollout = product(*_own_pool(source)) if separate else None if separate is None else trainer
-    tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
+    tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size", key="roles.rollout.tensor_parallel")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
     replicas = source.integer(f"{_ROLLOUT}.data_parallel_size", default=1)
     teacher = verl_teachers.teacher(source)
@@ -196,7 +198,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("actor_rollout_ref.model.path"),
+        model=source.text("actor_rollout_ref.model.path", key="roles.learner.model"),
         colocated=None if separate is None else not separate,
         nodes=nodes,
         gpus_per_node=per_node,
