@@ -350,8 +350,6 @@ MEMORY: list[Case] = [
     ("M308", "gpu", ["roles.learner.offload=all", "hardware.memory_gib_per_node=64"],
      ["roles.learner.offload=all", "hardware.memory_gib_per_node=256"]),
     ("M308", "gpu", ["slurm.mem_gib=8"], ["slurm.mem_gib=16"]),
-    ("M308", "gpu", ["slurm.mem_gib=8", "hardware.memory_gib_per_node=9"],
-     ["slurm.mem_gib=16", "hardware.memory_gib_per_node=16"]),
     ("M308", "gpu", ["slurm.mem_gib=8", "hardware.memory_gib_per_node=512"],
      ["slurm.mem_gib=16", "hardware.memory_gib_per_node=512"]),
     ("M309", "gpu", ["roles.learner.model=/models/ours-v3"], ["roles.learner.model=/models/Qwen3-8B"]),

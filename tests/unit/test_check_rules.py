@@ -44,6 +44,13 @@ def test_findings_have_a_place_and_a_fix_that_settles_them(
         assert after.readable
 
 
+@pytest.mark.parametrize(("node", "is_offered"), [(0, True), (512, True), (9, False)])
+def test_a_job_is_to_ask_for_more_memory_unless_a_node_is_known_to_have_less(node: int, is_offered: bool) -> None:
+    found = report("gpu", ["slurm.mem_gib=8", f"hardware.memory_gib_per_node={node}"]).findings
+    fix = next(finding.fix for finding in found if finding.code == "M308")
+    assert [word.partition("=")[0] for word in fix] == ["slurm.mem_gib"] * is_offered
+
+
 @pytest.mark.parametrize("width", ["tensor_parallel", "sequence_parallel"])
 def test_a_torn_group_of_learners_is_said_of_the_key_that_makes_it_wide(width: str) -> None:
     found = report("gpu", ["roles.learner.gpus=[3, 2]", f"roles.learner.{width}=2"]).findings
