@@ -24,7 +24,7 @@ from trainers.placement import (
     verify,
 )
 from trainers.roles.card import visible_cards
-from trainers.roles.routes import landlords
+from trainers.roles.routes import colocated_learners
 
 pytestmark = pytest.mark.trainers
 
@@ -86,11 +86,11 @@ def test_colocated_roles_are_guests_of_the_learners_slots() -> None:
 
 
 def test_engines_on_the_learners_slots_get_their_weights_from_them_alone() -> None:
-    assert landlords(seats(load_layout(LAYOUT, POOLED).layout)) == {
+    assert colocated_learners(seats(load_layout(LAYOUT, POOLED).layout)) == {
         "engine 0": ("learner 0", "learner 1"), "engine 1": ("learner 2", "learner 3"),
     }  # fmt: skip
     apart = ["hardware.gpus_per_node=8", "roles.learner.gpus=[2]", "roles.rollout.engines=2"]
-    assert landlords(seats(load_layout(LAYOUT, apart).layout)) == {}
+    assert colocated_learners(seats(load_layout(LAYOUT, apart).layout)) == {}
 
 
 def test_guests_are_told_the_cards_of_the_hosts_whose_slots_they_share() -> None:

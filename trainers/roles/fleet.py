@@ -18,7 +18,7 @@ from trainers.roles.deepspeed_rank import import_training
 from trainers.roles.processes import RoleProcesses
 from trainers.roles.reshard import forget_resharded
 from trainers.roles.restarts import FROZEN, Restarts
-from trainers.roles.routes import landlords
+from trainers.roles.routes import colocated_learners
 from trainers.roles.sleep import EngineSleep, kinds_that_load_first, plan_engine_sleep
 from trainers.roles.transfers import Transfers, meeting_host
 
@@ -198,8 +198,8 @@ class Fleet:
             for kind, text in notes if role.kind == "reward" else ():
                 self._tell(kind, text)
         width, timeout_s = self._layout.roles.rollout.tensor_parallel, self.deadlines.sync_s
-        in_flight, homes = self._layout.train.takes_weights_in_flight, landlords(planned)
-        self._transfers = Transfers(self.learners, self.engines, width, timeout_s, self._check, homes, in_flight)
+        in_flight, colocated = self._layout.train.takes_weights_in_flight, colocated_learners(planned)
+        self._transfers = Transfers(self.learners, self.engines, width, timeout_s, self._check, colocated, in_flight)
         self._transfers.open()
         self._tell("weights", f"weights travel by {self._transfers.route}")
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from trainers.placement import PlannedRole
 
 
-def landlords(planned: Sequence[PlannedRole]) -> Mapping[str, tuple[str, ...]]:
+def colocated_learners(planned: Sequence[PlannedRole]) -> Mapping[str, tuple[str, ...]]:
     """The learners on whose slots the workers of each engine sit, in the order of the workers, by the engine's name.
 
     Empty where some worker has a slot of its own: then all engines get their weights from rank 0, over one group.
