@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
-from trainers.placement import reserve, seats
+from trainers.placement import planned_roles, reserve
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError, call_all
 from trainers.roles.checkpoint_writer import SAVE_GROUP, Written
 from trainers.roles.deepspeed_rank import import_training
@@ -179,7 +179,7 @@ class Fleet:
 
         All load at once, but those of ``kinds_that_load_first``, and engines that sleep, which must leave the card.
         """
-        planned = seats(self._layout)
+        planned = planned_roles(self._layout)
         self.engine_sleep = plan_engine_sleep(self._layout, planned, self.roles, self.deadlines.sync_s)
         first = kinds_that_load_first(self._layout, engines_sleep=self.engine_sleep.is_used)
         for role in [role for role in self.roles if role.kind in self._meeting] if first else ():
