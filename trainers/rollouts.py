@@ -235,7 +235,7 @@ class Rollouts:
             part = [pair for _, pair in run]
             ticket, start = part[0][0].ticket, part[0][0].place
             if ticket.on_answer is not None:
-                told = [replace(one, prompt_index=number) for number, (_, group) in enumerate(part) for one in group]
+                told = [replace(one, prompt_index=index) for index, (_, group) in enumerate(part) for one in group]
                 ticket.on_answer(start, len(part), told)
         with self._changed:
             for asked, samples in answered:
