@@ -16,7 +16,7 @@ _SIZES = (
     "deployment.num_infer_replicas", "inference.deployment.type", "inference.parallel.tp", "inference.parallel.dp",
 )  # fmt: skip
 """What decides about GPUs; a file that this one builds on may set any of them."""
-_TENSOR = ("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
+_ENGINE_SIZES = ("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
 _RESPONSES = ("orchestrator.train.sampling.max_completion_tokens", "orchestrator.sampling.max_tokens")
 _TABLE: Mapping[str, str] = {
     "max_steps": "train.steps",
@@ -73,7 +73,7 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     generates = bool({"orchestrator", "inference", "trainer"} & values.keys())
     kind = source.text("deployment.type", default="single_node")
     several = kind == "multi_node"
-    size = source.integer(*_TENSOR, key="roles.rollout.tensor_parallel")
+    size = source.integer(*_ENGINE_SIZES, key="roles.rollout.tensor_parallel")
     data = source.integer("inference.parallel.dp", "inference.vllm.data_parallel_size")
     machine = _several_nodes(source, generates) if several else _one_node(source, generates)
     trainer, rollout, nodes, per_node = machine if kind else (None, None, None, None)

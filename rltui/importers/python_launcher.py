@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from rltui.errors import UsageError
 from rltui.importers import slime
 from rltui.importers.arguments import from_flags
-from rltui.importers.python_values import value_of
+from rltui.importers.python_values import known, value_of
 from rltui.importers.script import Script
 from rltui.importers.shell_run import Reading, Started
 from rltui.importers.slurm_lines import SlurmJob
-from rltui.importers.values import HOLE, is_known
+from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +149,7 @@ class _Follower:
 
     def choose(self, test: Any, bodies: Sequence[Sequence[ast.stmt]], names: dict[str, Any]) -> None:
         """Follow the branch that is taken, or join what both leave where that is not known."""
-        if is_known(test):
+        if known(test):
             if not self.block(bodies[0] if test else bodies[1], names):
                 raise _BlockEndError
             return
@@ -169,11 +169,11 @@ class _Follower:
             pattern = case.pattern
             catches_all = isinstance(pattern, ast.MatchAs) and pattern.pattern is None
             value = value_of(pattern.value, names) if isinstance(pattern, ast.MatchValue) else HOLE
-            if is_known(subject) and (catches_all or (is_known(value) and value == subject)):
+            if known(subject) and (catches_all or (known(value) and value == subject)):
                 if not self.block(case.body, names):
                     raise _BlockEndError
                 return
-        if not is_known(subject):
+        if not known(subject):
             self.choose(HOLE, [case.body for case in node.cases], names)
 
     def doubtful(self, node: ast.For | ast.While | ast.With | ast.Try, names: dict[str, Any]) -> None:

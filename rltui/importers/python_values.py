@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rltui.importers.values import HOLE, is_known
+from rltui.importers.values import HOLE
 
 MAX_TEXT = 100_000
 MAX_NUMBER = 10**12
@@ -25,6 +25,11 @@ _COMPARED: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _CALLED: Mapping[str, Callable[..., Any]] = {
     "int": int, "float": float, "str": str, "bool": bool, "len": len, "min": min, "max": max, "abs": abs,
 }  # fmt: skip
+
+
+def known(value: Any) -> bool:
+    """Whether a value holds no hole."""
+    return not (isinstance(value, str) and HOLE in value)
 
 
 def value_of(node: ast.expr | None, names: Mapping[str, Any]) -> Any:
@@ -84,7 +89,7 @@ def _boolean(node: ast.BoolOp, names: Mapping[str, Any]) -> Any:
     doubtful = False
     for part in node.values:
         value = value_of(part, names)
-        if not is_known(value):
+        if not known(value):
             doubtful = True
         elif bool(value) == wants and not doubtful:
             return value
@@ -95,7 +100,7 @@ def _compare(node: ast.Compare, names: Mapping[str, Any]) -> Any:
     left = value_of(node.left, names)
     for operation, other in zip(node.ops, node.comparators, strict=True):
         right = value_of(other, names)
-        if not is_known(left) or not is_known(right) or (isinstance(right, list | tuple) and HOLE in right):
+        if not known(left) or not known(right) or (isinstance(right, list | tuple) and HOLE in right):
             return HOLE
         if not _COMPARED[type(operation)](left, right):
             return False
@@ -105,7 +110,7 @@ def _compare(node: ast.Compare, names: Mapping[str, Any]) -> Any:
 
 def _choice(node: ast.IfExp, names: Mapping[str, Any]) -> Any:
     test = value_of(node.test, names)
-    if is_known(test):
+    if known(test):
         return value_of(node.body if test else node.orelse, names)
     first, second = value_of(node.body, names), value_of(node.orelse, names)
     return first if first == second else HOLE
@@ -113,7 +118,7 @@ def _choice(node: ast.IfExp, names: Mapping[str, Any]) -> Any:
 
 def _negated(node: ast.UnaryOp, names: Mapping[str, Any]) -> Any:
     value = value_of(node.operand, names)
-    if not is_known(value):
+    if not known(value):
         return HOLE
     return not value if isinstance(node.op, ast.Not) else -value if isinstance(node.op, ast.USub) else HOLE
 
@@ -130,14 +135,14 @@ def _mapped(node: ast.Dict, names: Mapping[str, Any]) -> Any:
 
 def _item(node: ast.Subscript, names: Mapping[str, Any]) -> Any:
     key = value_of(node.slice, names)
-    return value_of(node.value, names)[key] if is_known(key) else HOLE
+    return value_of(node.value, names)[key] if known(key) else HOLE
 
 
 def _call(node: ast.Call, names: Mapping[str, Any]) -> Any:
     arguments = [value_of(argument, names) for argument in node.args]
     if isinstance(node.func, ast.Attribute):
         return _method(node.func, arguments, names)
-    if not isinstance(node.func, ast.Name) or node.keywords or not all(is_known(value) for value in arguments):
+    if not isinstance(node.func, ast.Name) or node.keywords or not all(known(value) for value in arguments):
         return HOLE
     return _bounded(_CALLED[node.func.id](*arguments))
 
