@@ -120,7 +120,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         reference=(source.number("beta", default=0.0) or 0.0) > 0,
         source=source,
         settings=trained_states(script, config, machine, source)
-        | mapped(source, _TABLE, _DEFAULTS)
+        | _settings(source)
         | (_batch(source, trainer) if algorithm == "grpo" else {})
         | variant.found
         | ({"roles.rollout.engine": "hf"} if uses is False else {}),
@@ -231,6 +231,10 @@ def _batch(source: Settings, trainer: int | None) -> dict[str, int]:
     prompts, steps = quotient(samples, source.integer("num_generations", default=8)), quotient(samples, step)
     found = {"train.prompts_per_step": prompts, "train.optimizer_steps": steps if steps and steps > 1 else None}
     return {key: number for key, number in found.items() if number}
+
+
+def _settings(source: Settings) -> dict[str, Any]:
+    return mapped(source, _TABLE, _DEFAULTS)
 
 
 _FULL, _GRADIENTS = ("FULL_SHARD", "HYBRID_SHARD", "1", "4"), ("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2", "2", "5")

@@ -184,6 +184,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
     elif teacher and teacher.gpus and (on_one := _both_pools((nodes, per_node), verl_teachers.machine(source))[1]):
         # a node that is full already is left as it is: that Ray must hold more than it says is for the check to find
         per_node = on_one if on_one <= _GPUS_OF_A_NODE and nodes == 1 else per_node
+    on_slurm = script.slurm.gpus
     variant = variants.verl(source, algorithm)
     settings = _settings(source, trainer) | variant.found
     if "one_step_off" in entry:
@@ -202,7 +203,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         colocated=None if separate is None else not separate,
         nodes=nodes,
         gpus_per_node=per_node,
-        declared_gpus=asked if script.slurm.gpus is None else script.slurm.gpus,
+        declared_gpus=asked if on_slurm is None else on_slurm,
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=tensor_parallel,
