@@ -75,7 +75,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "train.samples_per_prompt": 1,
     "lengths.prompt": 512,
     "lengths.response": 512,
-    "roles.learner.zero_stage": 3,
     "roles.rollout.memory_utilization": 0.5,
 }
 """What verl takes where a command is silent."""
@@ -299,6 +298,7 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
         found["roles.critic.model"] = model
     if steps := quotient(found["train.prompts_per_step"], source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
+    found["roles.learner.zero_stage"] = 3
     if not _on_megatron(source, _ACTOR):
         in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
         found["system"] = "verl bf16" if in_bf16 else "verl"
