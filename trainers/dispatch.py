@@ -31,26 +31,26 @@ Item = TypeVar("Item", bound=Sized)
 
 
 class Dispatch(Generic[Item]):
-    """One queue of prompts for all engines, and what each of them (its lane) has under way.
+    """One queue of prompts for all engines, and what each of them has under way.
 
-    A lane takes prompts until it has its equal share of all that is to be done, as many as it may hold at most. What no
-    lane has room for in its share goes to the one with the least to do, if that has a free slot.
+    An engine takes prompts until it has its equal share of all that is to be done, as many as it may hold at most. What
+    no engine has room for in its share goes to the one with the least to do, if that has a free slot.
 
     Args:
-        lanes: Number of engines.
+        engines: How many there are.
         slots: Samples that an engine works on at once.
         spare: Samples that may wait in it besides; it asks for more when half of them are left.
     """
 
-    def __init__(self, lanes: int, slots: int, spare: int = 0) -> None:
+    def __init__(self, engines: int, slots: int, spare: int = 0) -> None:
         self._changed = threading.Condition()
         self._slots, self._most, self._low = slots, slots + spare, slots + spare // 2
         self._waiting: deque[Item] = deque()
-        self._under_way: list[list[Item]] = [[] for _ in range(lanes)]
-        self._left = [0] * lanes
+        self._under_way: list[list[Item]] = [[] for _ in range(engines)]
+        self._left = [0] * engines
         self._held = self._closed = False
         self._since: dict[int, float] = {}
-        self._busy_s = [0.0] * lanes
+        self._busy_s = [0.0] * engines
         self._failures: dict[int, RoleDiedError] = {}
 
     def put(self, items: Sequence[Item], *, first: bool = False) -> None:
@@ -62,8 +62,8 @@ class Dispatch(Generic[Item]):
                 self._waiting.extend(items)
             self._changed.notify_all()
 
-    def take(self, lane: int) -> tuple[list[Item], int]:
-        """Wait until ``lane`` has something to do; what it has to do besides what it has under way.
+    def take(self, engine: int) -> tuple[list[Item], int]:
+        """Wait until ``engine`` has something to do; what it has to do besides what it has under way.
 
         Returns:
             Further prompts; and how few samples it may have left before it asks again, 0: until any prompt is done.
@@ -72,28 +72,28 @@ class Dispatch(Generic[Item]):
             DispatchClosedError: The dispatch was closed.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._under_way[lane] or self._may_take(lane))
+            self._changed.wait_for(lambda: self._closed or self._under_way[engine] or self._may_take(engine))
             self._raise_if_closed()
-            own, new = self._under_way[lane], []
-            while self._may_take(lane):
+            own, new = self._under_way[engine], []
+            while self._may_take(engine):
                 new.append(self._waiting.popleft())
                 own.append(new[-1])
-                self._left[lane] += new[-1].samples
-            self._since.setdefault(lane, time.monotonic())
-            return new, min(self._left[lane] - 1, self._low) if self._waiting and not self._held else 0
+                self._left[engine] += new[-1].samples
+            self._since.setdefault(engine, time.monotonic())
+            return new, min(self._left[engine] - 1, self._low) if self._waiting and not self._held else 0
 
-    def done(self, lane: int, items: Collection[Item], left: int = 0) -> None:
-        """``lane`` has done ``items``, and has ``left`` samples of others under way."""
+    def done(self, engine: int, items: Collection[Item], left: int = 0) -> None:
+        """``engine`` has done ``items``, and has ``left`` samples of others under way."""
         with self._changed:
-            self._left[lane] = left
-            self._under_way[lane] = [item for item in self._under_way[lane] if item not in items]
-            self._rest_if_idle(lane)
+            self._left[engine] = left
+            self._under_way[engine] = [item for item in self._under_way[engine] if item not in items]
+            self._rest_if_idle(engine)
             self._changed.notify_all()
 
-    def _may_take(self, lane: int) -> bool:
-        if self._held or not self._waiting or lane in self._failures:
+    def _may_take(self, engine: int) -> bool:
+        if self._held or not self._waiting or engine in self._failures:
             return False
-        own = self._left[lane]
+        own = self._left[engine]
         everything = _samples(self._waiting) + sum(self._left)
         running = [left for other, left in enumerate(self._left) if other not in self._failures]
         share = -(-everything // len(running))
@@ -101,9 +101,9 @@ class Dispatch(Generic[Item]):
             return True
         return own < self._slots and own == min(running)
 
-    def _rest_if_idle(self, lane: int) -> None:
-        if not self._under_way[lane] and lane in self._since:
-            self._busy_s[lane] += time.monotonic() - self._since.pop(lane)
+    def _rest_if_idle(self, engine: int) -> None:
+        if not self._under_way[engine] and engine in self._since:
+            self._busy_s[engine] += time.monotonic() - self._since.pop(engine)
 
     @property
     def waiting(self) -> int:
@@ -111,8 +111,8 @@ class Dispatch(Generic[Item]):
         with self._changed:
             return len(self._waiting)
 
-    def await_repair(self, lane: int, error: RoleDiedError) -> None:
-        """Report that the engine of ``lane`` died, and wait until ``mend``, unless another runs in its place already.
+    def await_repair(self, engine: int, error: RoleDiedError) -> None:
+        """Report that ``engine`` died, and wait until ``mend``, unless another runs in its place already.
 
         What it had under way goes to whoever has room first.
 
@@ -120,13 +120,13 @@ class Dispatch(Generic[Item]):
             DispatchClosedError: The dispatch was closed.
         """
         with self._changed:
-            lost, self._under_way[lane], self._left[lane] = self._under_way[lane], [], 0
-            self._rest_if_idle(lane)
+            lost, self._under_way[engine], self._left[engine] = self._under_way[engine], [], 0
+            self._rest_if_idle(engine)
             self._waiting.extendleft(reversed(lost))
             if error.role.actor is error.actor:
-                self._failures[lane] = error
+                self._failures[engine] = error
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._closed or lane not in self._failures)
+            self._changed.wait_for(lambda: self._closed or engine not in self._failures)
             self._raise_if_closed()
 
     @property
@@ -138,7 +138,9 @@ class Dispatch(Generic[Item]):
     def mend(self) -> None:
         """Let those go on whose engine runs again."""
         with self._changed:
-            self._failures = {lane: error for lane, error in self._failures.items() if error.role.actor is error.actor}
+            self._failures = {
+                engine: error for engine, error in self._failures.items() if error.role.actor is error.actor
+            }
             self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -163,7 +165,7 @@ class Dispatch(Generic[Item]):
         """Seconds that each engine had something under way so far."""
         now = time.monotonic()
         with self._changed:
-            return [done + now - self._since.get(lane, now) for lane, done in enumerate(self._busy_s)]
+            return [done + now - self._since.get(engine, now) for engine, done in enumerate(self._busy_s)]
 
     def close(self) -> None:
         """End all waiting."""

@@ -77,8 +77,8 @@ class ProcessLocation:
     cards: tuple[str, ...] = ()
 
 
-def seats(layout: Layout) -> list[PlannedRole]:
-    """The seats of all role processes, each kind by rank or number, in the order of ``KINDS``.
+def planned_roles(layout: Layout) -> list[PlannedRole]:
+    """All role processes, each kind by rank or number, in the order of ``KINDS``.
 
     Learner, critic and reference have a process for each slot of their bundles; an engine, teacher or judge takes as
     many slots as it is wide.
@@ -86,26 +86,26 @@ def seats(layout: Layout) -> list[PlannedRole]:
     Raises:
         PlacementError: An engine has no room in its pool.
     """
-    found = [seat for group in groups(layout) for seat in _group_seats(layout, group)]
+    found = [plan for group in groups(layout) for plan in _roles_of_group(layout, group)]
     for group in reward_groups(layout):
         found += [
             PlannedRole("", "reward", 0, group.role, bundle, 0, cores) for bundle, cores in enumerate(group.slots)
         ]
     counters = dict.fromkeys(KINDS, 0)
     numbered: list[PlannedRole] = []
-    for seat in sorted(found, key=lambda seat: KINDS.index(seat.role)):
-        number = counters[seat.role]
-        counters[seat.role] += 1
-        numbered.append(replace(seat, name=f"{seat.role} {number}", index=number))
+    for plan in sorted(found, key=lambda plan: KINDS.index(plan.role)):
+        number = counters[plan.role]
+        counters[plan.role] += 1
+        numbered.append(replace(plan, name=f"{plan.role} {number}", index=number))
     return numbered
 
 
-def _group_seats(layout: Layout, group: Group) -> list[PlannedRole]:
-    plan = shares(layout, group)
-    if plan.left_out:
-        raise PlacementError(f"{group.role} has no room for {plan.left_out[0].role} {plan.left_out[0].index}")
+def _roles_of_group(layout: Layout, group: Group) -> list[PlannedRole]:
+    divided = shares(layout, group)
+    if divided.left_out:
+        raise PlacementError(f"{group.role} has no room for {divided.left_out[0].role} {divided.left_out[0].index}")
     found = []
-    for bundle, members in enumerate(plan.bundles):
+    for bundle, members in enumerate(divided.bundles):
         host = _host(members)
         for share in members:
             per_slot = share.role not in SIDE_BY_SIDE
@@ -308,7 +308,7 @@ def verify(
     """Compare where roles are with where they were planned.
 
     Args:
-        planned: The seats.
+        planned: What was planned.
         nodes: The node of each bundle, see ``bundle_nodes``.
         found: Where each role is, in the order of ``planned``.
         on_cpu: Slots are CPU processes; there are no cards to compare.
@@ -319,9 +319,9 @@ def verify(
             on other cards than the hosts of its slots.
     """
     problems = [
-        f"{seat.name} is on {place.host} ({place.node_id}), its bundle on {nodes.get((seat.group, seat.bundle))}"
-        for seat, place in zip(planned, found, strict=True)
-        if nodes.get((seat.group, seat.bundle)) != place.node_id
+        f"{plan.name} is on {place.host} ({place.node_id}), its bundle on {nodes.get((plan.group, plan.bundle))}"
+        for plan, place in zip(planned, found, strict=True)
+        if nodes.get((plan.group, plan.bundle)) != place.node_id
     ]
     for group in sorted({group for group, _ in nodes if group == "learner" or group.startswith("pool ")}):
         homes = [node for (name, _), node in nodes.items() if name == group]
@@ -338,15 +338,15 @@ def verify(
 def _card_problems(planned: Sequence[PlannedRole], found: Sequence[ProcessLocation]) -> list[str]:
     problems: list[str] = []
     owner: dict[tuple[str, str], str] = {}
-    for seat, place in zip(planned, found, strict=True):
-        if seat.is_guest or seat.role == "reward":
+    for plan, place in zip(planned, found, strict=True):
+        if plan.is_guest or plan.role == "reward":
             continue
-        if len(place.gpu_ids) != seat.slots:
-            problems.append(f"{seat.name} has {len(place.gpu_ids)} GPUs instead of {seat.slots}")
+        if len(place.gpu_ids) != plan.slots:
+            problems.append(f"{plan.name} has {len(place.gpu_ids)} GPUs instead of {plan.slots}")
         for gpu in place.gpu_ids:
-            first = owner.setdefault((place.node_id, gpu), seat.name)
-            if first != seat.name:
-                problems.append(f"{first} and {seat.name} share GPU {gpu} of {place.host}")
+            first = owner.setdefault((place.node_id, gpu), plan.name)
+            if first != plan.name:
+                problems.append(f"{first} and {plan.name} share GPU {gpu} of {place.host}")
     return problems
 
 
@@ -355,33 +355,33 @@ def _uuid_problems(planned: Sequence[PlannedRole], found: Sequence[ProcessLocati
     problems: list[str] = []
     homes: dict[tuple[str, int, int], tuple[str, str]] = {}
     owner: dict[str, str] = {}
-    for seat, place in sorted(zip(planned, found, strict=True), key=lambda pair: pair[0].is_guest):
+    for plan, place in sorted(zip(planned, found, strict=True), key=lambda pair: pair[0].is_guest):
         cards = ", ".join(place.cards) or "none"
-        if len(place.cards) != seat.slots:
-            problems.append(f"{seat.name} sees the cards {cards} of {place.host} instead of {seat.slots}")
+        if len(place.cards) != plan.slots:
+            problems.append(f"{plan.name} sees the cards {cards} of {place.host} instead of {plan.slots}")
             continue
-        slots = [(seat.group, seat.bundle, seat.offset + slot) for slot in range(seat.slots)]
-        if not seat.is_guest:
+        slots = [(plan.group, plan.bundle, plan.offset + slot) for slot in range(plan.slots)]
+        if not plan.is_guest:
             twice = [(owner[card], card) for card in place.cards if card in owner]
-            problems += [f"{other} and {seat.name} both work on {card} of {place.host}" for other, card in twice]
-            owner |= dict.fromkeys(place.cards, seat.name)
-            homes |= {slot: (card, seat.name) for slot, card in zip(slots, place.cards, strict=True)}
+            problems += [f"{other} and {plan.name} both work on {card} of {place.host}" for other, card in twice]
+            owner |= dict.fromkeys(place.cards, plan.name)
+            homes |= {slot: (card, plan.name) for slot, card in zip(slots, place.cards, strict=True)}
         elif all(slot in homes for slot in slots):
             hosts = [homes[slot] for slot in slots]
             if tuple(card for card, _ in hosts) != place.cards:
                 planned_cards = ", ".join(f"{card} of {host}" for card, host in hosts)
-                problems.append(f"{seat.name} works on {cards}, planned was {planned_cards}")
+                problems.append(f"{plan.name} works on {cards}, planned was {planned_cards}")
     return problems
 
 
 def guest_cards(
-    seat: PlannedRole, planned: Sequence[PlannedRole], found: Mapping[str, ProcessLocation]
+    plan: PlannedRole, planned: Sequence[PlannedRole], found: Mapping[str, ProcessLocation]
 ) -> tuple[str, ...]:
     """The cards of a guest: those of the hosts whose slots it shares, in the order of the slots.
 
     Args:
-        seat: The guest's.
-        planned: All seats.
+        plan: That of the guest.
+        planned: All that was planned.
         found: Where the hosts are, by name.
 
     Raises:
@@ -389,9 +389,9 @@ def guest_cards(
     """
     cards: dict[int, str] = {}
     for host in planned:
-        if not host.is_guest and (host.group, host.bundle) == (seat.group, seat.bundle):
+        if not host.is_guest and (host.group, host.bundle) == (plan.group, plan.bundle):
             cards.update({host.offset + slot: card for slot, card in enumerate(found[host.name].gpu_ids)})
-    wanted = range(seat.offset, seat.offset + seat.slots)
+    wanted = range(plan.offset, plan.offset + plan.slots)
     if any(slot not in cards for slot in wanted):
-        raise PlacementError(f"{seat.name} shares slots of {seat.group} that no other role works on")
+        raise PlacementError(f"{plan.name} shares slots of {plan.group} that no other role works on")
     return tuple(cards[slot] for slot in wanted)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from trainers.conversations import Conversations
 from trainers.data.chat import Renderer
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
-from trainers.environments.lanes import make_environments
 from trainers.environments.opening import OpenedTask
+from trainers.environments.processes import make_environments
 
 if TYPE_CHECKING:
     from trainers.data.codec import Codec

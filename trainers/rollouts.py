@@ -108,8 +108,8 @@ class Rollouts:
         self._keys, self._changed, self._answered = itertools.count(), threading.Condition(), 0
         self._busy_slot_s = self._span_s = 0.0
         self._speeds = [(0, 0.0) for _ in engines]
-        for lane, engine in enumerate(engines):
-            threading.Thread(target=self._feed, args=(lane, engine), name=f"feed {engine.name}", daemon=True).start()
+        for number, engine in enumerate(engines):
+            threading.Thread(target=self._feed, args=(number, engine), name=f"feed {engine.name}", daemon=True).start()
 
     def submit(
         self,
@@ -193,22 +193,22 @@ class Rollouts:
         """
         with self._changed:
             taken, self._speeds = self._speeds, [(0, 0.0) for _ in self._speeds]
-        speeds = {lane: tokens / busy_slot_s for lane, (tokens, busy_slot_s) in enumerate(taken) if busy_slot_s > 0}
+        speeds = {number: tokens / busy_slot_s for number, (tokens, busy_slot_s) in enumerate(taken) if busy_slot_s > 0}
         if len(speeds) < 2:
             return {}
         slowest = min(speeds, key=speeds.__getitem__)
-        usual = statistics.median(speed for lane, speed in speeds.items() if lane != slowest)
+        usual = statistics.median(speed for number, speed in speeds.items() if number != slowest)
         return {"slowest_engine": float(slowest), "slowest_engine_speed": speeds[slowest] / usual} if usual else {}
 
     def close(self) -> None:
         """End the feeders that wait for work."""
         self.dispatch.close()
 
-    def _feed(self, lane: int, engine: Role) -> None:
+    def _feed(self, number: int, engine: Role) -> None:
         under_way: dict[int, Asked] = {}
         try:
             while True:
-                new, low = self.dispatch.take(lane)
+                new, low = self.dispatch.take(number)
                 under_way |= {asked.request.key: asked for asked in new}
                 actor = engine.actor
                 call = (engine, actor.stream.remote([asked.request for asked in new], low))
@@ -217,15 +217,15 @@ class Rollouts:
                 except RoleDiedError as error:
                     error.actor = actor  # by now, the role may have another one
                     under_way.clear()
-                    self.dispatch.await_repair(lane, error)
+                    self.dispatch.await_repair(number, error)
                 except RoleError as error:
-                    self._fail(lane, under_way, error)
+                    self._fail(number, under_way, error)
                 else:
-                    self._deliver(lane, under_way, streamed)
+                    self._deliver(number, under_way, streamed)
         except DispatchClosedError:
             return
 
-    def _deliver(self, lane: int, under_way: dict[int, Asked], streamed: Streamed) -> None:
+    def _deliver(self, number: int, under_way: dict[int, Asked], streamed: Streamed) -> None:
         """Hand over the answers of one call, neighbouring prompts of a ticket together."""
         answered = [(under_way.pop(key), samples) for key, samples in streamed.answers.items()]
         answered.sort(key=lambda pair: (id(pair[0].ticket), pair[0].place))
@@ -235,7 +235,7 @@ class Rollouts:
             part = [pair for _, pair in run]
             ticket, start = part[0][0].ticket, part[0][0].place
             if ticket.on_answer is not None:
-                told = [replace(one, prompt_index=number) for number, (_, group) in enumerate(part) for one in group]
+                told = [replace(one, prompt_index=index) for index, (_, group) in enumerate(part) for one in group]
                 ticket.on_answer(start, len(part), told)
         with self._changed:
             for asked, samples in answered:
@@ -244,18 +244,18 @@ class Rollouts:
             self._answered += len(answered)
             self._busy_slot_s += streamed.busy_slot_s
             self._span_s += streamed.span_s
-            tokens, busy_slot_s = self._speeds[lane]
+            tokens, busy_slot_s = self._speeds[number]
             tokens += sum(len(one.token_ids) for _, samples in answered for one in samples)
-            self._speeds[lane] = tokens, busy_slot_s + streamed.busy_slot_s
+            self._speeds[number] = tokens, busy_slot_s + streamed.busy_slot_s
             self._changed.notify_all()
-        self.dispatch.done(lane, [asked for asked, _ in answered], streamed.left)
+        self.dispatch.done(number, [asked for asked, _ in answered], streamed.left)
 
-    def _fail(self, lane: int, under_way: dict[int, Asked], error: RoleError) -> None:
+    def _fail(self, number: int, under_way: dict[int, Asked], error: RoleError) -> None:
         with self._changed:
             for asked in under_way.values():
                 asked.ticket.failure = error
             self._changed.notify_all()
-        self.dispatch.done(lane, list(under_way.values()))
+        self.dispatch.done(number, list(under_way.values()))
         under_way.clear()
 
 

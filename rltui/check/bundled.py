@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rltui.layout.grading import REWARDS
 from rltui.layout.settings import rewards_of, sources
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
 TASKS = ("builtin/sort-digits", "builtin/read-digits", "builtin/read-digits-blank")
-REWARDS = ("exact", "coin", "math", "code", "http", "judge", "reward_model")
 ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator", "builtin/python")
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rltui.check.live_rules import cluster_rules, node_rules
 from rltui.check.live_subject import LIVE_REGISTRY, LiveSubject
-from rltui.check.run import SEVERITIES, Report
+from rltui.check.run import Report, worst_first
 from rltui.runs.components import components, profiles
 
 if TYPE_CHECKING:
@@ -45,11 +45,7 @@ def check_on(report: Report, profile: Profile, facts: ClusterFacts | None = None
         subject = LiveSubject(replace(report.loaded, layout=part), report.placement, there, facts)
         said = [finding for rule in LIVE_REGISTRY.values() for finding in rule.findings(subject)]
         found += [_of_kind(finding, name, report.loaded) for finding in said] if name else said
-    findings = sorted(
-        (*report.findings, *dict.fromkeys(found)),
-        key=lambda finding: (SEVERITIES.index(finding.severity), finding.code),
-    )
-    return replace(report, findings=tuple(findings))
+    return replace(report, findings=worst_first((*report.findings, *dict.fromkeys(found))))
 
 
 def _of_kind(finding: Finding, name: str, loaded: LoadedLayout) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["REGISTRY", "SEVERITIES", "Report", "check_file", "check_layout", "check_text"]
+__all__ = ["REGISTRY", "Report", "check_file", "check_layout", "check_text", "worst_first"]
 
 assert _rules  # importing the families registers their rules
 
-SEVERITIES = ("error", "warning", "note")
+_SEVERITIES = ("error", "warning", "note")
 
 _BATCH = ("train.prompts_per_step", "train.samples_per_prompt", "train.optimizer_steps")
 _RESTS_ON: dict[str, tuple[str, ...]] = {
@@ -99,15 +99,20 @@ def check_layout(loaded: LoadedLayout) -> Report:
     placement = place(loaded.layout)
     subject = Subject(loaded, placement)
     unsure = loaded.layout.unsure
-    found = [settled(finding, unsure) for rule in REGISTRY.values() for finding in rule.findings(subject)]
-    found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.code))
     return Report(
         file=loaded.document.name,
-        findings=tuple(found),
+        findings=worst_first(
+            settled(finding, unsure) for rule in REGISTRY.values() for finding in rule.findings(subject)
+        ),
         loaded=loaded,
         placement=placement,
         arithmetic=resolve(loaded.layout),
     )
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors, warnings and notes, each by their codes."""
+    return tuple(sorted(findings, key=lambda finding: (_SEVERITIES.index(finding.severity), finding.code)))
 
 
 def _unreadable(name: str, problems: Sequence[Problem]) -> Report:

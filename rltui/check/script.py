@@ -6,7 +6,7 @@ Findings name the script's own file, line, setting and fix wherever the setting 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from rltui.check.findings import Finding
 from rltui.check.frameworks import BY_DIALECT, MODULES
 from rltui.check.frameworks.terms import Asked
-from rltui.check.run import SEVERITIES, Report, check_text
+from rltui.check.run import Report, check_text, worst_first
 from rltui.errors import UsageError
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, imported, read_facts
@@ -23,7 +23,6 @@ from rltui.importers.source import read_source
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rltui.check.frameworks.assertion import Framework
     from rltui.importers.facts import Facts
 
 OF_OUR_TRAINERS = frozenset({"E390", "D516", "H409"})
@@ -63,16 +62,12 @@ def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), give
     place = _places(text, str(path))
     asserted = _asserted(facts, place)
     if found.layout is None:
-        return Report(file=str(path), findings=_sorted((*asserted, _no_layout(found, str(path)))))
+        return Report(file=str(path), findings=worst_first((*asserted, _no_layout(found, str(path)))))
     report = check_text(as_yaml(found.layout), str(path), overrides)
     left_out = OF_OUR_TRAINERS | ({"B204"} if facts.dialect in SCORES_ALONE else frozenset())
     left_out |= {"B211"} if facts.dialect in ROUNDS_MINI_BATCHES else frozenset()
     own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in left_out)
-    return replace(report, findings=_sorted((*asserted, *own)))
-
-
-def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)))
+    return replace(report, findings=worst_first((*asserted, *own)))
 
 
 def _unreadable(path: Path, error: UsageError) -> Report:
@@ -101,22 +96,13 @@ def _no_layout(found: Imported, name: str) -> Finding:
 def _in_words_of(finding: Finding, facts: Facts, place: Callable[[str], tuple[str, int]]) -> Finding:
     """``finding`` at the script's own setting, where the layout's key is that setting as it stands."""
     framework = FRAMEWORKS.get(facts.dialect)
-    names = _names(facts, framework)
+    names = facts.source.names if facts.source and framework else {}
     file, line = place(names.get(finding.key, ""))
     pairs = [word.partition("=") for word in finding.fix]
     fix = finding.fix
     if framework and all(key in names for key, _, _ in pairs):
         fix = tuple(framework.spelled(names[key], value) for key, _, value in pairs)
     return replace(finding, key=names.get(finding.key, finding.key), file=file, line=line, fix=fix)
-
-
-def _names(facts: Facts, framework: Framework | None) -> dict[str, str]:
-    """The script's settings by the keys of a layout that have their value as it stands."""
-    if facts.source is None or framework is None:
-        return {}
-    set_ = facts.source.values
-    found = {key: next((name for name in names if name in set_), "") for key, names in framework.names.items()}
-    return {key: name for key, name in (found | facts.source.names).items() if name}
 
 
 def _places(text: str, name: str) -> Callable[[str], tuple[str, int]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 from rltui.errors import ClusterError, RltuiError
 
 if TYPE_CHECKING:
@@ -21,28 +23,22 @@ class SubmitUnknownError(ClusterError):
     """The answer was lost: the job may or may not be there. Look it up; never submit it again blindly."""
 
 
-class AttemptPlace(Protocol):
-    """What a cluster needs to know of an attempt in order to start it."""
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One submission of a run, on a cluster's disk.
 
-    @property
-    def run_id(self) -> str:
-        """The run it belongs to."""
+    Attributes:
+        run_id: The run it belongs to.
+        number: Its number in the run, from 1.
+        uuid: The mark that every process, the job's comment and the journal carry.
+        path: Its directory on the cluster.
+        code: The folder of the code it runs with, on the cluster.
+    """
 
-    @property
-    def number(self) -> int:
-        """Its number in the run, from 1."""
-
-    @property
-    def uuid(self) -> str:
-        """The mark that every process, the job's comment and the journal carry."""
-
-    @property
-    def path(self) -> str:
-        """Its directory on the cluster."""
-
-    @property
-    def code(self) -> str:
-        """The folder of the code it runs with, on the cluster."""
+    run_id: str
+    number: int
+    uuid: str
+    path: str
+    code: str
 
 
 class Cluster(Protocol):
@@ -68,7 +64,7 @@ class Cluster(Protocol):
     def run_root(self) -> str:
         """Absolute path of the folder of the runs there; a leading ``~`` is looked up there once."""
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:
+    def submit(self, attempt: Attempt, after_job: str = "", hold_s: float = 0.0) -> str:
         """Hand the attempt (its files are in place) to the scheduler; returns the scheduler's id of it.
 
         Args:

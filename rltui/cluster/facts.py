@@ -12,7 +12,6 @@ class PartitionFacts(Struct, frozen=True, kw_only=True):
     is_default: bool = False
     is_up: bool = True
     max_time_s: float | None = None
-    default_time_s: float | None = None
     max_nodes: int | None = None
     accounts: tuple[str, ...] = ()
     """Accounts that are let in; empty: all."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rltui.cluster.cluster import AttemptPlace, SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.cluster import Attempt, SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.host_facts import best_host, host_states
 from rltui.cluster.jobs import JobsSnapshot
 from rltui.cluster.machines import Machines
@@ -69,7 +69,7 @@ class HostsCluster:
         """Folder of the runs; see ``Cluster``."""
         return self._root.path
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:  # noqa: ARG002 (Slurm's)
+    def submit(self, attempt: Attempt, after_job: str = "", hold_s: float = 0.0) -> str:  # noqa: ARG002 (Slurm's)
         """Start the attempt's supervisor in the background; returns its pid as the job's id.
 
         Raises:
@@ -98,7 +98,7 @@ class HostsCluster:
         several = {SEVERAL_VARIABLE: ",".join(self.profile.hosts)} if len(self.profile.hosts) > 1 else {}
         return {**job_variables(self.profile), **several, **({"PYTHONPATH": code} if code else {})}
 
-    def _chosen(self, attempt: AttemptPlace) -> RelayClient:
+    def _chosen(self, attempt: Attempt) -> RelayClient:
         """The relay to the machine on which the attempt starts first.
 
         Raises:

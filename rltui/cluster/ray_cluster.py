@@ -18,7 +18,7 @@ from rltui.onnode import rundir
 from rltui.onnode.standing_job import DASHBOARD_VARIABLE
 
 if TYPE_CHECKING:
-    from rltui.cluster.cluster import AttemptPlace
+    from rltui.cluster.cluster import Attempt
     from rltui.cluster.profile import Profile
     from rltui.cluster.transport import Transport
 
@@ -65,7 +65,7 @@ class RayCluster:
         """Folder of the runs; see ``Cluster``."""
         return self._root.path
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:  # noqa: ARG002 (Slurm's)
+    def submit(self, attempt: Attempt, after_job: str = "", hold_s: float = 0.0) -> str:  # noqa: ARG002 (Slurm's)
         """Hand the attempt to Ray; see ``Cluster``."""
         self._look_at = 0.0
         environment = {"PYTHONPATH": attempt.code, DASHBOARD_VARIABLE: self.profile.ray_address, **self.profile.env}

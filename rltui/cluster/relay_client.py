@@ -85,7 +85,6 @@ class RelayClient:
         self._open_timeout_s = open_timeout_s
         self._opening = threading.Lock()
         self._connection: Connection | None = None
-        self._hello: Hello | None = None
         self._failures = 0
         self._failure: ClusterError | None = None
         self._retry_at = 0.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cluster.cluster import AttemptPlace, SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.cluster import Attempt, SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import AllocationShare, JobSnapshot, JobsSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, outer_python
@@ -65,7 +65,7 @@ class SlurmCluster:
         """Folder of the runs; see ``Cluster``."""
         return self._root.path
 
-    def submit(self, attempt: AttemptPlace, after_job: str = "", hold_s: float = 0.0) -> str:
+    def submit(self, attempt: Attempt, after_job: str = "", hold_s: float = 0.0) -> str:
         """Hand the attempt's script to sbatch, once; see ``Cluster``."""
         self.poller.changed()
         # afterany and not afternotok: a link that finished all steps is found out by the next one's first lines
@@ -79,7 +79,7 @@ class SlurmCluster:
             extra=[*dependency, *([f"--begin=now+{hold_s:.0f}"] if hold_s else [])],
         )
 
-    def start_step(self, attempt: AttemptPlace, share: AllocationShare, shell: Sequence[str]) -> str:
+    def start_step(self, attempt: Attempt, share: AllocationShare, shell: Sequence[str]) -> str:
         """Start the attempt's script as a step of somebody's allocation, once, and return that job's id.
 
         Args:
@@ -110,7 +110,7 @@ class SlurmCluster:
         self._await_step(attempt, log)
         return share.job_id
 
-    def _await_step(self, attempt: AttemptPlace, log: str) -> None:
+    def _await_step(self, attempt: Attempt, log: str) -> None:
         """Wait until the step has taken the attempt's lock."""
         lock = rundir.lock_folder(attempt.path, attempt.uuid).rpartition("/")[2]
         deadline = time.monotonic() + STEP_STARTS_S

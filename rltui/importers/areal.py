@@ -43,6 +43,7 @@ _TABLE: Mapping[str, str] = {
 
 _DEFAULTS: Mapping[str, Any] = {
     "roles.learner.gradient_checkpointing": False,
+    "roles.learner.zero_stage": 3,
     "roles.rollout.memory_utilization": 0.9,
 }
 """What AReaL takes where a configuration is silent (``areal.api.cli_args``)."""
@@ -97,8 +98,10 @@ def from_config(values: dict[str, Any]) -> Facts:
     source = from_mapping(values)
     has_cluster = isinstance(values.get("cluster"), dict)
     # before 2025-08 the experiment's own nodes stood outside of the cluster's
-    nodes = source.integer("n_nodes", "cluster.n_nodes", default=1 if has_cluster else None)
-    per_node = source.integer("n_gpus_per_node", "cluster.n_gpus_per_node", default=8 if has_cluster else None)
+    nodes = source.integer("n_nodes", "cluster.n_nodes", default=1 if has_cluster else None, key="hardware.nodes")
+    per_node = source.integer(
+        "n_gpus_per_node", "cluster.n_gpus_per_node", default=8 if has_cluster else None, key="hardware.gpus_per_node"
+    )
     trainer, engines, others, colocated = _roles(source, values)
     generates = engines is not None
     # an allocation of engines alone is for evaluation
@@ -106,7 +109,7 @@ def from_config(values: dict[str, Any]) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm="evaluation" if evaluates else _algorithm(values, generates),
-        model=source.text("actor.path", "model.path"),
+        model=source.text("actor.path", "model.path", key="roles.learner.model"),
         colocated=None if evaluates else colocated,
         together=engines.gpus if evaluates and engines else None,
         nodes=nodes,
@@ -196,7 +199,7 @@ def _algorithm(values: dict[str, Any], generates: bool) -> str:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     engine = "vllm" if "vllm" in source.text("rollout.backend") + source.text("allocation_mode") else "sglang"
     share = source.number("vllm.gpu_memory_utilization" if engine == "vllm" else "sglang.mem_fraction_static")
     if share is not None:
@@ -206,10 +209,9 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["roles.learner.tensor_parallel"] = trainer.tensor
     if "grpo.clip_low" in found:
         found.setdefault("grpo.clip_high", found["grpo.clip_low"])
-    found["roles.learner.zero_stage"] = 3
     if "lengths.pack" not in found and source.integer("actor.mb_spec.n_mbs", default=1) == 1:
         found["roles.learner.micro_batch"] = 0
-    return {**_DEFAULTS, **found}
+    return found
 
 
 def _unsure(trainer: Allocation | None) -> tuple[str, ...]:

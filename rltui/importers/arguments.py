@@ -46,10 +46,12 @@ class Settings:
         other.names = self.names
         return other
 
-    def has(self, *names: str) -> bool:
-        """Whether one of the names is set."""
+    def has(self, *names: str, key: str = "") -> bool:
+        """Whether one of the names is set; ``key`` of a layout is noted to have its value."""
         self.used.update(names)
-        return any(name in self.values for name in names)
+        name = next((name for name in names if name in self.values), "")
+        self.names |= {key: name} if key and name else {}
+        return bool(name)
 
     def words(self, *names: str) -> Sequence[object]:
         """The words of the first name that is set; none where none is."""
@@ -64,9 +66,9 @@ class Settings:
         words = self.words(*names)
         return words[0] if len(words) == 1 else None
 
-    def integer(self, *names: str, default: int | None = None) -> int | None:
-        """A whole number; None where it is set and not known."""
-        return to_int(self.one(*names)) if self.has(*names) else None if self.is_cut else default
+    def integer(self, *names: str, default: int | None = None, key: str = "") -> int | None:
+        """A whole number; None where it is set and not known. ``key`` is as for ``has``."""
+        return to_int(self.one(*names)) if self.has(*names, key=key) else None if self.is_cut else default
 
     def integers(self, *names: str, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
         """Several whole numbers, apart or in one word such as ``8,8`` or ``[8, 8]``."""
@@ -81,9 +83,9 @@ class Settings:
         """A number; None where it is set and not known."""
         return to_float(self.one(*names)) if self.has(*names) else None if self.is_cut else default
 
-    def text(self, *names: str, default: str = "") -> str:
-        """A text; empty where it is set and not known."""
-        return (to_text(self.one(*names)) or "") if self.has(*names) else default
+    def text(self, *names: str, default: str = "", key: str = "") -> str:
+        """A text; empty where it is set and not known. ``key`` is as for ``has``."""
+        return (to_text(self.one(*names)) or "") if self.has(*names, key=key) else default
 
     def flag(self, *names: str, default: bool | None = False) -> bool | None:
         """A switch; bare means yes, None means that it is set and not known."""

@@ -102,7 +102,7 @@ def _facts(source: Settings, missing: str) -> Facts:
 
 
 def _mapped(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, {"roles.learner.zero_stage": 3, "system": "verl"})
     batch = found.get("train.prompts_per_step")
     if steps := quotient(batch, source.integer("worker.actor.global_batch_size")):
         found["train.optimizer_steps"] = steps
@@ -110,6 +110,4 @@ def _mapped(source: Settings) -> dict[str, Any]:
         found["roles.learner.offload"] = "optimizer"
     if source.flag("worker.actor.offload.offload_params"):
         found["roles.learner.offload"] = "all"
-    found["roles.learner.zero_stage"] = 3
-    found["system"] = "verl"
     return found

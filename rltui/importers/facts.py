@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -125,15 +125,18 @@ def only_training(
     )  # fmt: skip
 
 
-def mapped(source: Settings, table: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of a layout out of ``source``, by a table of name → layout key; the key's type says how it is read."""
+def mapped(source: Settings, table: Mapping[str, str], defaults: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Settings of a layout out of ``source``, by a table of name → layout key; the key's type says how it is read.
+
+    ``defaults`` are values by layout key that the system takes where the source is silent.
+    """
     read: dict[type, Callable[[str], Any]] = {
         int: source.integer,
         float: source.number,
         str: lambda name: source.text(name) or None,
         bool: lambda name: source.flag(name, default=None),
     }
-    found: dict[str, Any] = {}
+    found = dict(defaults)
     for name, key in table.items():
         value = read[_type_of(key)](name)
         if value is not None:
@@ -162,6 +165,13 @@ def on_megatron(*pipelines: int | None) -> tuple[str, ...]:
     if any(size != 1 for size in pipelines):
         words.append("tensor_parallel")
     return tuple(f"roles.{role}.{word}" for role in ("learner", "critic") for word in words)
+
+
+def cuts(source: Settings, *names: str) -> Iterator[tuple[str, str, int]]:
+    """Kind (such as ``pipeline``), name and size of the settings that cut a model as no layout does, where they do."""
+    for name in names:
+        if (size := source.integer(name)) is not None and size > 1:
+            yield name.rsplit(".", 1)[-1].partition("_")[0], name, size
 
 
 def first_of(text: str) -> str:

@@ -126,7 +126,7 @@ def _belongs(key: str, facts: Facts) -> bool:
     """Whether a setting is for a role and an algorithm that this layout has."""
     if key.startswith("roles.critic."):
         return facts.critic != "none"
-    section = key.split(".", 1)[0]
+    section = key.partition(".")[0]
     return section not in ALGORITHMS or section == facts.algorithm
 
 
@@ -255,7 +255,7 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def _section(key: str) -> int:
-    head = key.split(".", 1)[0]
+    head = key.partition(".")[0]
     return _SECTIONS.index(head) if head in _SECTIONS else len(_SECTIONS)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
+from rltui.importers.facts import Facts, Teacher, cuts, mapped, on_megatron, remarks
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
 
 NAME = "nemo-rl"
@@ -88,12 +88,13 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     """
     source = from_mapping(values)
     complete = not missing
-    nodes = source.integer("cluster.num_nodes", default=1 if complete else None)
-    per_node = source.integer("cluster.gpus_per_node", default=1 if complete else None)
+    nodes = source.integer("cluster.num_nodes", default=1 if complete else None, key="hardware.nodes")
+    per_node = source.integer("cluster.gpus_per_node", default=1 if complete else None, key="hardware.gpus_per_node")
     cluster = product(nodes, per_node)
     algorithm = _algorithm(values, missing, name)
     generates = algorithm in ("", "grpo", "ppo", "opd")
-    colocated = _colocated(source, complete and algorithm != "") if generates else False
+    known = True if complete and algorithm else None
+    colocated = source.flag(f"{_GENERATION}.colocated.enabled", default=known) if generates else False
     rollout = _rollout(source, colocated, (nodes, per_node), cluster) if generates else 0
     taught = teacher(values, complete) if algorithm == "opd" else None
     apart = taught.gpus if taught else 0
@@ -106,7 +107,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("policy.model_name"),
+        model=source.text("policy.model_name", key="roles.learner.model"),
         colocated=colocated,
         nodes=total(nodes, source.integer("env.nemo_gym.num_gpu_nodes", default=0)),
         gpus_per_node=per_node,
@@ -145,10 +146,6 @@ def _algorithm(values: dict[str, Any], missing: list[str], name: str) -> str:
     return found[0] if found else ""
 
 
-def _colocated(source: Settings, complete: bool) -> bool | None:
-    return source.flag(f"{_GENERATION}.colocated.enabled", default=True if complete else None)
-
-
 def _rollout(
     source: Settings, colocated: bool | None, machine: tuple[int | None, int | None], cluster: int | None
 ) -> int | None:
@@ -177,7 +174,8 @@ def _tensor_parallel(source: Settings, complete: bool) -> int | None:
     """GPUs of one engine, by the backend that generates."""
     backend = source.text(f"{_GENERATION}.backend", default="vllm")
     if backend in ("vllm", "dynamo"):
-        return source.integer(f"{_GENERATION}.vllm_cfg.tensor_parallel_size", default=1 if complete else None)
+        name = f"{_GENERATION}.vllm_cfg.tensor_parallel_size"
+        return source.integer(name, default=1 if complete else None, key="roles.rollout.tensor_parallel")
     if backend == "sglang":
         return source.integer(
             f"{_GENERATION}.sglang_cfg.sglang_server_config.num_gpus_per_engine",
@@ -276,14 +274,10 @@ def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
 
 
 def _notes(source: Settings) -> list[str]:
-    notes: list[str] = []
     if not source.flag("policy.megatron_cfg.enabled", default=False):
-        return notes
-    for word in ("pipeline", "expert"):
-        size = source.integer(f"policy.megatron_cfg.{word}_model_parallel_size")
-        if size is not None and size > 1:
-            notes.append(f"policy.megatron_cfg: {word} parallelism of {size} has no place in a layout")
-    return notes
+        return []
+    found = cuts(source, *(f"policy.megatron_cfg.{way}_model_parallel_size" for way in ("pipeline", "expert")))
+    return [f"policy.megatron_cfg: {kind} parallelism of {size} has no place in a layout" for kind, _, size in found]
 
 
 def distils(values: dict[str, Any]) -> bool:

@@ -49,6 +49,18 @@ _TABLE: Mapping[str, str] = {
     "wandb_entity": "tracking.entity",
 }
 
+_DEFAULTS: Mapping[str, Any] = {
+    "train.prompts_per_step": 16,
+    "train.samples_per_prompt": 4,
+    "lengths.prompt": 256,
+    "lengths.response": 256,
+    "lengths.pack": 512,
+    "roles.learner.zero_stage": 0,
+    "grpo.kl_coefficient": 0.05,
+    "checkpoint.every": 200,
+}
+"""What ``grpo_fast.py`` takes where its command is silent."""
+
 
 def is_entry(word: str) -> bool:
     """Whether a word of a command is open-instruct's program."""
@@ -92,8 +104,8 @@ def _machine(script: Script, head: list[str]) -> tuple[int | None, int | None]:
 def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None) -> Facts:
     single = source.flag("single_gpu_mode")
     learners = source.integers("num_learners_per_node", "actor_num_gpus_per_node", default=(1,))
-    engines = source.integer("vllm_num_engines", default=1)
-    tensor_parallel = source.integer("vllm_tensor_parallel_size", default=1)
+    engines = source.integer("vllm_num_engines", default=1, key="roles.rollout.engines")
+    tensor_parallel = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
     trainer = None if learners is None else sum(learners)
     rollout = 0 if single else None if single is None else product(engines, tensor_parallel)
     notes = ["single_gpu_mode: the engine rides on the learner's GPU"] if single else []
@@ -101,7 +113,7 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
     facts = Facts(
         dialect=NAME,
         algorithm="ppo" if entry.startswith("ppo") else "grpo",
-        model=source.text("model_name_or_path"),
+        model=source.text("model_name_or_path", key="roles.learner.model"),
         colocated=single,
         nodes=nodes,
         gpus_per_node=per_node,
@@ -122,37 +134,21 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     if source.has("no_filter_zero_std_samples"):
         found["grpo.filter_zero_std"] = False
     advantage = source.text("advantage_normalization_type", "advantage_normalization")
     if advantage in ("standard", "centered"):
         found["grpo.advantage"] = advantage
     episodes = source.integer("total_episodes", default=100_000)
-    prompts = found.get("train.prompts_per_step", 16)
-    samples = found.get("train.samples_per_prompt", 4)
+    prompts, samples = found["train.prompts_per_step"], found["train.samples_per_prompt"]
     if episodes is not None and prompts > 0 and samples > 0:
         found["train.steps"] = episodes // (prompts * samples)
     datasets = source.words("dataset_mixer_list", "dataset_mixer")
     first = str(datasets[0]).split() if datasets else []
     if first and "\0" not in first[0]:
         found["data.train"] = first[0]
-    for key, value in _DEFAULTS.items():
-        found.setdefault(key, value)
     return found
-
-
-# what grpo_fast.py takes where its command is silent
-_DEFAULTS: dict[str, Any] = {
-    "train.prompts_per_step": 16,
-    "train.samples_per_prompt": 4,
-    "lengths.prompt": 256,
-    "lengths.response": 256,
-    "lengths.pack": 512,
-    "roles.learner.zero_stage": 0,
-    "grpo.kl_coefficient": 0.05,
-    "checkpoint.every": 200,
-}
 
 
 def _no_rl(algorithm: str, source: Settings, head: list[str], nodes: int | None, per_node: int | None) -> Facts:

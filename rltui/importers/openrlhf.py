@@ -56,6 +56,14 @@ _TABLE: Mapping[str, str] = {
     "critic.adam.lr": "roles.critic.learning_rate",
 }
 
+_DEFAULTS: Mapping[str, Any] = {
+    "train.prompts_per_step": 1024,
+    "train.samples_per_prompt": 1,
+    "roles.learner.zero_stage": 2,
+    "roles.learner.gradient_checkpointing": False,
+}
+"""What OpenRLHF takes where a command is silent."""
+
 
 def is_entry(word: str) -> bool:
     """Whether a word of a command is OpenRLHF's program."""
@@ -78,8 +86,10 @@ def from_script(script: Script) -> list[Facts]:
 def _facts(script: Script, source: Settings) -> Facts:
     estimator = source.text("advantage_estimator", "algo.advantage.estimator", default="gae")
     trainer = _group(source, "actor")
-    engines = source.integer("vllm_num_engines", "vllm.num_engines", default=0)
-    size = source.integer("vllm_tensor_parallel_size", "vllm.tensor_parallel_size", default=1)
+    engines = source.integer("vllm_num_engines", "vllm.num_engines", default=0, key="roles.rollout.engines")
+    size = source.integer(
+        "vllm_tensor_parallel_size", "vllm.tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel"
+    )
     rollout = product(engines, size)
     everything = source.flag("colocate_all_models", "train.colocate_all")
     asynchronous = source.flag("async_train", "train.async_enable")
@@ -90,7 +100,7 @@ def _facts(script: Script, source: Settings) -> Facts:
     facts = Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("pretrain", "actor.model_name_or_path"),
+        model=source.text("pretrain", "actor.model_name_or_path", key="roles.learner.model"),
         colocated=colocated,
         trainer_gpus=trainer,
         rollout_gpus=rollout,
@@ -157,13 +167,10 @@ def _with_machine(script: Script, facts: Facts) -> Facts:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
-    found.setdefault("train.prompts_per_step", 1024)
-    found.setdefault("train.samples_per_prompt", 1)
-    found.setdefault("roles.learner.zero_stage", 2)
+    found = mapped(source, _TABLE, _DEFAULTS)
     if source.flag("adam_offload", "ds.adam_offload"):
         found["roles.learner.offload"] = found["roles.critic.offload"] = "optimizer"
-    samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
+    samples = product(found["train.prompts_per_step"], found["train.samples_per_prompt"])
     if steps := quotient(samples, source.integer("train_batch_size", "train.batch_size")):
         found["train.optimizer_steps"] = steps
     bounds = list(source.words("eps_clip_low_high", "actor.eps_clip_low_high"))
@@ -177,7 +184,6 @@ def _settings(source: Settings) -> dict[str, Any]:
             found["lengths.pack"] = ranks
     elif not source.has("micro_train_batch_size", "train.micro_batch_size"):
         found["roles.learner.micro_batch"] = 1 if dotted else 4
-    found.setdefault("roles.learner.gradient_checkpointing", False)
     whole = source.integer("data.max_len", default=2048 if dotted else None)
     if whole and whole > 1:
         response = min(found.get("lengths.response", whole // 2), whole - 1)

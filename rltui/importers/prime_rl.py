@@ -42,6 +42,16 @@ _TABLE: Mapping[str, str] = {
     "slurm.time": "slurm.time",
 }
 
+_DEFAULTS: Mapping[str, Any] = {
+    "train.learning_rate": 1e-6,
+    "lengths.pack": 2048,
+    "roles.learner.zero_stage": 3,
+    "roles.learner.gradient_checkpointing": True,
+    "roles.rollout.memory_utilization": 0.9,
+    "system": "prime-rl",
+}
+"""What prime-rl takes where a configuration is silent."""
+
 
 def is_config(values: dict[str, Any]) -> bool:
     """Whether a TOML file is prime-rl's."""
@@ -63,7 +73,7 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     generates = bool({"orchestrator", "inference", "trainer"} & values.keys())
     kind = source.text("deployment.type", default="single_node")
     several = kind == "multi_node"
-    size = source.integer(*_ENGINE_SIZES, default=1)
+    size = source.integer(*_ENGINE_SIZES, default=1, key="roles.rollout.tensor_parallel")
     data = source.integer("inference.parallel.dp", "inference.vllm.data_parallel_size")
     machine = _several_nodes(source, generates) if several else _one_node(source, generates)
     trainer, rollout, nodes, per_node = machine if kind else (None, None, None, None)
@@ -73,7 +83,7 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm=_algorithm(source) if generates else "sft",
-        model=source.text("model.name", "trainer.model.name", "orchestrator.model.name"),
+        model=source.text("model.name", "trainer.model.name", "orchestrator.model.name", key="roles.learner.model"),
         colocated=False,
         nodes=nodes,
         gpus_per_node=per_node,
@@ -168,7 +178,7 @@ def _group(source: Settings) -> int | None:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     batch = source.integer("orchestrator.batch_size")
     group = _group(source)
     if group and (prompts := quotient(batch, group)):
@@ -177,16 +187,10 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["roles.learner.offload"] = "optimizer"
     if source.text("slurm.time").count(":") != 2:
         found.pop("slurm.time", None)
-    found["roles.learner.zero_stage"] = 3
-    found["system"] = "prime-rl"
-    found.setdefault("train.learning_rate", 1e-6)
-    found.setdefault("roles.rollout.memory_utilization", 0.9)
-    # rows of seq_len tokens pass one by one, each with its prompt and response
-    whole = found.setdefault("lengths.pack", 2048)
-    found["roles.learner.gradient_checkpointing"] = True
+    whole = found["lengths.pack"]  # rows of so many tokens pass one by one, each with its prompt and response
     if found.get("lengths.response", whole) < whole:
         found["lengths.prompt"] = whole - found["lengths.response"]
-    elif whole > 1:
+    else:
         found |= {"lengths.prompt": whole // 2, "lengths.response": whole - whole // 2}
     return found
 

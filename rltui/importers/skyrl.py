@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_overrides
-from rltui.importers.facts import Facts, Teacher, first_of, mapped, on_megatron, only_training, remarks, uncounted
+from rltui.importers.facts import Facts, Teacher, cuts, first_of, mapped, on_megatron, only_training, remarks, uncounted
 from rltui.importers.values import product, quotient
 from rltui.importers.variants import Variants
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NAME = "skyrl"
 _PLACEMENT = "trainer.placement"
 _ENGINE = "generator.inference_engine"
+_TENSOR = (f"{_ENGINE}.tensor_parallel_size", "generator.inference_engine_tensor_parallel_size")
 _TABLE: Mapping[str, str] = {
     "trainer.train_batch_size": "train.prompts_per_step",
     "generator.n_samples_per_prompt": "train.samples_per_prompt",
@@ -55,6 +56,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "lengths.prompt": 512,
     "lengths.response": 1024,
     "roles.learner.gradient_checkpointing": True,
+    "roles.learner.zero_stage": 3,
     "roles.rollout.memory_utilization": 0.8,
 }
 """What SkyRL takes where a command is silent (``skyrl.train.config``)."""
@@ -79,7 +81,7 @@ def _facts(script: Script, source: Settings) -> Facts:
     per_node = source.integer(f"{_PLACEMENT}.policy_num_gpus_per_node")
     trainer = product(nodes, per_node)
     colocated = source.flag(f"{_PLACEMENT}.colocate_all", default=True)
-    size = source.integer(f"{_ENGINE}.tensor_parallel_size", "generator.inference_engine_tensor_parallel_size")
+    size = source.integer(*_TENSOR, key="roles.rollout.tensor_parallel")
     engines = source.integer(f"{_ENGINE}.num_engines", "generator.num_inference_engines", default=1)
     if source.flag(f"{_ENGINE}.run_engines_locally", "generator.run_engines_locally", default=True) is not True:
         engines = None  # somebody else's servers, on machines that the command does not count
@@ -90,7 +92,7 @@ def _facts(script: Script, source: Settings) -> Facts:
     facts = Facts(
         dialect=NAME,
         algorithm=_algorithm(source, has_critic),
-        model=source.text("trainer.policy.model.path"),
+        model=source.text("trainer.policy.model.path", key="roles.learner.model"),
         colocated=colocated,
         trainer_gpus=trainer,
         rollout_gpus=rollout,
@@ -163,9 +165,10 @@ def _teacher(source: Settings) -> Teacher | None:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
-    batch = found.get("train.prompts_per_step")
-    if steps := quotient(batch or 1024, source.integer("trainer.policy_mini_batch_size", default=256)):
+    found = mapped(source, _TABLE, _DEFAULTS)
+    if steps := quotient(
+        found["train.prompts_per_step"], source.integer("trainer.policy_mini_batch_size", default=256)
+    ):
         found["train.optimizer_steps"] = steps
     found |= Variants(source).advantage("trainer.algorithm.advantage_estimator")
     ratio = _RATIOS.get(source.text("trainer.algorithm.policy_loss_type"))
@@ -184,12 +187,11 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["checkpoint.every"] = 0
     if source.flag("trainer.policy.fsdp_config.cpu_offload"):
         found["roles.learner.offload"] = "all"
-    found["roles.learner.zero_stage"] = 3
     if "roles.learner.offload" not in found and "fsdp" in source.text("trainer.strategy", default="fsdp2"):
         found["system"] = "verl"  # FSDP2 with the same float32 weights, loss and step
         if source.flag(f"{_PLACEMENT}.colocate_all", default=True):
             found["roles.learner.offload"] = "all"  # it leaves for the host while the engines are awake
-    return {**_DEFAULTS, **found}
+    return found
 
 
 def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
@@ -200,14 +202,10 @@ def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
 
 
 def _notes(source: Settings) -> list[str]:
-    notes = []
-    for name in ("pipeline", "context"):
-        size = source.integer(
-            f"trainer.policy.megatron_config.{name}_model_parallel_size",
-            f"trainer.policy.megatron_config.{name}_parallel_size",
-        )
-        if size is not None and size > 1:
-            notes.append(f"trainer.policy.megatron_config: {name} parallelism of {size} has no place in a layout")
+    megatron = "trainer.policy.megatron_config"
+    ways = ("pipeline_model", "pipeline", "context_model", "context")
+    found = cuts(source, *(f"{megatron}.{way}_parallel_size" for way in ways))
+    notes = [f"{megatron}: {kind} parallelism of {size} has no place in a layout" for kind, _, size in found]
     if not source.has(f"{_PLACEMENT}.policy_num_gpus_per_node"):
         notes.append(f"{_PLACEMENT}.policy_num_gpus_per_node: not said")
     return notes

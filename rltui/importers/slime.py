@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import Facts, Teacher, cuts, mapped, on_megatron, remarks, uncounted
 from rltui.importers.script import Script, ray_gpus, servers
 from rltui.importers.values import HOLE, product, quotient, total
 from rltui.importers.variants import Variants
@@ -15,6 +15,7 @@ from rltui.importers.variants import Variants
 NAME = "slime"
 _PROGRAM = re.compile(r"train(?:_\w+)?\.py\Z")
 _COUNTED = ("actor_", "critic_", "rollout_", "sglang_", "prefill_", "num_gpus_per_node")
+_CUTS = ("pipeline_model_parallel_size", "expert_model_parallel_size")
 _OWN = {"actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus", "rollout_num_gpus_per_engine"}
 _TABLE: Mapping[str, str] = {
     "num_rollout": "train.steps",
@@ -72,7 +73,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
     trains_only = source.flag("debug_train_only")
     colocated = source.flag("colocate")
     rollout = 0 if trains_only else None if trains_only is None else _rollout(source, trainer, colocated)
-    size = source.integer("rollout_num_gpus_per_engine", default=1)
+    size = source.integer("rollout_num_gpus_per_engine", default=1, key="roles.rollout.tensor_parallel")
     critic = _critic(source, per_node)
     # colocated engines take the critic's GPUs as well as the actor's
     inside = colocated and critic != 0 and not source.has("rollout_num_gpus") and not trains_only
@@ -84,7 +85,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm="ppo whose engines span actor and critic" if inside else _algorithm(source, bool(trains_only)),
-        model=source.text("hf_checkpoint"),
+        model=source.text("hf_checkpoint", key="roles.learner.model"),
         colocated=False if trains_only else colocated,
         nodes=machine[0],
         gpus_per_node=machine[1],
@@ -101,7 +102,10 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
         source=source,
         settings=_settings(source),
         unsure=_unsure(source, colocated),
-        notes=(*_notes(source), *remarks(source, "--")),
+        notes=(
+            *(f"--{name}: {size} has no place in a layout" for _, name, size in cuts(source, *_CUTS)),
+            *remarks(source, "--"),
+        ),
     )
 
 
@@ -128,9 +132,8 @@ def _teacher(script: Script, source: Settings) -> Teacher | None:
     """A server that the script starts outside Ray, or a teacher that Megatron holds."""
     found = servers(script)
     if found:
-        gpus = [server.gpus for server in found]
-        whole = None if None in gpus else sum(number for number in gpus if number is not None)
-        return Teacher(model=found[0].model, gpus=whole, tensor_parallel=found[0].tensor_parallel, outside_ray=True)
+        gpus = total(*(server.gpus for server in found))
+        return Teacher(model=found[0].model, gpus=gpus, tensor_parallel=found[0].tensor_parallel, outside_ray=True)
     if source.has("opd_teacher_load"):
         return Teacher(model=source.text("opd_teacher_load"), gpus=0)
     return None
@@ -140,9 +143,7 @@ def _needed(parts: tuple[int | None, int | None], colocated: bool | None, teache
     trainer, rollout = parts
     if trainer is None or rollout is None or colocated is None:
         return None
-    in_ray = max(trainer, rollout) if colocated else trainer + rollout
-    outside = teacher.gpus if teacher else 0
-    return None if outside is None else in_ray + outside
+    return total(max(trainer, rollout) if colocated else trainer + rollout, teacher.gpus if teacher else 0)
 
 
 def _machine(script: Script, source: Settings, needed: int | None) -> tuple[int | None, int | None]:
@@ -201,12 +202,3 @@ def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
     if source.flag("sglang_enable_dp_attention") is not False or source.has("sglang_ep_size", "sglang_dp_size"):
         keys.append("roles.rollout")
     return tuple(keys)
-
-
-def _notes(source: Settings) -> list[str]:
-    notes = []
-    for name in ("pipeline_model_parallel_size", "expert_model_parallel_size"):
-        size = source.integer(name)
-        if size is not None and size > 1:
-            notes.append(f"--{name}: {size} has no place in a layout")
-    return notes

@@ -45,6 +45,15 @@ _TABLE: Mapping[str, str] = {
     "vllm_enable_sleep_mode": "roles.rollout.sleep_while_training",
     "dataset_name": "data.train",
 }
+_DEFAULTS: Mapping[str, Any] = {
+    "train.samples_per_prompt": 8,
+    "train.learning_rate": 1e-6,
+    "lengths.prompt": 512,
+    "lengths.response": 256,
+    "roles.rollout.memory_utilization": 0.3,
+}
+"""What TRL takes where a command is silent."""
+
 _LAUNCHERS = (
     "accelerate", "accelerate.commands.launch", "torchrun", "deepspeed", "torch.distributed.run",
     "torch.distributed.launch", "trl",
@@ -93,7 +102,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     config = _config(script, machine)
     trainer = _processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
-    size = source.integer("vllm_tensor_parallel_size", default=1)
+    size = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
     # a program of one's own may set what TRL's own command takes as flags
     own_command = head[0].rsplit("/", 1)[-1] == "trl"
     uses = source.flag("use_vllm", default=False if own_command and not source.has("config") else None)
@@ -117,7 +126,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("model_name_or_path", "model"),
+        model=source.text("model_name_or_path", "model", key="roles.learner.model"),
         colocated=_colocated(generates, apart, uses),
         nodes=nodes,
         gpus_per_node=per_node,
@@ -188,7 +197,7 @@ def _processes(script: Script, command: Started, machine: Settings, config: Sett
         per_node = machine.integer("nproc_per_node")
         if per_node is None and machine.text("nproc_per_node") in ("gpu", "auto"):
             per_node = visible_gpus(command) or script.slurm.gpus_per_node
-        return product(per_node, _node_count(machine))
+        return product(per_node, to_int(machine.text("nnodes", default="1").split(":")[-1]))
     if machine.has("num_processes"):
         return machine.integer("num_processes")
     if machine.has("num_gpus"):
@@ -198,11 +207,6 @@ def _processes(script: Script, command: Started, machine: Settings, config: Sett
     if machine.has("config_file"):
         return config.integer("num_processes")
     return visible_gpus(command)
-
-
-def _node_count(machine: Settings) -> int | None:
-    text = machine.text("nnodes", default="1")
-    return to_int(text.split(":")[-1])
 
 
 def _algorithm(words: str) -> str:
@@ -218,8 +222,7 @@ def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Serve
         return 0
     if not apart:
         return trainer if uses else None
-    gpus = [server.gpus for server in beside]
-    return None if not gpus or None in gpus else sum(number for number in gpus if number is not None)
+    return total(*(server.gpus for server in beside)) if beside else None
 
 
 def _machine(machine: Settings, trainer: int | None, rollout: int | None) -> tuple[int | None, int | None]:
@@ -250,13 +253,7 @@ def _batch(source: Settings, trainer: int | None) -> dict[str, int]:
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
-    found.setdefault("train.samples_per_prompt", 8)
-    found.setdefault("lengths.response", 256)
-    found.setdefault("lengths.prompt", 512)
-    found.setdefault("train.learning_rate", 1e-6)
-    found.setdefault("roles.rollout.memory_utilization", 0.3)
-    return found
+    return mapped(source, _TABLE, _DEFAULTS)
 
 
 _FULL, _GRADIENTS = ("FULL_SHARD", "HYBRID_SHARD", "1", "4"), ("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2", "2", "5")

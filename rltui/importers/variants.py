@@ -189,7 +189,7 @@ def _numbers(words: Sequence[object]) -> list[float]:
 
 
 def _verl_sampling(found: Variants) -> None:
-    """Groups that are drawn again, penalties of long answers, and rows that are packed."""
+    """Groups that are drawn again, and penalties of long answers."""
     source, groups = found.source, "algorithm.filter_groups"
     if source.flag(f"{groups}.enable"):
         batches = source.integer(f"{groups}.max_num_gen_batches", default=REFILLS)
@@ -202,11 +202,6 @@ def _verl_sampling(found: Variants) -> None:
         if source.flag(f"{name}.enable"):
             factor = source.number(f"{name}.penalty_factor", default=1.0)
             found.overlong(source.integer(f"{name}.len"), factor, f"{name}.penalty_factor")
-    if source.flag(f"{_ACTOR}.use_dynamic_bsz"):
-        tokens = source.integer(f"{_ACTOR}.ppo_max_token_len_per_gpu", default=16_384)
-        ranks = source.integer(f"{_ACTOR}.ulysses_sequence_parallel_size", default=1)
-        if pack := product(tokens, ranks):
-            found.found["lengths.pack"] = pack
 
 
 def trl(source: Settings) -> Variants:
@@ -337,7 +332,3 @@ def _openrlhf_sampling(found: Variants) -> None:
     found.overlong(int(length) if length else None, factor, "overlong_penalty_factor")
     if source.flag("async_train", "train.async_enable"):
         found.found["train.async_steps"] = source.integer("async_queue_size", "train.async_queue_size", default=1)
-    if source.flag("use_dynamic_batch", "train.dynamic_batch_enable"):
-        tokens = source.integer("train_max_tokens_per_gpu", "train.max_tokens_per_gpu", default=16_192)
-        if tokens:
-            found.found["lengths.pack"] = tokens

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_mapping, from_overrides
-from rltui.importers.facts import Facts, first_of, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import Facts, cuts, first_of, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 from rltui.importers.verl_others import generation, supervised
 
@@ -70,6 +70,14 @@ _TABLE: Mapping[str, str] = {
     "critic.model.enable_gradient_checkpointing": "roles.critic.gradient_checkpointing",
 }
 
+_DEFAULTS: Mapping[str, Any] = {
+    "train.prompts_per_step": 1024,
+    "train.samples_per_prompt": 1,
+    "lengths.prompt": 512,
+    "lengths.response": 512,
+    "roles.rollout.memory_utilization": 0.5,
+}
+"""What verl takes where a command is silent."""
 
 _SECTIONS = (
     "actor_rollout_ref", "algorithm", "critic", "custom_reward_function", "data", "distillation", "global_profiler",
@@ -154,8 +162,10 @@ def _as_started(source: Settings, entry: str, behind: list[str]) -> Settings | N
 
 def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> Facts:
     own_config = not is_entry(entry) or _own_config(behind)
-    nodes = source.integer("trainer.nnodes", default=None if own_config else 1)
-    per_node = source.integer("trainer.n_gpus_per_node", default=None if own_config else 8)
+    nodes = source.integer("trainer.nnodes", default=None if own_config else 1, key="hardware.nodes")
+    per_node = source.integer(
+        "trainer.n_gpus_per_node", default=None if own_config else 8, key="hardware.gpus_per_node"
+    )
     # a count of 0 comes from a machine that the script alone does not show, such as ``NODES - 1``
     asked = product(nodes, per_node) or None
     algorithm = _algorithm(source)
@@ -163,7 +173,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
     split = "split" in entry
     trainer = _half(nodes, per_node) if split else asked
     rollout = product(*_own_pool(source)) if separate else None if separate is None else trainer
-    tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size")
+    tensor_parallel = source.integer(f"{_ROLLOUT}.tensor_model_parallel_size", key="roles.rollout.tensor_parallel")
     pipeline = source.integer(f"{_ROLLOUT}.pipeline_model_parallel_size", default=1)
     replicas = source.integer(f"{_ROLLOUT}.data_parallel_size", default=1)
     teacher = verl_teachers.teacher(source)
@@ -188,11 +198,11 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("actor_rollout_ref.model.path"),
+        model=source.text("actor_rollout_ref.model.path", key="roles.learner.model"),
         colocated=None if separate is None else not separate,
         nodes=nodes,
         gpus_per_node=per_node,
-        declared_gpus=_declared(asked, on_slurm),
+        declared_gpus=asked if on_slurm is None else on_slurm,
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=tensor_parallel,
@@ -207,11 +217,6 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         unsure=(*_unsure(source), *(("hardware.nodes",) if teacher and on_slurm is None else ())),
         notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
     )
-
-
-def _declared(asked: int | None, on_slurm: int | None) -> int | None:
-    """GPUs that Slurm is asked for, or else those of the trainer's own pool."""
-    return asked if on_slurm is None else on_slurm
 
 
 def _half(nodes: int | None, per_node: int | None) -> int | None:
@@ -279,28 +284,19 @@ def _reward_pool(source: Settings) -> int | None:
 
 def _parallel_notes(source: Settings) -> list[str]:
     """Ways to cut a model that a layout does not have."""
-    words = {
-        "pipeline_model_parallel_size": "pipeline",
-        "expert_model_parallel_size": "expert",
-        "context_parallel_size": "context",
-    }
-    notes = []
-    for name, word in words.items():
-        size = source.integer(f"{_ACTOR}.megatron.{name}")
-        if size is not None and size > 1:
-            notes.append(f"{_ACTOR}.megatron.{name}: {word} parallelism of {size} has no place in a layout")
-    return notes
+    ways = ("pipeline_model", "expert_model", "context")
+    found = cuts(source, *(f"{_ACTOR}.megatron.{way}_parallel_size" for way in ways))
+    return [f"{name}: {kind} parallelism of {size} has no place in a layout" for kind, name, size in found]
 
 
 def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     found |= _trained(source, "learner", (_ACTOR, "actor_rollout_ref.model"), trainer)
     found |= _trained(source, "critic", ("critic", "critic.model"), trainer)
     model = source.text("critic.model.path")
     if model and HOLE not in model and model != source.text("actor_rollout_ref.model.path"):
         found["roles.critic.model"] = model
-    batch = found.get("train.prompts_per_step", 1024)
-    if steps := quotient(batch, source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
+    if steps := quotient(found["train.prompts_per_step"], source.integer(f"{_ACTOR}.ppo_mini_batch_size", default=256)):
         found["train.optimizer_steps"] = steps
     found |= _streamed(source)
     found["roles.learner.zero_stage"] = 3
@@ -309,11 +305,6 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
         found["system"] = "verl bf16" if in_bf16 else "verl"
     if found.get("train.steps") == 0:
         del found["train.steps"]  # it evaluates once and trains nothing, on purpose
-    found.setdefault("roles.rollout.memory_utilization", 0.5)
-    found.setdefault("train.samples_per_prompt", 1)
-    found.setdefault("lengths.prompt", 512)
-    found.setdefault("lengths.response", 512)
-    found.setdefault("train.prompts_per_step", 1024)
     if budget := _budget(source):
         found["lengths.pack"] = budget
     for key in ("data.train", "data.eval"):

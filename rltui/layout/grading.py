@@ -6,7 +6,9 @@ from msgspec import Meta, Struct, field
 
 from rltui.layout.scalars import Count, Name, NonNegativeFloat, PositiveFloat
 
-ADDED_REWARDS = ("exact", "math", "code", "http", "judge", "reward_model")
+REWARDS = ("exact", "coin", "math", "code", "http", "judge", "reward_model")
+"""The rewards that the bundled trainers have a name for."""
+ADDED_REWARDS = tuple(reward for reward in REWARDS if reward != "coin")
 """What may be added to another reward, beside functions of the user's own."""
 SERVED_REWARDS = ("http", "judge", "reward_model")
 """Rewards that others compute: the trainer's own process asks them for many answers at once."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, structs
 
-from rltui.layout.grading import ADDED_REWARDS, Judging, Scoring
+from rltui.layout.grading import ADDED_REWARDS, REWARDS, Judging, Scoring
 from rltui.layout.scalars import (
     Count,
     CountOrZero,
@@ -101,7 +101,7 @@ class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward: Annotated[
         str,
         one_of(
-            ("exact", "math", "code", "http", "judge", "reward_model", "none"),
+            (*ADDED_REWARDS, "none"),
             "As data.reward, for the answers to its prompts.",
         ),
     ] = "exact"
@@ -127,14 +127,14 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reward: Annotated[
         str,
         one_of(
-            ("exact", "coin", "math", "code", "http", "judge", "reward_model", "none"),
+            (*REWARDS, "none"),
             "exact compares texts, or has the task grade; math; code runs tests; coin is a control; http asks "
             "reward_url; judge asks roles.judge; reward_model has roles.reward_model score; none: the teacher's signal "
             "only; or a function of your own, as package.module:function.",
         ),
     ] = "exact"
     added_rewards: Annotated[
-        dict[Annotated[str, one_of((*ADDED_REWARDS,), "")], float],
+        dict[Annotated[str, one_of(ADDED_REWARDS, "")], float],
         Meta(description="Further rewards of every answer, and the factor with which each is added to reward."),
     ] = field(default_factory=dict)
     mixture: Annotated[

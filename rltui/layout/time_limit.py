@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d{1,2}))?(?::(?P<third>\d{1,2}))?")
+_TIME = re.compile(
+    r"(?:(?P<days>\d{1,9})-)?(?P<first>\d{1,9})(?::(?P<second>\d{1,2}))?(?::(?P<third>\d{1,2}))?", re.ASCII
+)
 
 
 def time_limit_s(text: str) -> int | None:

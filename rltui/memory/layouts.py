@@ -77,11 +77,11 @@ def estimate_roles(layout: Layout) -> LayoutEstimate:
     models = {"learner": model, "rollout": model, **_other_models(layout, model)}
     known = {name: found for name, found in models.items() if found is not None}
     doubtful = {_site(layout, name) for name, found in models.items() if found is None}
-    tenants = list(_colocated_roles(layout, known))
-    shared = zip(tenants, share(tenants, SYNC_BUCKET_GIB), strict=True)
+    colocated = list(_colocated_roles(layout, known))
+    shared = zip(colocated, share(colocated, SYNC_BUCKET_GIB), strict=True)
     return LayoutEstimate(
-        roles=tuple(_unjudged(role) if tenant.site in doubtful else role for tenant, role in shared),
-        engines=tuple(tenant.engine for tenant in tenants if tenant.engine is not None),
+        roles=tuple(_unjudged(role) if alone.site in doubtful else role for alone, role in shared),
+        engines=tuple(role.engine for role in colocated if role.engine is not None),
         checkpoint_gib=checkpoint,
         models=tuple((name, _in_words(found)) for name, found in known.items() if name == "learner" or found != model),
         notes=tuple(_notes(layout, models)),
@@ -126,8 +126,8 @@ def host_of(layout: Layout, placement: Placement, nodes: range | None = None) ->
     model = find_model(layout.roles.learner.model)
     if model is None:
         return None
-    seats = [seat for seat in placement.instances if nodes is None or seat.node in nodes]
-    return fullest_node(layout, model, _other_models(layout, model).get("critic"), seats)
+    instances = [one for one in placement.instances if nodes is None or one.node in nodes]
+    return fullest_node(layout, model, _other_models(layout, model).get("critic"), instances)
 
 
 def _other_models(layout: Layout, learner: Architecture | None) -> dict[str, Architecture | None]:
@@ -319,7 +319,7 @@ def _unknown_gpu(name: str) -> str:
 
 
 def fullest_node(
-    layout: Layout, model: Architecture, critic: Architecture | None, seats: Iterable[RoleInstance]
+    layout: Layout, model: Architecture, critic: Architecture | None, instances: Iterable[RoleInstance]
 ) -> HostEstimate:
     """Host memory of the node that needs most.
 
@@ -327,19 +327,19 @@ def fullest_node(
         layout: The layout.
         model: The learner's model, which the engines serve too.
         critic: The critic's; None: there is none, or it is not known.
-        seats: Where the placement puts every role.
+        instances: Where the placement puts every role.
     """
-    found = [_node(layout, model, critic, Counter(dict(node))) for node in _distinct_nodes(seats)]
+    found = [_node(layout, model, critic, Counter(dict(node))) for node in _distinct_nodes(instances)]
     return max(found, key=lambda host: host.ram_gib)
 
 
-def _distinct_nodes(seats: Iterable[RoleInstance]) -> set[tuple[tuple[str, int], ...]]:
+def _distinct_nodes(instances: Iterable[RoleInstance]) -> set[tuple[tuple[str, int], ...]]:
     """Processes of each role by node, equal nodes once; an empty node where nothing finds a place."""
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    for seat in seats:
-        node = counts[seat.node]
-        node[f"{seat.role} seats"] += 1
-        node[seat.role] += len(seat.slots)
+    for one in instances:
+        node = counts[one.node]
+        node[f"{one.role} instances"] += 1
+        node[one.role] += len(one.slots)
     return {tuple(sorted(node.items())) for node in counts.values()} or {()}
 
 
@@ -350,7 +350,7 @@ def _node(layout: Layout, model: Architecture, critic: Architecture | None, node
         training.sharding,
         training.states,
         learners=node["learner"],
-        engines=node["engine seats"],
+        engines=node["engine instances"],
         engine_gpus=node["engine"] + sum(node[role] for role in SERVED),
         # vLLM drops its weights (level 2: the learner sends them again); transformers moves them to host memory
         sleeping=layout.roles.rollout.sleep_while_training and layout.roles.rollout.engine == "hf",

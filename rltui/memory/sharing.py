@@ -43,30 +43,30 @@ class ColocatedRole(Struct, frozen=True, kw_only=True):
         return next(moment for moment in self.estimate.moments if moment.moment == "generate").total_gib
 
 
-def share(tenants: Sequence[ColocatedRole], bucket_gib: float) -> tuple[RoleEstimate, ...]:
+def share(roles: Sequence[ColocatedRole], bucket_gib: float) -> tuple[RoleEstimate, ...]:
     """The estimates of all roles, each with what its neighbours hold on the same card."""
-    return tuple(_beside(each, _neighbours(each, tenants), bucket_gib) for each in tenants)
+    return tuple(_beside(each, _neighbours(each, roles), bucket_gib) for each in roles)
 
 
-def _neighbours(tenant: ColocatedRole, tenants: Sequence[ColocatedRole]) -> list[ColocatedRole]:
-    return [other for other in tenants if other is not tenant and other.site == tenant.site]
+def _neighbours(role: ColocatedRole, roles: Sequence[ColocatedRole]) -> list[ColocatedRole]:
+    return [other for other in roles if other is not role and other.site == role.site]
 
 
-def _beside(tenant: ColocatedRole, others: list[ColocatedRole], bucket_gib: float) -> RoleEstimate:
+def _beside(role: ColocatedRole, others: list[ColocatedRole], bucket_gib: float) -> RoleEstimate:
     if not others:
-        return tenant.estimate
+        return role.estimate
     learner = next((other for other in others if other.estimate.role == "learner"), None)
-    if tenant.engine is not None and tenant.sleeps and learner is not None:
-        moments = _sleeping(tenant.engine, learner, others, bucket_gib)
+    if role.engine is not None and role.sleeps and learner is not None:
+        moments = _sleeping(role.engine, learner, others, bucket_gib)
     else:
         held = _held(others)
-        moments = [Moment(moment=m.moment, parts_gib={**m.parts_gib, **held}) for m in tenant.estimate.moments]
+        moments = [Moment(moment=m.moment, parts_gib={**m.parts_gib, **held}) for m in role.estimate.moments]
     shared = structs.replace(
-        tenant.estimate,
+        role.estimate,
         moments=tuple(moments),
-        error=max(tenant.estimate.error, *(other.estimate.error for other in others)),
+        error=max(role.estimate.error, *(other.estimate.error for other in others)),
     )
-    return _advised(tenant, shared, others)
+    return _advised(role, shared, others)
 
 
 def _held(others: list[ColocatedRole]) -> Parts:
@@ -88,7 +88,7 @@ def _sleeping(
     ]
 
 
-def _advised(tenant: ColocatedRole, shared: RoleEstimate, others: list[ColocatedRole]) -> RoleEstimate:
+def _advised(role: ColocatedRole, shared: RoleEstimate, others: list[ColocatedRole]) -> RoleEstimate:
     """The knob that lowers the peak where it is a neighbour's doing; the share of the card is one only here."""
     if shared.blocked or shared.capacity_gib is None:
         return shared
@@ -96,16 +96,16 @@ def _advised(tenant: ColocatedRole, shared: RoleEstimate, others: list[Colocated
     beside = ", ".join(other.estimate.role for other in others)
     reason = f"{held:.1f} GiB of it belong to {beside} on the same GPU"
     awake = next((other for other in others if other.engine is not None and not other.sleeps), None)
-    if tenant.engine is None:
+    if role.engine is None:
         if awake is not None and awake.estimate.role == "rollout":
             return structs.replace(shared, knob="roles.rollout.sleep_while_training=true", reason=reason)
         return shared
     if shared.peak.moment != "generate":
         return structs.replace(shared, knob=_offload(others), reason=reason)
-    room = shared.capacity_gib * (1 - TIGHT_HEADROOM) - (shared.peak_gib - tenant.utilization * shared.capacity_gib)
+    room = shared.capacity_gib * (1 - TIGHT_HEADROOM) - (shared.peak_gib - role.utilization * shared.capacity_gib)
     lower = int(100 * room / shared.capacity_gib) / 100
-    needed = (tenant.utilization * shared.capacity_gib - (tenant.engine.kv_gib or 0.0)) / shared.capacity_gib
-    fits = needed < lower < tenant.utilization
+    needed = (role.utilization * shared.capacity_gib - (role.engine.kv_gib or 0.0)) / shared.capacity_gib
+    fits = needed < lower < role.utilization
     knob = f"roles.{shared.role}.memory_utilization={lower:g}" if fits else _offload(others)
     return structs.replace(shared, knob=knob, reason=reason)
 

@@ -11,8 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
+from rltui.cluster.cluster import Attempt
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 
@@ -49,16 +48,6 @@ exit 17
 """Names a finished directory: ``mv`` puts it *into* one that got the name first, or fails where both came at once."""
 
 MODULES = ("torch", "ray", "deepspeed", "transformers", "msgspec", "yaml")
-
-
-class Attempt(Struct, frozen=True, kw_only=True):
-    """One submission of a run, on a cluster's disk."""
-
-    run_id: str
-    number: int
-    uuid: str
-    path: str
-    code: str
 
 
 class ClaimedError(RltuiError):

@@ -7,9 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 import rltui
+from rltui.cluster.cluster import Attempt
 from rltui.cluster.profile import Profile, container_of, in_partition, job_variables, outer_python
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.secret_words import SECRET_VALUE
@@ -20,7 +19,6 @@ from rltui.runs.components import components, profiles
 from rltui.runs.script_job import ScriptJob
 
 if TYPE_CHECKING:
-    from rltui.cluster.cluster import AttemptPlace
     from rltui.cluster.jobs import AllocationShare
     from rltui.layout.schema import Layout
 
@@ -52,18 +50,8 @@ OWN_OPTIONS = frozenset(
 """Options of sbatch that the script sets itself, or that would break what it relies on."""
 
 
-class PlaceholderAttempt(Struct, frozen=True, kw_only=True):
-    """An attempt that does not exist yet, for previews."""
-
-    run_id: str
-    number: int
-    uuid: str
-    path: str
-    code: str
-
-
 def render_script(
-    layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace, share: AllocationShare | None = None
+    layout: Layout | ScriptJob, profile: Profile, attempt: Attempt, share: AllocationShare | None = None
 ) -> str:
     """The job script of ``attempt``, exactly as it is to be handed to sbatch, or to srun in an allocation.
 
@@ -112,12 +100,12 @@ def preview_script(layout: Layout | ScriptJob, profile: Profile) -> str:
     root = profile.run_root or "~/.local/share/rltui/runs"
     run_id = f"{layout.name[:48]}-XXXX"
     path = rundir.attempt_folder(f"{root}/{run_id}", 1)
-    attempt = PlaceholderAttempt(run_id=run_id, number=1, uuid="UUID", path=path, code=f"{root}/.code/DIGEST")
+    attempt = Attempt(run_id=run_id, number=1, uuid="UUID", path=path, code=f"{root}/.code/DIGEST")
     return render_script(layout, profile, attempt)
 
 
 def _job(
-    layout: Layout | ScriptJob, profile: Profile, attempt: AttemptPlace, share: AllocationShare | None
+    layout: Layout | ScriptJob, profile: Profile, attempt: Attempt, share: AllocationShare | None
 ) -> dict[str, Any]:
     """What the template shows, by name."""
     slurm = layout.slurm

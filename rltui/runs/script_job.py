@@ -17,8 +17,8 @@ from rltui.onnode import rundir
 from rltui.paths import is_file
 
 if TYPE_CHECKING:
+    from rltui.cluster.cluster import Attempt
     from rltui.cluster.relay_client import RelayClient
-    from rltui.runs.directory import Attempt
 
 GRACE_S = 60
 ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".py")

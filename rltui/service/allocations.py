@@ -13,9 +13,9 @@ from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import RltuiError, UsageError
 
 if TYPE_CHECKING:
+    from rltui.cluster.cluster import Attempt
     from rltui.cluster.slurm.steps import Allocation
     from rltui.layout.schema import Layout
-    from rltui.runs.directory import Attempt
     from rltui.runs.script_job import ScriptJob
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary

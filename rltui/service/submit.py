@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from rltui.cluster.cluster import Cluster, SubmitRefusedError
+from rltui.cluster.cluster import Attempt, Cluster, SubmitRefusedError
 from rltui.cluster.profile import outer_python
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.load import dump_layout
@@ -24,7 +24,6 @@ from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import (
-    Attempt,
     ClaimedError,
     held,
     job,

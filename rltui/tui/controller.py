@@ -17,9 +17,9 @@ from rltui.errors import RltuiError, UsageError
 from rltui.service.run_events import RunEvents
 from rltui.service.shell import ShellCommand
 from rltui.tui import actions, messages
-from rltui.tui.lanes import Poller, RequestThread, timed
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
 from rltui.tui.searches import Searches
+from rltui.tui.threads import Poller, RequestThread, timed
 
 if TYPE_CHECKING:
     from textual.message import Message
@@ -274,8 +274,8 @@ class Controller:
     def _ask(self, asked: str, call: Callable[[], Message]) -> None:
         self._on(self._questions, asked, call)
 
-    def _on(self, lane: RequestThread, asked: str, call: Callable[[], Message]) -> None:
-        lane.ask(lambda: self._answer(asked, call))
+    def _on(self, thread: RequestThread, asked: str, call: Callable[[], Message]) -> None:
+        thread.ask(lambda: self._answer(asked, call))
 
     def _act(self, asked: str, call: Callable[[], Message]) -> None:
         def request() -> None:

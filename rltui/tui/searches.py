@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.tui import messages
-from rltui.tui.lanes import RequestThread
+from rltui.tui.threads import RequestThread
 from rltui.watch.samples import SamplesFound
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Searches:
         self._cockpit = cockpit
         self._post = post
         self._answer = answer
-        self._lane = RequestThread("rltui-searches", newest_only=True)
+        self._thread = RequestThread("rltui-searches", newest_only=True)
         self._searched: LogQuery | SampleQuery | None = None
 
     def end(self) -> None:
@@ -59,7 +59,7 @@ class Searches:
                 self._post(messages.LogSearched(run_id, name, query, tuple(found), share))
             return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
 
-        self._lane.ask(lambda: self._answer(f"search {name or 'the log'}", call))
+        self._thread.ask(lambda: self._answer(f"search {name or 'the log'}", call))
 
     def samples(self, run_id: str, query: SampleQuery) -> None:
         """Search a run's samples, and nothing else any more: :class:`~rltui.tui.messages.SamplesArrived`."""
@@ -75,4 +75,4 @@ class Searches:
                     break
             return messages.SamplesArrived(run_id, query, last or SamplesFound())
 
-        self._lane.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))
+        self._thread.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))

@@ -19,12 +19,12 @@ from trainers.placement import (
     actor_resources,
     drawn_nodes,
     guest_cards,
-    seats,
+    planned_roles,
     unplaced,
     verify,
 )
 from trainers.roles.card import visible_cards
-from trainers.roles.routes import landlords
+from trainers.roles.routes import colocated_learners
 
 pytestmark = pytest.mark.trainers
 
@@ -44,8 +44,8 @@ FOUND = [
 def test_ranks_fill_the_bundles_in_order() -> None:
     words = ["hardware.nodes=2", "hardware.gpus_per_node=8", "roles.learner.gpus=[3, 1]"]
     words += ["roles.rollout.engines=2", "roles.rollout.tensor_parallel=2"]
-    planned = seats(load_layout(LAYOUT, words).layout)
-    assert [(seat.name, seat.bundle, seat.slots) for seat in planned] == [
+    planned = planned_roles(load_layout(LAYOUT, words).layout)
+    assert [(plan.name, plan.bundle, plan.slots) for plan in planned] == [
         ("learner 0", 0, 1), ("learner 1", 0, 1), ("learner 2", 0, 1), ("learner 3", 1, 1),
         ("engine 0", 0, 2), ("engine 1", 1, 2),
     ]  # fmt: skip
@@ -53,17 +53,17 @@ def test_ranks_fill_the_bundles_in_order() -> None:
 
 def test_reward_workers_take_cpus_beside_the_bundles_and_no_card() -> None:
     words = ["hardware.gpu=H100-SXM-80GB", "roles.reward={workers: 2, cpus_per_worker: 3}"]
-    planned = seats(load_layout(LAYOUT, words).layout)
-    assert [(seat.name, seat.group, seat.bundle, seat.slots) for seat in planned[-2:]] == [
+    planned = planned_roles(load_layout(LAYOUT, words).layout)
+    assert [(plan.name, plan.group, plan.bundle, plan.slots) for plan in planned[-2:]] == [
         ("reward 0", "reward", 0, 3), ("reward 1", "reward", 1, 3),
     ]  # fmt: skip
     found = [ProcessLocation(n, "a", "10.0.0.1", "node", (str(n),) if n < 3 else ()) for n in range(5)]
-    nodes = {(seat.group, seat.bundle): "node" for seat in planned}
+    nodes = {(plan.group, plan.bundle): "node" for plan in planned}
     verify(planned, nodes, found, on_cpu=False)
     with pytest.raises(PlacementError, match="reward 1 is on b"):
         verify(planned, nodes, [*found[:-1], replace(found[-1], host="b", node_id="other")], on_cpu=False)
-    none = [seat.role for words in (["data.reward=http"], ["roles.reward.workers=0"])
-            for seat in seats(load_layout(LAYOUT, ["roles.reward={workers: 2}", *words]).layout)]  # fmt: skip
+    none = [plan.role for words in (["data.reward=http"], ["roles.reward.workers=0"])
+            for plan in planned_roles(load_layout(LAYOUT, ["roles.reward={workers: 2}", *words]).layout)]  # fmt: skip
     assert "reward" not in none
     message = unplaced(reward_groups(load_layout(LAYOUT, words).layout)[0], True, {"a": {"CPU": 1.0}}, 5)
     assert "wanted 2 (3 CPU, 3 CPU)" in message
@@ -75,7 +75,7 @@ POOLED += ["roles.rollout.engines=0", "roles.rollout.pool=all", "roles.rollout.t
 
 
 def test_colocated_roles_are_guests_of_the_learners_slots() -> None:
-    planned = seats(load_layout(LAYOUT, [*POOLED, "roles.reference={}"]).layout)
+    planned = planned_roles(load_layout(LAYOUT, [*POOLED, "roles.reference={}"]).layout)
     assert [(s.name, s.group, s.bundle, s.offset, s.slots, s.is_guest) for s in planned] == [
         ("learner 0", "pool all", 0, 0, 1, False), ("learner 1", "pool all", 0, 1, 1, False),
         ("learner 2", "pool all", 1, 0, 1, False), ("learner 3", "pool all", 1, 1, 1, False),
@@ -86,19 +86,19 @@ def test_colocated_roles_are_guests_of_the_learners_slots() -> None:
 
 
 def test_engines_on_the_learners_slots_get_their_weights_from_them_alone() -> None:
-    assert landlords(seats(load_layout(LAYOUT, POOLED).layout)) == {
+    assert colocated_learners(planned_roles(load_layout(LAYOUT, POOLED).layout)) == {
         "engine 0": ("learner 0", "learner 1"), "engine 1": ("learner 2", "learner 3"),
     }  # fmt: skip
     apart = ["hardware.gpus_per_node=8", "roles.learner.gpus=[2]", "roles.rollout.engines=2"]
-    assert landlords(seats(load_layout(LAYOUT, apart).layout)) == {}
+    assert colocated_learners(planned_roles(load_layout(LAYOUT, apart).layout)) == {}
 
 
 def test_guests_are_told_the_cards_of_the_hosts_whose_slots_they_share() -> None:
-    planned = seats(load_layout(LAYOUT, POOLED).layout)
+    planned = planned_roles(load_layout(LAYOUT, POOLED).layout)
     cards = {"learner 0": ("3",), "learner 1": ("1",), "learner 2": ("0",), "learner 3": ("2",)}
     found = {name: ProcessLocation(1, "a", "10.0.0.1", "node", ids) for name, ids in cards.items()}
-    engines = [seat for seat in planned if seat.role == "engine"]
-    assert [guest_cards(seat, planned, found) for seat in engines] == [("3", "1"), ("0", "2")]
+    engines = [plan for plan in planned if plan.role == "engine"]
+    assert [guest_cards(plan, planned, found) for plan in engines] == [("3", "1"), ("0", "2")]
     with pytest.raises(PlacementError, match="engine 0 shares slots of pool all that no other role works on"):
         guest_cards(replace(engines[0], offset=1), planned, found)
 
@@ -144,7 +144,7 @@ CARDS = [("GPU-a",), ("GPU-b",), ("GPU-a", "GPU-b"), ("GPU-c",), ("GPU-c",), ("G
 
 
 def test_cards_are_compared_by_uuid_for_every_kind_of_role() -> None:
-    nodes = {(seat.group, seat.bundle): "node" for seat in SHARED}
+    nodes = {(plan.group, plan.bundle): "node" for plan in SHARED}
 
     def check(changed: dict[int, tuple[str, ...]]) -> None:
         found = [
@@ -153,10 +153,10 @@ def test_cards_are_compared_by_uuid_for_every_kind_of_role() -> None:
                 "a",
                 "10.0.0.1",
                 "node",
-                () if seat.is_guest else tuple(f"{seat.name} {slot}" for slot in range(seat.slots)),
+                () if plan.is_guest else tuple(f"{plan.name} {slot}" for slot in range(plan.slots)),
                 changed.get(number, CARDS[number]),
             )
-            for number, seat in enumerate(SHARED)
+            for number, plan in enumerate(SHARED)
         ]
         verify(SHARED, nodes, found, on_cpu=False)
 

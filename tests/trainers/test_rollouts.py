@@ -273,18 +273,18 @@ def test_a_hold_waits_for_what_is_under_way_and_hands_nothing_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "slots", "spare", "counts", "taken"),
+    ("engines", "slots", "spare", "counts", "taken"),
     [
         (1, 4, 0, [1] * 6, [4]), (1, 4, 2, [1] * 9, [6]), (2, 8, 4, [2] * 4, [2, 2]), (2, 2, 0, [8, 8], [1, 1]),
         (3, 9, 0, [1] * 5, [2, 2, 1]),
     ],
 )  # fmt: skip
 def test_engines_take_equal_shares_and_no_more_than_they_have_room_for(
-    lanes: int, slots: int, spare: int, counts: list[int], taken: list[int]
+    engines: int, slots: int, spare: int, counts: list[int], taken: list[int]
 ) -> None:
-    dispatch: Dispatch[Any] = Dispatch(lanes, slots, spare)
+    dispatch: Dispatch[Any] = Dispatch(engines, slots, spare)
     dispatch.put(items(*counts))
-    assert [len(dispatch.take(lane)[0]) for lane in range(lanes)] == taken
+    assert [len(dispatch.take(engine)[0]) for engine in range(engines)] == taken
 
 
 def test_a_step_may_be_begun_before_it_is_collected(run: Callable[..., Run]) -> None:

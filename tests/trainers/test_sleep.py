@@ -9,7 +9,7 @@ import pytest
 from trainer_support import LAYOUT
 
 from rltui.layout.load import load_layout
-from trainers.placement import seats
+from trainers.placement import planned_roles
 from trainers.roles import sleep
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError
 from trainers.roles.sleep import EngineSleep, kinds_that_load_first, plan_engine_sleep
@@ -33,8 +33,8 @@ class Actor:
 def cast(*words: str) -> tuple[EngineSleep, list[str], list[Role]]:
     layout = load_layout(LAYOUT, [*POOLED, *words]).layout
     asked: list[str] = []
-    planned = seats(layout)
-    roles = [Role(seat.name, Actor(seat.name, asked), kind=seat.role) for seat in planned]
+    planned = planned_roles(layout)
+    roles = [Role(plan.name, Actor(plan.name, asked), kind=plan.role) for plan in planned]
     return plan_engine_sleep(layout, planned, roles, 1.0), asked, roles
 
 

@@ -136,8 +136,8 @@ async def settled(pilot: Pilot[int]) -> None:
 def _answered(app: CockpitApp) -> bool:
     """Whether nothing that the screen on top waits for is outstanding."""
     screen = app.screen
-    lanes = (app.controller._questions, app.controller._readings, app.controller._queues)
-    if app.questions.waiting or any(lane.busy for lane in lanes):
+    threads = (app.controller._questions, app.controller._readings, app.controller._queues)
+    if app.questions.waiting or any(thread.busy for thread in threads):
         return False
     if isinstance(screen, RunsScreen):
         run = screen.table.pictured

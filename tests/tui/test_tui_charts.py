@@ -102,14 +102,14 @@ def test_the_axis_of_gpu_hours_leaves_out_the_wait_between_attempts() -> None:
 def test_charts_fit_however_they_are_looked_at(size: tuple[int, int], glyphs: Glyphs, axis: chart_view.Axis) -> None:
     run, other = snapshot(RUNS[1]), snapshot(RUNS[0])
     width, height = size
-    whole = charts.board(run, ChartView(axis=axis), other).whole
+    whole = charts.chart_page(run, ChartView(axis=axis), other).whole
     middle = (whole[0] + whole[1]) / 2
     for view in (ChartView(axis), ChartView(axis, middle, (middle * 0.9, middle * 1.1), log_y=True, smoothing=0.9)):
-        board = charts.board(run, view, other)
-        alone = metrics.alone(board, "loss", width, height, glyphs)
+        page = charts.chart_page(run, view, other)
+        alone = metrics.alone(page, "loss", width, height, glyphs)
         assert len(alone) <= max(2, height)
         if width >= 38:
-            lines = [*metrics.head(board, width, glyphs), *metrics.rows(board, width, glyphs), *alone]
+            lines = [*metrics.head(page, width, glyphs), *metrics.rows(page, width, glyphs), *alone]
             assert [row.plain for row in lines if width_of(row.spans) > width] == []
 
 

@@ -13,9 +13,9 @@ from pictures import cockpit, enter, flushed, screen_lines, screen_text, until, 
 from rltui.errors import ClusterError, UsageError
 from rltui.tui import messages
 from rltui.tui.controller import Controller
-from rltui.tui.lanes import Poller, RequestThread
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.runs import RunsScreen
+from rltui.tui.threads import Poller, RequestThread
 from rltui.watch.snapshots import RunsSnapshot
 
 DEADLINE_S = 60.0
@@ -164,10 +164,10 @@ async def test_an_action_under_way_is_finished_when_one_leaves() -> None:
         await until(pilot, lambda: any(call[0] == "cancel" for call in fake.calls), "the action")
         await enter(pilot, "q")
         assert "Finishing what was under way" in str(pilot.app._exit_renderables)
-    lane = next(thread for thread in threading.enumerate() if thread.name == "rltui-actions")
-    assert not lane.daemon, "Python waits for it when the program ends"
+    action = next(thread for thread in threading.enumerate() if thread.name == "rltui-actions")
+    assert not action.daemon, "Python waits for it when the program ends"
     fake.gate.set()
-    wait_for(lambda: not lane.is_alive(), "the end of the action")
+    wait_for(lambda: not action.is_alive(), "the end of the action")
 
 
 async def test_reviews_asked_for_in_a_row_are_not_all_made() -> None:
@@ -182,16 +182,16 @@ async def test_reviews_asked_for_in_a_row_are_not_all_made() -> None:
         assert len([call for call in fake.calls if call[0] == "review"]) <= 3
 
 
-def test_a_lane_drops_what_is_out_of_date_and_an_action_lane_nothing() -> None:
+def test_a_thread_drops_what_is_out_of_date_and_that_of_actions_nothing() -> None:
     for newest_only, expected in ((True, [0, 3]), (False, [0, 1, 2, 3])):
         done: list[int] = []
         gate = threading.Event()
-        lane = RequestThread("test-lane", newest_only)
-        lane.ask(lambda done=done, gate=gate: (gate.wait(DEADLINE_S), done.append(0)))
+        thread = RequestThread("test-thread", newest_only)
+        thread.ask(lambda done=done, gate=gate: (gate.wait(DEADLINE_S), done.append(0)))
         for number in (1, 2, 3):
-            lane.ask(lambda done=done, number=number: done.append(number))
+            thread.ask(lambda done=done, number=number: done.append(number))
         gate.set()
-        wait_for(lambda lane=lane: not lane.busy, "the end of the lane")
+        wait_for(lambda thread=thread: not thread.busy, "the end of the thread")
         assert done == expected
 
 

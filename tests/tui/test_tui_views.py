@@ -132,11 +132,11 @@ def test_memory_that_is_nearly_full_is_pointed_out() -> None:
 
 
 def charts_rows(picture: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
-    return metrics.rows(charts.board(picture, ChartView(), None), width, glyphs)
+    return metrics.rows(charts.chart_page(picture, ChartView(), None), width, glyphs)
 
 
 def charts_head(picture: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
-    return metrics.head(charts.board(picture, ChartView(), None), width, glyphs)
+    return metrics.head(charts.chart_page(picture, ChartView(), None), width, glyphs)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

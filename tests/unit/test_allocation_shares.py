@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from rltui.cli.main import main
+from rltui.cluster.cluster import Attempt
 from rltui.cluster.jobs import AllocationShare, JobSnapshot
 from rltui.cluster.profile import Profile
 from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, start_argv
@@ -21,7 +22,7 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import allocation_step, rundir
 from rltui.onnode.allocation_step import CancelFile, end_of_allocation
-from rltui.runs.script import PlaceholderAttempt, render_script
+from rltui.runs.script import render_script
 from rltui.service.allocations import chosen_nodes, held_nodes
 from rltui.watch.jobs import job_facts, last_word, of_share
 from rltui.watch.snapshots import EndSnapshot, RunSummary
@@ -134,7 +135,7 @@ def test_a_run_is_asked_to_end_by_a_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def script(tmp_path: Path, **changes: Any) -> str:
-    attempt = PlaceholderAttempt(run_id="r", number=1, uuid="0" * 32, path=str(tmp_path), code="/code")
+    attempt = Attempt(run_id="r", number=1, uuid="0" * 32, path=str(tmp_path), code="/code")
     share = replace(AllocationShare(job_id="7", nodes=("node2", "node3"), cpus=8), **changes)
     return render_script(of("hardware.nodes=2"), Profile(name="lab", python="/usr/bin/env"), attempt, share)
 

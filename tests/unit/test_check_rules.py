@@ -8,8 +8,10 @@ import pytest
 from check_cases import BASES, CASES, SCORED, SHARED, TINY
 
 from rltui.check.run import REGISTRY, Report, check_layout, check_text
+from rltui.layout.convert import field_type
 from rltui.layout.load import load_layout, load_text
 from rltui.layout.presets import preset_files
+from rltui.layout.schema import Layout
 
 IDS = [case[0] for case in CASES]
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "algorithms.md"
@@ -34,12 +36,25 @@ def test_findings_have_a_place_and_a_fix_that_settles_them(
     code: str, base: str, fires: list[str], silent: list[str]
 ) -> None:
     finding = next(finding for finding in report(base, fires).findings if finding.code == code)
-    assert finding.key
+    assert field_type(Layout, tuple(finding.key.split("."))) is not None, f"{finding.key} is no key of a layout"
     assert finding.message[-1] not in ".:"
     if finding.fix:
         after = report(base, [*fires, *finding.fix])
         assert code not in {finding.code for finding in after.findings}
         assert after.readable
+
+
+@pytest.mark.parametrize(("node", "is_offered"), [(0, True), (512, True), (9, False)])
+def test_a_job_is_to_ask_for_more_memory_unless_a_node_is_known_to_have_less(node: int, is_offered: bool) -> None:
+    found = report("gpu", ["slurm.mem_gib=8", f"hardware.memory_gib_per_node={node}"]).findings
+    fix = next(finding.fix for finding in found if finding.code == "M308")
+    assert [word.partition("=")[0] for word in fix] == ["slurm.mem_gib"] * is_offered
+
+
+@pytest.mark.parametrize("width", ["tensor_parallel", "sequence_parallel"])
+def test_a_torn_group_of_learners_is_said_of_the_key_that_makes_it_wide(width: str) -> None:
+    found = report("gpu", ["roles.learner.gpus=[3, 2]", f"roles.learner.{width}=2"]).findings
+    assert [finding.key for finding in found if finding.code == "P118"] == [f"roles.learner.{width}"]
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,21 @@ def test_a_layouts_rule_speaks_in_the_scripts_words_too(capsys: pytest.CaptureFi
     assert finding["fix"] == ["actor_rollout_ref.rollout.tensor_model_parallel_size=4"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "setting"),
+    [
+        ("run.sh", "accelerate launch --num_processes 2 grpo.py --use_vllm false --model_name_or_path /home/me/m\n",
+         ("model_name_or_path", 1)),
+        ("run.sh", "accelerate launch --num_processes 2 grpo.py --use_vllm false --model /home/me/m\n", ("model", 1)),
+        ("rl.toml", "[deployment]\nnum_train_gpus = 1\n\n[trainer.model]\nname = '/home/me/m'\n",
+         ("trainer.model.name", 5)),
+    ],
+)  # fmt: skip
+def test_a_model_is_named_by_the_setting_that_has_it(name: str, text: str, setting: tuple[str, int]) -> None:
+    found = check_script_text(text, Path(name)).findings
+    assert [(one.key, one.line) for one in found if one.code == "X802"] == [setting]
+
+
 def test_sarif_has_the_scripts_line_and_the_assertions_story(capsys: pytest.CaptureFixture[str], run_sh: Path) -> None:
     assert main(["check", str(run_sh), "--format", "sarif"]) == 1
     (run,) = json.loads(capsys.readouterr().out)["runs"]

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rltui.cluster.cluster import Attempt
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile, container_of, outer_python
 from rltui.cluster.relay_client import RelayClient
@@ -24,7 +25,7 @@ from rltui.layout.presets import resolve
 from rltui.layout.settings import Container as Wanted
 from rltui.layout.settings import Slurm
 from rltui.onnode import container, processes, rundir
-from rltui.runs.script import PlaceholderAttempt, preview_script, render_script
+from rltui.runs.script import preview_script, render_script
 from rltui.service.login_facts import container_problems
 from rltui.service.scripts import prepare
 from rltui.service.wishes import Wishes
@@ -274,7 +275,7 @@ def test_the_script_starts_the_python_outside_and_tells_of_the_one_inside() -> N
     assert "unset RLTUI_CONTAINER" in preview_script(layout, LAB)
     with pytest.raises(UsageError, match="needs an image"):
         preview_script(layout, msgspec.structs.replace(LAB, container=Wanted(runtime="apptainer")))
-    place = PlaceholderAttempt(run_id="r", number=1, uuid="0" * 32, path="/runs:x/r/attempts/01", code="/code")
+    place = Attempt(run_id="r", number=1, uuid="0" * 32, path="/runs:x/r/attempts/01", code="/code")
     with pytest.raises(UsageError, match="colon"):
         render_script(layout, lab, place)
 

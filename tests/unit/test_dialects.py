@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from dialect_cases import SYSTEMS
 
 from rltui.dialects.load import load_dialects, read_dialect, recognised
 from rltui.errors import RltuiError
@@ -22,94 +24,8 @@ from rltui.watch.metrics import parse_metrics
 
 DIALECTS = load_dialects()
 
-# What a console line of each system looks like (addresses: the dialect's own sources), then step, steps and metrics.
-SAID: list[tuple[str, list[str], tuple[int | None, int | None], dict[str, float]]] = [
-    (
-        "verl",
-        ["\x1b[36m(TaskRunnerV1 pid=71)\x1b[0m step:7 - actor/pg_loss:-0.25 - critic/rewards/mean:np.float64(0.5) - "
-         "timing_s/step:12.5 - response_length/clip_ratio:0.0"],
-        (7, None),
-        {"loss": -0.25, "reward": 0.5, "time/total": 12.5, "truncated_fraction": 0.0},
-    ),
-    (
-        "slime",
-        ["(RolloutManager pid=9, ip=10.0.0.2) [2026-01-01 10:00:00] rollout_metrics.py:41 - rollout 3: "
-         "{'rollout/raw_reward': 0.25, 'rollout/response_len/mean': 801.5}",
-         "[2026-01-01 10:01:00] train_metric_utils.py:9 - perf 3: {'perf/step_time': 61.0, 'perf/rollout_time': 40.0}",
-         "(MegatronTrainRayActor pid=4) actor.py:7 - step 6: {'train/loss': 0.5, 'train/grad_norm': np.float32(1.5)}"],
-        (3, None),
-        {"reward": 0.25, "response_length": 801.5, "time/total": 61.0, "time/generate": 40.0, "loss": 0.5,
-         "grad_norm": 1.5},
-    ),
-    (
-        "prime-rl",
-        ["12:00:01 SUCCESS Step 4 | Time: 9.1s | Reward: 0.7500 | Seq. Length: 210",
-         "12:00:02 SUCCESS Step 4 | Time: 9.0s | Loss: 0.0125 | Entropy: 0.5 | Mismatch KL: 0.0004 | Grad. Norm: 0.25 "
-         "| LR: 1.00e-06 | Throughput: 12,345 tokens/s | MFU: 31.0% | Peak Mem.: 61.5 GiB"],
-        (4, None),
-        {"reward": 0.75, "loss": 0.0125, "entropy": 0.5, "mismatch_kl": 0.0004, "grad_norm": 0.25,
-         "learning_rate": 1e-6, "learner_tokens_per_second_step": 12345.0, "learner_memory_gib": 61.5},
-    ),
-    (
-        "trl",
-        ["Writing model shards: 100%|██████████| 1/1 [00:00<00:00, 66.2it/s]",
-         "  2%|▏         | 2/100 [00:05<04:10,  2.5s/it]",
-         "{'loss': '0.002', 'grad_norm': '1.5', 'num_tokens': '2050', 'reward': '0.75', 'step_time': '0.5'}"],
-        (2, 100),
-        {"loss": 0.002, "grad_norm": 1.5, "reward": 0.75, "time/total": 0.5},
-    ),
-    (
-        "nemo-rl",
-        ["========================= Step 5/500 =========================", "▶ Training policy...",
-         "  • Total step time: 33.50s", "  • policy_training: 10.25s (30.6%)", "  • generation: 20.00s (59.7%)"],
-        (5, 500),
-        {"time/total": 33.5, "time/train": 10.25, "time/generate": 20.0},
-    ),
-    (
-        "skyrl",
-        ["(skyrl_entrypoint pid=3) INFO Step 6:", "(skyrl_entrypoint pid=3) {'reward/avg_raw_reward': 0.5,",
-         "(skyrl_entrypoint pid=3)  'timing/step': 8.25,", "(skyrl_entrypoint pid=3)  'policy/grad_norm': 0.125}"],
-        (6, None),
-        {"reward": 0.5, "time/total": 8.25, "grad_norm": 0.125},
-    ),
-    (
-        "openrlhf",
-        ["✨ Global step 8: {'policy_loss': -0.5, 'actor_grad_norm': 0.25, 'timing/step_total': 4.5}"],
-        (8, None),
-        {"loss": -0.5, "grad_norm": 0.25, "time/total": 4.5},
-    ),
-    (
-        "openrlhf-flat",
-        ["INFO:openrlhf: ✨ Global step 9: {'policy_loss': -0.5, 'reward': 0.25, 'response_length': 801.0}"],
-        (9, None),
-        {"loss": -0.5, "reward": 0.25},
-    ),
-    (
-        "areal",
-        ["Epoch 1/2 Step 3/50 Train step 3/100 done.", "│ ppo_actor/task_reward/avg │ 5.0000e-01 │",
-         "│ timeperf/rollout          │ 1.2500e+01 │"],
-        (3, 100),
-        {"reward": 0.5, "time/generate": 12.5},
-    ),
-    ("open-instruct", ["training_step: 9 scores: 4.5 time/total: 30.0"], (9, None), {"reward": 4.5}),
-    ("generic", ["Step 10/20: loss=0.5, reward=1.0"], (10, 20), {"loss": 0.5, "reward": 1.0}),
-]  # fmt: skip
 
-WRITTEN = {
-    "verl": "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B",
-    "slime": "ray job submit -- python3 train.py --actor-num-gpus-per-node 4 --rollout-num-gpus 4",
-    "prime-rl": "uv run rl @ configs/rl.toml",
-    "open-instruct": "python open_instruct/grpo_fast.py --vllm_num_engines 4",
-    "trl": "accelerate launch -m trl.scripts.grpo --output_dir out",
-    "nemo-rl": "uv run python examples/run_grpo_math.py --config grpo.yaml",
-    "skyrl": "python -m skyrl_train.entrypoints.main_base generator.inference_engine.num_engines=4",
-    "openrlhf": "python3 -m openrlhf.cli.train_ppo_ray --actor.num_gpus_per_node 8",
-    "openrlhf-flat": "python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 8 --vllm_num_engines 4",
-    "areal": "python3 -m areal.launcher.slurm examples/gsm8k.py --config grpo.yaml",
-}
-
-
-def follow(attempt: Path, name: str, lines: list[str]) -> Follower:
+def follow(attempt: Path, name: str, lines: Sequence[str]) -> Follower:
     log = attempt / rundir.OUT_LOG
     log.write_text("".join(f"{line}\n" for line in lines))
     dialect = msgspec.to_builtins(DIALECTS[name])
@@ -161,25 +77,22 @@ def metrics(attempt: Path) -> dict[int, dict[str, float]]:
     return {point[0]: point[1] for line in lines if (point := parse_metrics(line))}
 
 
-@pytest.mark.parametrize(("name", "lines", "steps", "values"), SAID, ids=[case[0] for case in SAID])
-def test_progress_lines_become_steps_and_metrics_under_our_names(
-    tmp_path: Path, name: str, lines: list[str], steps: tuple[int | None, int | None], values: dict[str, float]
-) -> None:
-    follower = follow(tmp_path, name, lines)
-    assert (follower.step, follower.steps) == steps
-    found = metrics(tmp_path)[steps[0] or 0]
-    assert {key: found.get(key) for key in values} == values
+@pytest.mark.parametrize("name", DIALECTS)
+def test_progress_lines_become_steps_and_metrics_under_our_names(tmp_path: Path, name: str) -> None:
+    system = SYSTEMS[name]
+    follower = follow(tmp_path, name, system.lines)
+    assert (follower.step, follower.steps) == system.at
+    found = metrics(tmp_path)[system.at[0] or 0]
+    assert {key: found.get(key) for key in system.values} == system.values
     stage = rundir.read_json(str(tmp_path / rundir.STAGE))
     assert stage is not None
-    assert (stage["stage"], stage["step"]) == ("training", steps[0])
+    assert (stage["stage"], stage["step"]) == ("training", system.at[0])
 
 
-def test_every_dialect_has_a_line_of_its_own_and_is_recognised_by_its_command() -> None:
-    assert {case[0] for case in SAID} == set(DIALECTS)
-    assert set(WRITTEN) == set(DIALECTS) - {"generic"}
-    for name, command in WRITTEN.items():
-        found = recognised(f"#!/bin/bash\n# verl and slime in a comment: main_ppo\n{command}\n", DIALECTS.values())
-        assert [one.name for one in found] == [name]
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_is_recognised_by_its_command(name: str) -> None:
+    script = f"#!/bin/bash\n# verl and slime in a comment: main_ppo\n{SYSTEMS[name].command}\n"
+    assert [one.name for one in recognised(script, DIALECTS.values())] == [name] * (name != "generic")
 
 
 def test_each_dictionary_is_a_step_where_the_bar_is_not_drawn_each_time(tmp_path: Path) -> None:

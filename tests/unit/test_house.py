@@ -86,10 +86,14 @@ def test_locked_torch_is_the_one_that_is_asked_for() -> None:
     assert len(torch) == 1
 
 
-def test_tests_that_the_table_of_faults_names_are_there() -> None:
-    named = set(re.findall(r"\b(?:unit|cluster|ssh|truth|bench)/\w+\.py", (ROOT / "docs/testing.md").read_text()))
-    assert len(named) > 15
-    assert sorted(name for name in named if not (ROOT / "tests" / name).is_file()) == []
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    """By their path from the top or within a package; paths that begin in no folder of ours are other systems'."""
+    tops = [ROOT, *(ROOT / name for name in ("rltui", "trainers", "tests"))]
+    folders = {folder.name for top in tops for folder in top.iterdir() if folder.is_dir()} - {"examples"}
+    named = set(re.findall(r"(?<![\w/.~-])((\w+)/(?:\w+/)*\w+\.(?:py|tcss|j2|toml|sh))\b", page.read_text()))
+    ours = [name for name, folder in named if folder in folders and name != "trainers/NAME.py"]
+    assert sorted(name for name in ours if not any((top / name).is_file() for top in tops)) == []
 
 
 def shell_scripts() -> list[Path]:

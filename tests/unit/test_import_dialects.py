@@ -9,7 +9,7 @@ from import_support import counts
 
 from rltui.check.run import check_text
 from rltui.importers.layout_of import as_yaml
-from rltui.importers.read import Imported, import_file, import_text
+from rltui.importers.read import Imported, import_file, import_text, read_facts
 from rltui.layout.load import LoadedLayout, load_text
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "import"
@@ -282,3 +282,24 @@ def test_a_composed_configuration_is_read_without_its_command(
     assert (found.dialect, found.trainer_gpus, found.rollout_engines) == (dialect, trainer, engines)
     assert found.needed_gpus == 16
     assert found.layout is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "defaults", "algorithm"),
+    [
+        ("recipe.yaml", "grpo", "ppo_math.yaml", "ppo"),
+        ("recipe.yaml", "dpo", "grpo_math.yaml", "dpo"),
+        ("ppo.yaml", "grpo", "", "grpo"),
+        ("ppo.yaml", "grpo", "base.yaml", "ppo"),
+        ("recipe.yaml", "grpo", "base.yaml", "grpo"),
+    ],
+)
+def test_a_recipe_that_only_changes_grpo_is_what_the_file_below_it_says(
+    tmp_path: Path, name: str, section: str, defaults: str, algorithm: str
+) -> None:
+    """NeMo-RL's PPO has settings in the section ``grpo`` too."""
+    file = tmp_path / name
+    below = f"defaults: {defaults}\n" if defaults else ""
+    file.write_text(f"{below}policy: {{model_name: m}}\n{section}: {{seed: 1}}\ncluster: {{num_nodes: 1}}\n")
+    facts, _ = read_facts(file.read_text(), file)
+    assert facts.algorithm == algorithm

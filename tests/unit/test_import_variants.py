@@ -281,3 +281,9 @@ def test_a_word_that_only_a_run_shows_is_not_guessed(tmp_path: Path) -> None:
     layout, unmapped = imported(tmp_path, VERL, f"{A}.loss_agg_mode=$(cat mode)")
     assert layout.grpo.aggregation == "token"
     assert any("loss_agg_mode: its value shows only in a run" in line for line in unmapped)
+
+
+def test_a_row_has_the_tokens_of_all_ranks_that_megatron_divides_it_over(tmp_path: Path) -> None:
+    budget = f"{A}.use_dynamic_bsz=True {A}.ppo_max_token_len_per_gpu=8192 {A}.strategy=megatron"
+    assert imported(tmp_path, VERL, budget)[0].lengths.pack == 8192
+    assert imported(tmp_path, VERL, f"{budget} {A}.megatron.context_parallel_size=2")[0].lengths.pack == 16384

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from rltui.cluster.cluster import Attempt
 from rltui.cluster.profile import BadNode, Profile
 from rltui.errors import RltuiError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import preset_files, resolve
 from rltui.layout.schema import Layout
 from rltui.runs.script import (
-    PlaceholderAttempt,
     excluded_nodes,
     is_exclusive,
     preview_script,
@@ -32,9 +32,9 @@ def layout(*words: str, preset: str = "local/grpo-tiny") -> Layout:
     return load_layout(resolve(preset), words).layout
 
 
-def attempt(path: Path | str = "/runs/r/attempts/01", **changes: str) -> PlaceholderAttempt:
+def attempt(path: Path | str = "/runs/r/attempts/01", **changes: str) -> Attempt:
     words = {"run_id": "r", "uuid": "0" * 32, "code": "/code", **changes}
-    return PlaceholderAttempt(number=1, path=str(path), **words)
+    return Attempt(number=1, path=str(path), **words)
 
 
 def directives(script: str) -> list[str]:

@@ -98,9 +98,9 @@ State=DRAIN
 
 def test_partitions_are_read() -> None:
     gpu, debug = read_partitions(PARTITIONS)
-    assert (gpu.is_default, gpu.is_up, gpu.max_time_s, gpu.default_time_s) == (True, True, 172800, 3600)
+    assert (gpu.is_default, gpu.is_up, gpu.max_time_s) == (True, True, 172800)
     assert (gpu.max_nodes, gpu.accounts, gpu.qos) == (None, (), ())
-    assert (debug.is_default, debug.is_up, debug.max_time_s, debug.default_time_s) == (False, False, None, None)
+    assert (debug.is_default, debug.is_up, debug.max_time_s) == (False, False, None)
     assert (debug.max_nodes, debug.accounts, debug.qos) == (1, ("a", "b"), ("normal",))
 
 

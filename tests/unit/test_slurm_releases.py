@@ -116,7 +116,7 @@ def test_a_node_is_read_the_same(release: str) -> None:
 def test_a_partition_is_read_the_same(release: str) -> None:
     [one] = read_partitions(PARTITIONS[release])
     assert (one.name, one.is_default, one.is_up, one.max_nodes, one.accounts) == ("gpu", True, True, 4, ("ml",))
-    assert (one.max_time_s, one.default_time_s) == (172800.0, 3600.0)
+    assert one.max_time_s == 172800.0
 
 
 def test_nodes_of_other_clusters_are_not_offered() -> None:

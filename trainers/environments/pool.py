@@ -79,7 +79,7 @@ class Environments:
 
     Args:
         name: As ``data.environment`` has it.
-        lanes: The processes.
+        processes: Those that play.
         limit_s: Longest time for a reset or a step.
         event: Called with kind and text of the first few different failures.
 
@@ -88,14 +88,14 @@ class Environments:
     """
 
     def __init__(
-        self, name: str, lanes: Sequence[EnvironmentProcess], limit_s: float, event: Callable[[str, str], None]
+        self, name: str, processes: Sequence[EnvironmentProcess], limit_s: float, event: Callable[[str, str], None]
     ) -> None:
-        self._name, self._lanes, self._limit_s = name, list(lanes), limit_s
+        self._name, self._processes, self._limit_s = name, list(processes), limit_s
         self._failures = Failures("environment", f"the environment {name} failed, and such samples earn 0", event)
-        self._threads = [ThreadPoolExecutor(1, thread_name_prefix="environment") for _ in self._lanes]
-        self._starts = [0] * len(self._lanes)
+        self._threads = [ThreadPoolExecutor(1, thread_name_prefix="environment") for _ in self._processes]
+        self._starts = [0] * len(self._processes)
         self.keys = itertools.count()
-        self._over: list[list[int]] = [[] for _ in self._lanes]
+        self._over: list[list[int]] = [[] for _ in self._processes]
         self._lock = threading.Lock()
 
     def tools(self) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ class Environments:
         Raises:
             ValueError: It cannot say.
         """
-        found = self._lanes[0].ask({"do": "tools"}, self._limit_s)
+        found = self._processes[0].ask({"do": "tools"}, self._limit_s)
         if not isinstance(found, dict) or "tools" not in found:
             raise ValueError(f"the environment {self._name} does not name its tools: {found}")
         tools: list[dict[str, Any]] = found["tools"]
@@ -112,7 +112,7 @@ class Environments:
 
     def open(self, tasks: Sequence[Task]) -> list[list[dict[str, Any]] | None]:
         """The messages that each task's prompt is made of; None where the environment failed."""
-        count = len(self._lanes)
+        count = len(self._processes)
         futures = [self._threads[n % count].submit(self._open, n % count, task) for n, task in enumerate(tasks)]
         return [future.result() for future in futures]
 
@@ -123,39 +123,39 @@ class Environments:
             play: The sample.
             last: Whether the sample is over with this answer, whatever the environment says.
         """
-        lane = play.key % len(self._lanes)
-        return self._threads[lane].submit(self._step, lane, play, last)
+        number = play.key % len(self._processes)
+        return self._threads[number].submit(self._step, number, play, last)
 
     def forget(self, play: Episode) -> None:
         """``play`` is over, and its environment was not told."""
         with self._lock:
-            self._over[play.key % len(self._lanes)].append(play.key)
+            self._over[play.key % len(self._processes)].append(play.key)
 
     def close(self) -> None:
         """End the processes."""
         for threads in self._threads:
             threads.shutdown(wait=False, cancel_futures=True)
-        for lane in self._lanes:
-            lane.close()
+        for process in self._processes:
+            process.close()
 
-    def _open(self, lane: int, task: Task) -> list[dict[str, Any]] | None:
-        found = self._ask(lane, {"do": "open", "task": _plain(task)}, 1)
+    def _open(self, number: int, task: Task) -> list[dict[str, Any]] | None:
+        found = self._ask(number, {"do": "open", "task": _plain(task)}, 1)
         return None if "error" in found else found["messages"]
 
-    def _step(self, lane: int, play: Episode, last: bool) -> EpisodeStep:
+    def _step(self, number: int, play: Episode, last: bool) -> EpisodeStep:
         with self._lock:
-            over, self._over[lane] = self._over[lane], []
+            over, self._over[number] = self._over[number], []
         # a new instance makes a reset and all steps so far
-        calls = 1 if play.process == self._starts[lane] else 1 + len(play.answers)
-        play.process = self._starts[lane]
+        calls = 1 if play.process == self._starts[number] else 1 + len(play.answers)
+        play.process = self._starts[number]
         question = {"do": "step", "key": play.key, "task": _plain(play.task), "answers": play.answers, "last": last}
-        found = self._ask(lane, {**question, "over": over}, calls)
+        found = self._ask(number, {**question, "over": over}, calls)
         return EpisodeStep([], failed=True) if "error" in found else EpisodeStep(**found)
 
-    def _ask(self, lane: int, question: dict[str, Any], calls: int) -> dict[str, Any]:
-        found = self._lanes[lane].ask(question, self._limit_s * calls)
+    def _ask(self, number: int, question: dict[str, Any], calls: int) -> dict[str, Any]:
+        found = self._processes[number].ask(question, self._limit_s * calls)
         if not isinstance(found, dict):
-            self._starts[lane] += 1
+            self._starts[number] += 1
             found = {"error": f"it took more than {self._limit_s:g} s, or ended its process"}
         if "error" in found:
             self.tell(found["error"])

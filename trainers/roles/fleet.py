@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
-from trainers.placement import reserve, seats
+from trainers.placement import planned_roles, reserve
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError, call_all
 from trainers.roles.checkpoint_writer import SAVE_GROUP, Written
 from trainers.roles.deepspeed_rank import import_training
 from trainers.roles.processes import RoleProcesses
 from trainers.roles.reshard import forget_resharded
 from trainers.roles.restarts import FROZEN, Restarts
-from trainers.roles.routes import landlords
+from trainers.roles.routes import colocated_learners
 from trainers.roles.sleep import EngineSleep, kinds_that_load_first, plan_engine_sleep
 from trainers.roles.transfers import Transfers, meeting_host
 
@@ -179,7 +179,7 @@ class Fleet:
 
         All load at once, but those of ``kinds_that_load_first``, and engines that sleep, which must leave the card.
         """
-        planned = seats(self._layout)
+        planned = planned_roles(self._layout)
         self.engine_sleep = plan_engine_sleep(self._layout, planned, self.roles, self.deadlines.sync_s)
         first = kinds_that_load_first(self._layout, engines_sleep=self.engine_sleep.is_used)
         for role in [role for role in self.roles if role.kind in self._meeting] if first else ():
@@ -198,8 +198,8 @@ class Fleet:
             for kind, text in notes if role.kind == "reward" else ():
                 self._tell(kind, text)
         width, timeout_s = self._layout.roles.rollout.tensor_parallel, self.deadlines.sync_s
-        in_flight, homes = self._layout.train.takes_weights_in_flight, landlords(planned)
-        self._transfers = Transfers(self.learners, self.engines, width, timeout_s, self._check, homes, in_flight)
+        in_flight, colocated = self._layout.train.takes_weights_in_flight, colocated_learners(planned)
+        self._transfers = Transfers(self.learners, self.engines, width, timeout_s, self._check, colocated, in_flight)
         self._transfers.open()
         self._tell("weights", f"weights travel by {self._transfers.route}")
 

@@ -14,8 +14,8 @@ from trainers.placement import (
     actor_resources,
     bundle_nodes,
     guest_cards,
+    planned_roles,
     process_location,
-    seats,
     verify,
 )
 from trainers.roles.calls import Role, RoleError, call_all
@@ -68,14 +68,14 @@ class RoleProcesses:
             PlacementError: A role is not where it was planned.
             RoleError: A process did not start.
         """
-        planned = seats(self._layout)
-        roles = {seat.name: role for seat, role in self._start([seat for seat in planned if not seat.is_guest], {})}
-        guests = [seat for seat in planned if seat.is_guest]
+        planned = planned_roles(self._layout)
+        roles = {plan.name: role for plan, role in self._start([plan for plan in planned if not plan.is_guest], {})}
+        guests = [plan for plan in planned if plan.is_guest]
         on_cpu = self._layout.hardware.on_cpu
-        cards = {seat.name: () if on_cpu else guest_cards(seat, planned, self._places) for seat in guests}
-        roles |= {seat.name: role for seat, role in self._start(guests, cards)}
-        verify(planned, bundle_nodes(self._reserved), [self._places[seat.name] for seat in planned], on_cpu)
-        return [roles[seat.name] for seat in planned]
+        cards = {plan.name: () if on_cpu else guest_cards(plan, planned, self._places) for plan in guests}
+        roles |= {plan.name: role for plan, role in self._start(guests, cards)}
+        verify(planned, bundle_nodes(self._reserved), [self._places[plan.name] for plan in planned], on_cpu)
+        return [roles[plan.name] for plan in planned]
 
     def start_again(self, names: Sequence[str]) -> list[Role]:
         """Start other processes for roles whose processes have ended, in the same bundles.
@@ -87,12 +87,12 @@ class RoleProcesses:
             PlacementError: One is not where it was planned.
             RoleError: One did not start.
         """
-        planned, on_cpu = seats(self._layout), self._layout.hardware.on_cpu
-        wanted = [seat for name in names for seat in planned if seat.name == name]
-        guests = [] if on_cpu else [seat for seat in wanted if seat.is_guest]
-        cards = {seat.name: guest_cards(seat, planned, self._places) for seat in guests}
+        planned, on_cpu = planned_roles(self._layout), self._layout.hardware.on_cpu
+        wanted = [plan for name in names for plan in planned if plan.name == name]
+        guests = [] if on_cpu else [plan for plan in wanted if plan.is_guest]
+        cards = {plan.name: guest_cards(plan, planned, self._places) for plan in guests}
         roles = [role for _, role in self._start(wanted, cards)]
-        verify(planned, bundle_nodes(self._reserved), [self._places[seat.name] for seat in planned], on_cpu)
+        verify(planned, bundle_nodes(self._reserved), [self._places[plan.name] for plan in planned], on_cpu)
         return roles
 
     def end(self, roles: Sequence[Role]) -> None:
@@ -118,7 +118,7 @@ class RoleProcesses:
     def _start(
         self, wanted: Sequence[PlannedRole], cards: Mapping[str, tuple[str, ...]]
     ) -> list[tuple[PlannedRole, Role]]:
-        roles = [Role(seat.name, self._actor(seat, cards.get(seat.name, ())), kind=seat.role) for seat in wanted]
+        roles = [Role(plan.name, self._actor(plan, cards.get(plan.name, ())), kind=plan.role) for plan in wanted]
         calls = [(role, role.actor.__ray_call__.remote(process_location)) for role in roles]
         places = call_all(calls, self._deadline_s, "starting its process", check=self._check)
         for role, place in zip(roles, places, strict=True):
@@ -126,42 +126,42 @@ class RoleProcesses:
             self._places[role.name] = place
         return list(zip(wanted, roles, strict=True))
 
-    def _actor(self, seat: PlannedRole, cards: tuple[str, ...]) -> Any:
+    def _actor(self, plan: PlannedRole, cards: tuple[str, ...]) -> Any:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        on_cpu = self._layout.hardware.on_cpu or seat.role == "reward"
-        environment = {**_code_path(), **role_environment(self._layout, seat.role)}
+        on_cpu = self._layout.hardware.on_cpu or plan.role == "reward"
+        environment = {**_code_path(), **role_environment(self._layout, plan.role)}
         # Processes that vLLM starts for itself carry the engine's, teacher's or judge's name in their titles.
-        environment["VLLM_PROCESS_NAME_PREFIX"] = f"VLLM::{seat.name}"
-        environment |= _flight_record(seat)
+        environment["VLLM_PROCESS_NAME_PREFIX"] = f"VLLM::{plan.name}"
+        environment |= _flight_record(plan)
         if not on_cpu:
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML and nvidia-smi number cards
         if cards:
             # Ray leaves the variable alone where an actor asks for no card.
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(cards)
         options = {
-            "name": seat.name,
+            "name": plan.name,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
-                self._reserved[seat.group], placement_group_bundle_index=seat.bundle
+                self._reserved[plan.group], placement_group_bundle_index=plan.bundle
             ),
             "runtime_env": {"env_vars": environment},
-            **actor_resources(0 if seat.is_guest else seat.slots, on_cpu),
+            **actor_resources(0 if plan.is_guest else plan.slots, on_cpu),
         }
-        if seat.role == "reward":
+        if plan.role == "reward":
             options["max_restarts"] = -1  # it keeps nothing that a new process would lack
-        return _named(self._remote(seat).options(**options), self._arguments(seat), self._deadline_s)
+        return _named(self._remote(plan).options(**options), self._arguments(plan), self._deadline_s)
 
-    def _remote(self, seat: PlannedRole) -> Any:
-        """The class of actors for ``seat``; what they do beside their work has a thread of its own."""
+    def _remote(self, plan: PlannedRole) -> Any:
+        """The class of actors for ``plan``; what they do beside their work has a thread of its own."""
         import ray
 
-        if seat.role in ("learner", "critic"):
-            return ray.remote(concurrency_groups={SAVE_GROUP: 1})(self._class(seat))
-        if seat.role == "engine" and self._layout.train.takes_weights_in_flight:
-            return ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(self._class(seat))
-        return ray.remote(self._class(seat))
+        if plan.role in ("learner", "critic"):
+            return ray.remote(concurrency_groups={SAVE_GROUP: 1})(self._class(plan))
+        if plan.role == "engine" and self._layout.train.takes_weights_in_flight:
+            return ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(self._class(plan))
+        return ray.remote(self._class(plan))
 
-    def _class(self, seat: PlannedRole) -> type:
+    def _class(self, plan: PlannedRole) -> type:
         classes: dict[str, type] = {
             "learner": Learner,
             "engine": EngineActor,
@@ -172,16 +172,16 @@ class RoleProcesses:
             "reward_model": RewardModel,
             "reward": RewardWorker,
         }
-        return classes[seat.role]
+        return classes[plan.role]
 
-    def _arguments(self, seat: PlannedRole) -> tuple[Any, ...]:
+    def _arguments(self, plan: PlannedRole) -> tuple[Any, ...]:
         layout = self._layout
-        path = self._model_paths.get(seat.role, self._model_paths["learner"])
-        if seat.role == "reward":
+        path = self._model_paths.get(plan.role, self._model_paths["learner"])
+        if plan.role == "reward":
             return (layout,)
-        if seat.role == "engine":
-            return layout.roles.rollout, path, layout.lengths, seat.index
-        return layout, seat.index, path
+        if plan.role == "engine":
+            return layout.roles.rollout, path, layout.lengths, plan.index
+        return layout, plan.index, path
 
 
 def _named(actor_class: Any, arguments: tuple[Any, ...], deadline_s: float) -> Any:
@@ -236,13 +236,13 @@ def learner_environment(on_cpu: bool) -> dict[str, str]:
     return variables
 
 
-def _flight_record(seat: PlannedRole) -> dict[str, str]:
+def _flight_record(plan: PlannedRole) -> dict[str, str]:
     """Where torch writes the record of the role's collectives: roles count their ranks each from zero."""
     path = os.environ.get(rundir.FLIGHT_RECORD_VARIABLE, "")
     if not path.endswith(rundir.FLIGHT_RECORD):  # there is none, or it is the user's own
         return {}
     # learners are one group, and so are critics and references; an engine's ranks are its own
-    whose = seat.role if seat.role in ("learner", "critic", "reference") else seat.name.replace(" ", "_")
+    whose = plan.role if plan.role in ("learner", "critic", "reference") else plan.name.replace(" ", "_")
     prefix = path.removesuffix(rundir.FLIGHT_RECORD)
     return {rundir.FLIGHT_RECORD_VARIABLE: prefix + rundir.FLIGHT_RECORD.replace("rank", f"{whose}_rank")}
 

@@ -97,9 +97,9 @@ def plan_engine_sleep(
 ) -> EngineSleep:
     """How the layout's engines sleep: never where it does not ask for it, or nobody shares their slots."""
     slots = {
-        seat.name: {(seat.group, seat.bundle, seat.offset + slot) for slot in range(seat.slots)} for seat in planned
+        plan.name: {(plan.group, plan.bundle, plan.offset + slot) for slot in range(plan.slots)} for plan in planned
     }
-    taken = set().union(*(slots[seat.name] for seat in planned if seat.role == "engine"))
+    taken = set().union(*(slots[plan.name] for plan in planned if plan.role == "engine"))
     neighbours = [role for role in roles if role.kind != "engine" and slots[role.name] & taken]
     if not layout.roles.rollout.sleep_while_training or not neighbours:
         return EngineSleep([], [], timeout_s)

@@ -31,7 +31,7 @@ class Transfers:
         in_flight: Whether engines have a thread for weights.
         timeout_s: Most seconds for opening, and for a transfer.
         check: Called while the group opens; what it raises ends the wait.
-        landlords: The learners on whose cards each engine's workers are, see ``trainers.roles.routes``.
+        colocated: The learners on whose cards each engine's workers are, see ``trainers.roles.routes``.
 
     Attributes:
         versions: Weight version that each engine acknowledged last, by its name.
@@ -46,11 +46,11 @@ class Transfers:
         width: int,
         timeout_s: float,
         check: Callable[[], None],
-        landlords: Mapping[str, tuple[str, ...]],
+        colocated: Mapping[str, tuple[str, ...]],
         in_flight: bool,
     ) -> None:
         self._learners, self._engines, self._width = learners, engines, width
-        self._landlords, self._in_flight = landlords, in_flight
+        self._colocated, self._in_flight = colocated, in_flight
         self._timeout_s, self._check = timeout_s, check
         self._manifest: Any = None
         self._is_open = False
@@ -100,7 +100,7 @@ class Transfers:
     def _open(self) -> list[RoleDiedError]:
         if self._manifest is None:
             self._manifest = self._ask(self._learners[0], "manifest")
-        calls = self._meet_on_cards() if self._landlords else self._meet_rank_0()
+        calls = self._meet_on_cards() if self._colocated else self._meet_rank_0()
         try:
             answers = call_all(calls, self._timeout_s, "opening the weight transfer", check=self._check)
         except RoleError as error:
@@ -128,7 +128,7 @@ class Transfers:
 
         learners, calls = {role.name: role for role in self._learners}, []
         for engine in self._engines:
-            hosts = [learners[name] for name in self._landlords[engine.name]]
+            hosts = [learners[name] for name in self._colocated[engine.name]]
             places = tuple(secrets.token_hex(16) for _ in hosts)
             group = WeightGroup("", 0, 2, timeout_s=self._timeout_s, places=places)
             calls.append((engine, self._call(engine, "join_weight_group", group, 1)))

@@ -5,15 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, never
 from rltui.check.frameworks.terms import Constant, Setting, at_most, one_of
 
-FRAMEWORK = Framework(
-    "areal",
-    "https://github.com/inclusionAI/AReaL/tree/4aef98d8d",
-    names={
-        "hardware.nodes": ("cluster.n_nodes",),
-        "hardware.gpus_per_node": ("cluster.n_gpus_per_node",),
-        "roles.learner.model": ("actor.path",),
-    },
-)
+FRAMEWORK = Framework("areal", "https://github.com/inclusionAI/AReaL/tree/4aef98d8d")
 
 _CLI = "areal/api/cli_args.py"
 

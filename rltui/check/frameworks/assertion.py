@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -56,14 +56,12 @@ class Framework(Struct, frozen=True):
         source: Address and commit that the table was read from.
         spelling: How a setting is written on its command line, with ``key`` and ``value``.
         dashes: Whether names have dashes there where the settings have underscores.
-        names: Keys of a layout that have the value of a setting as it stands, beside those that the importer maps.
     """
 
     dialect: str
     source: str
     spelling: str = "{key}={value}"
     dashes: bool = False
-    names: Mapping[str, tuple[str, ...]] = {}
 
     def spelled(self, key: str, value: object) -> str:
         """A setting as the framework's command line has it."""

@@ -5,16 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
 from rltui.check.frameworks.terms import Constant, Fact, Setting, above, either, exactly, fact, off, on, one_of
 
-FRAMEWORK = Framework(
-    "nemo-rl",
-    "https://github.com/NVIDIA-NeMo/RL/tree/7ea279abf",
-    names={
-        "hardware.nodes": ("cluster.num_nodes",),
-        "hardware.gpus_per_node": ("cluster.gpus_per_node",),
-        "roles.learner.model": ("policy.model_name",),
-        "roles.rollout.tensor_parallel": ("policy.generation.vllm_cfg.tensor_parallel_size",),
-    },
-)
+FRAMEWORK = Framework("nemo-rl", "https://github.com/NVIDIA-NeMo/RL/tree/7ea279abf")
 
 _SETUP, _SHARDS = "nemo_rl/algorithms/grpo.py, setup", "nemo_rl/distributed/batched_data_dict.py, shard_by_batch_size"
 _POLICY, _VLLM = (

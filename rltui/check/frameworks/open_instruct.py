@@ -5,16 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
 from rltui.check.frameworks.terms import Constant, Fact, Setting, above, exactly, fact, given, off, on, one_of
 
-FRAMEWORK = Framework(
-    "open-instruct",
-    "https://github.com/allenai/open-instruct/tree/e6c3044aa",
-    "--{key}={value}",
-    names={
-        "roles.learner.model": ("model_name_or_path",),
-        "roles.rollout.engines": ("vllm_num_engines",),
-        "roles.rollout.tensor_parallel": ("vllm_tensor_parallel_size",),
-    },
-)
+FRAMEWORK = Framework("open-instruct", "https://github.com/allenai/open-instruct/tree/e6c3044aa", "--{key}={value}")
 
 _LOADER = "open_instruct/data_loader.py, StreamingDataLoaderConfig"
 _ARGUMENTS = "open_instruct/grpo_utils.py, GRPOExperimentConfig"

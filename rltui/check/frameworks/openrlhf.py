@@ -5,16 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
 from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, either, fact, off, on, one_of
 
-FRAMEWORK = Framework(
-    "openrlhf",
-    "https://github.com/OpenRLHF/OpenRLHF/tree/3c3be623",
-    "--{key}={value}",
-    names={
-        "roles.learner.model": ("pretrain", "actor.model_name_or_path"),
-        "roles.rollout.engines": ("vllm_num_engines", "vllm.num_engines"),
-        "roles.rollout.tensor_parallel": ("vllm_tensor_parallel_size", "vllm.tensor_parallel_size"),
-    },
-)
+FRAMEWORK = Framework("openrlhf", "https://github.com/OpenRLHF/OpenRLHF/tree/3c3be623", "--{key}={value}")
 
 _MAIN = "openrlhf/cli/train_ppo_ray.py"
 _STRATEGY = "DeepSpeed's batch check, with openrlhf/utils/deepspeed/deepspeed.py"

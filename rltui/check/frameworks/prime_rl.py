@@ -5,14 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
 from rltui.check.frameworks.terms import Fact, Setting, absent, either, fact, given, on, one_of
 
-FRAMEWORK = Framework(
-    "prime-rl",
-    "https://github.com/PrimeIntellect-ai/prime-rl/tree/559b44772",
-    names={
-        "roles.learner.model": ("model.name",),
-        "roles.rollout.tensor_parallel": ("inference.parallel.tp", "inference.vllm.tensor_parallel_size"),
-    },
-)
+FRAMEWORK = Framework("prime-rl", "https://github.com/PrimeIntellect-ai/prime-rl/tree/559b44772")
 
 _CONFIGS = "packages/prime-rl-configs/src/prime_rl/configs"
 

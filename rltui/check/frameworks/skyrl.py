@@ -5,17 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
 from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, exactly, fact, given, off, on, one_of
 
-FRAMEWORK = Framework(
-    "skyrl",
-    "https://github.com/NovaSky-AI/SkyRL/tree/a9564572e",
-    names={
-        "roles.learner.model": ("trainer.policy.model.path",),
-        "roles.rollout.tensor_parallel": (
-            "generator.inference_engine.tensor_parallel_size",
-            "generator.inference_engine_tensor_parallel_size",
-        ),
-    },
-)
+FRAMEWORK = Framework("skyrl", "https://github.com/NovaSky-AI/SkyRL/tree/a9564572e")
 
 _FILE = "skyrl/train/utils/utils.py"
 _BATCHES, _CONFIG = f"{_FILE}, validate_batch_sizes", f"{_FILE}, validate_cfg"

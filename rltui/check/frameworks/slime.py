@@ -5,16 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
 from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, exactly, fact, given, off, on, one_of
 
-FRAMEWORK = Framework(
-    "slime",
-    "https://github.com/THUDM/slime/tree/624b824a8",
-    "--{key}={value}",
-    dashes=True,
-    names={
-        "roles.learner.model": ("hf_checkpoint",),
-        "roles.rollout.tensor_parallel": ("rollout_num_gpus_per_engine",),
-    },
-)
+FRAMEWORK = Framework("slime", "https://github.com/THUDM/slime/tree/624b824a8", "--{key}={value}", dashes=True)
 
 _ARGUMENTS = "slime/utils/arguments.py, slime_validate_args"
 _SCHEDULE = "slime/utils/dp_schedule.py, build_dp_schedule"

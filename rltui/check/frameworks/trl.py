@@ -5,15 +5,7 @@ from __future__ import annotations
 from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
 from rltui.check.frameworks.terms import Constant, Fact, Setting, absent, fact, given, off, on, one_of
 
-FRAMEWORK = Framework(
-    "trl",
-    "https://github.com/huggingface/trl/tree/f2cd57710",
-    "--{key}={value}",
-    names={
-        "roles.learner.model": ("model_name_or_path",),
-        "roles.rollout.tensor_parallel": ("vllm_tensor_parallel_size",),
-    },
-)
+FRAMEWORK = Framework("trl", "https://github.com/huggingface/trl/tree/f2cd57710", "--{key}={value}")
 
 _CONFIG = "trl/trainer/grpo_config.py, GRPOConfig.__post_init__"
 _VLLM = "trl/generation/vllm_generation.py, VLLMGeneration._init_vllm"

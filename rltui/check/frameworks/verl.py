@@ -20,16 +20,7 @@ from rltui.check.frameworks.terms import (
     under,
 )
 
-FRAMEWORK = Framework(
-    "verl",
-    "https://github.com/volcengine/verl/tree/b178a3cd5",
-    names={
-        "roles.rollout.tensor_parallel": ("actor_rollout_ref.rollout.tensor_model_parallel_size",),
-        "roles.learner.model": ("actor_rollout_ref.model.path",),
-        "hardware.nodes": ("trainer.nnodes",),
-        "hardware.gpus_per_node": ("trainer.n_gpus_per_node",),
-    },
-)
+FRAMEWORK = Framework("verl", "https://github.com/volcengine/verl/tree/b178a3cd5")
 
 _ACTOR, _ROLLOUT, _CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
 _VALIDATE = "verl/utils/config.py, validate_config"

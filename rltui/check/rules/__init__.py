@@ -23,19 +23,7 @@ from rltui.check.rules import (
     slurm,
 )
 
-__all__ = [
-    "algorithm",
-    "batch",
-    "data",
-    "engine",
-    "environments",
-    "grpo",
-    "heads",
-    "host",
-    "kinds",
-    "memory",
-    "placement",
-    "pools",
-    "settings",
-    "slurm",
-]
+FAMILIES = (
+    algorithm, batch, data, engine, environments, grpo, heads, host, kinds, memory, placement, pools, settings, slurm,
+)  # fmt: skip
+"""Importing them registers their rules."""

@@ -133,7 +133,6 @@ def _partition(pairs: Mapping[str, str]) -> PartitionFacts:
         is_default=pairs.get("Default") == "YES",
         is_up=pairs.get("State", "UP").upper() == "UP",
         max_time_s=read_duration_s(pairs.get("MaxTime", "")),
-        default_time_s=read_duration_s(pairs.get("DefaultTime", "")),
         max_nodes=whole(pairs.get("MaxNodes", "")),
         accounts=_names(pairs.get("AllowAccounts", "")),
         qos=_names(pairs.get("AllowQos", "")),

@@ -13,13 +13,14 @@ import time
 from functools import lru_cache
 
 from rltui.cluster.slurm.records import whole
+from rltui.layout.time_limit import time_limit_s
 
 NEVER = frozenset(
     {"", "N/A", "Unknown", "None", "NONE", "(null)", "UNLIMITED", "INVALID", "NOT_SET", "Partition_Limit"}
 )
 """Words for a time or duration that is not there."""
 
-_DURATION = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?(?:\.\d+)?\Z", re.ASCII)
+_FRACTION = re.compile(r"(?<=\d)\.\d+\Z", re.ASCII)
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 _LATEST = 1 << 40
 
@@ -40,19 +41,8 @@ def read_time(text: str) -> float:
 @lru_cache(1024)
 def read_duration_s(text: str) -> float | None:
     """Return the seconds of ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS``, ``D-HH`` or minutes; None for no limit."""
-    text = text.strip()
-    match = _DURATION.match(text)
-    if text in NEVER or match is None:
-        return None
-    days = int(match[1] or 0)
-    first, second, third = int(match[2]), match[3], match[4]
-    if match[1] is not None:
-        hours, minutes, seconds = first, int(second or 0), int(third or 0)
-    elif third is not None:
-        hours, minutes, seconds = first, int(second), int(third)
-    else:
-        hours, minutes, seconds = 0, first, int(second or 0)
-    return float(days * 86400 + hours * 3600 + minutes * 60 + seconds)
+    seconds = time_limit_s(_FRACTION.sub("", text.strip()))
+    return None if seconds is None else float(seconds)
 
 
 def write_duration(seconds: float) -> str:

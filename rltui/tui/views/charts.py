@@ -166,7 +166,7 @@ class ChartPage(NamedTuple):
         return self.view.window or self.whole
 
 
-def board(run: RunSnapshot, view: ChartView, beside: RunSnapshot | None) -> ChartPage:
+def chart_page(run: RunSnapshot, view: ChartView, beside: RunSnapshot | None) -> ChartPage:
     """The charts of a run; a run beside that does not know the axis is not drawn."""
     other = Beside(beside, chart_view.positions(beside, view.axis)) if beside is not None else None
     return ChartPage(run, view, chart_view.positions(run, view.axis), other if other and other.places else None)
@@ -177,26 +177,26 @@ def chart_columns(width: int) -> list[int]:
     return split(width, [1] * max(1, min(4, (width + 1) // CELL_WIDTH)), gap=2)
 
 
-def grid(board: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
+def grid(page: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
     """Every series as a chart, in as many columns as fit."""
-    names, widths = ordered_names(board.run.metrics), chart_columns(width)
+    names, widths = ordered_names(page.run.metrics), chart_columns(width)
     lines: list[Line] = []
     for first in range(0, len(names), len(widths)):
         shares = list(zip(names[first : first + len(widths)], widths, strict=False))
-        cells = [([*chart(board, name, share, CELL_HEIGHT - 1, glyphs), BLANK], share) for name, share in shares]
+        cells = [([*chart(page, name, share, CELL_HEIGHT - 1, glyphs), BLANK], share) for name, share in shares]
         lines.extend(beside(cells, gap=2))
     return lines
 
 
-def chart(board: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+def chart(page: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """One series: a rule with its values, and ``height - 1`` rows of curve."""
-    head = _head(board, name, width, glyphs)
-    other = board.beside.run.metrics.series.get(name, ()) if board.beside else ()
+    head = _head(page, name, width, glyphs)
+    other = page.beside.run.metrics.series.get(name, ()) if page.beside else ()
     drawn = _drawn(
-        (board.places, board.run.metrics.series[name]),
-        (board.beside.places, other) if board.beside and other else ((), ()),
-        board.window,
-        board.view,
+        (page.places, page.run.metrics.series[name]),
+        (page.beside.places, other) if page.beside and other else ((), ()),
+        page.window,
+        page.view,
         (width, height - 1),
         glyphs,
         labels_of(name),
@@ -204,18 +204,18 @@ def chart(board: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) 
     return [head, *drawn]
 
 
-def _head(board: ChartPage, name: str, width: int, glyphs: Glyphs) -> Line:
+def _head(page: ChartPage, name: str, width: int, glyphs: Glyphs) -> Line:
     """Name, value and other run's value; with a cursor the step and the time that the value is of."""
-    metrics, labels, cursor = board.run.metrics, labels_of(name), board.view.cursor
+    metrics, labels, cursor = page.run.metrics, labels_of(name), page.view.cursor
     values, at = metrics.series[name], None
     if cursor is None:
         value = metrics.latest.get(name, values[-1] if values else math.nan)
     else:
-        at = chart_view.last_at(board.places, values, cursor)
+        at = chart_view.last_at(page.places, values, cursor)
         value = values[at] if at is not None else math.nan
     numbers: list[Span] = [(f" {labels(value)}", "text")]
-    if board.beside is not None:
-        numbers.append((f" {glyphs.times} {labels(_of_other(board.beside, name, cursor))}", "text"))
+    if page.beside is not None:
+        numbers.append((f" {glyphs.times} {labels(_of_other(page.beside, name, cursor))}", "text"))
     title, moment = TITLES.get(name, name), _moment(metrics, at) if at is not None else ""
     if len(title) > _room(width, numbers, moment):
         moment = moment.removeprefix("step ")

@@ -19,52 +19,52 @@ ROOM_FOR_KEYS = 70
 """Columns from which the head says how to read values."""
 
 
-def head(board: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
+def head(page: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
     """How many series, which part of the axis; below it how they are drawn, where that is not as usual."""
-    first: Span = (f"{len(board.run.metrics.series)} series  ", "dim")
-    key: Span = ("  < > cursor" if board.view.cursor is None and board.places and width >= ROOM_FOR_KEYS else "", "dim")
-    lines = [rule([("metrics", "title"), key], [first, (_window(board), "dim")], width, glyphs)]
+    first: Span = (f"{len(page.run.metrics.series)} series  ", "dim")
+    key: Span = ("  < > cursor" if page.view.cursor is None and page.places and width >= ROOM_FOR_KEYS else "", "dim")
+    lines = [rule([("metrics", "title"), key], [first, (_window(page), "dim")], width, glyphs)]
     drawn: list[Span] = []
-    if board.beside is not None:
-        drawn.append((f" {glyphs.times} {board.beside.run.summary.run_id} ", "text"))
-    if board.view.smoothing:
-        drawn.append((f" smoothed {board.view.smoothing} (moving average) ", "dim"))
-    if board.view.log_y:
+    if page.beside is not None:
+        drawn.append((f" {glyphs.times} {page.beside.run.summary.run_id} ", "text"))
+    if page.view.smoothing:
+        drawn.append((f" smoothed {page.view.smoothing} (moving average) ", "dim"))
+    if page.view.log_y:
         drawn.append((" log y, 0 and less left out ", "dim"))
     return [*lines, Line(cut(drawn, width, glyphs.ellipsis))] if drawn else lines
 
 
-def _window(board: ChartPage) -> str:
+def _window(page: ChartPage) -> str:
     """The axis: its two ends, or the part of it that is drawn."""
-    places, axis = board.places, board.view.axis
+    places, axis = page.places, page.view.axis
     if not places:
         return ""
-    if board.view.window is None:
+    if page.view.window is None:
         if axis == "step":
-            return f"steps {board.run.metrics.steps[0]} to {board.run.metrics.steps[-1]}"
-        return f"over {_place(places[-1], board)}"
-    first, last = bisect.bisect_left(places, board.window[0]), bisect.bisect_left(places, board.window[1])
+            return f"steps {page.run.metrics.steps[0]} to {page.run.metrics.steps[-1]}"
+        return f"over {_place(places[-1], page)}"
+    first, last = bisect.bisect_left(places, page.window[0]), bisect.bisect_left(places, page.window[1])
     points = places[first:last]
     if not points:
-        return f"no point here, {_place(places[-1], board)} in all"
-    ends = [_place(place, board) for place in (points[0], points[-1], places[-1])]
+        return f"no point here, {_place(places[-1], page)} in all"
+    ends = [_place(place, page) for place in (points[0], points[-1], places[-1])]
     few = f", {len(points)} points" if axis == "step" and points[-1] - points[0] >= len(points) else ""
     return f"{'steps ' if axis == 'step' else ''}{ends[0]}–{ends[1]} of {ends[2]}{few}"
 
 
-def _place(place: float, board: ChartPage) -> str:
-    if board.view.axis == "step":
+def _place(place: float, page: ChartPage) -> str:
+    if page.view.axis == "step":
         return f"{place:.0f}"
-    if board.view.axis == "time":
+    if page.view.axis == "time":
         return formats.duration(place)
-    return f"{place:.2f} {board.run.history.unit}-h"
+    return f"{place:.2f} {page.run.history.unit}-h"
 
 
-def rows(board: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
+def rows(page: ChartPage, width: int, glyphs: Glyphs) -> list[Line]:
     """Where the steps went, then every series as a chart."""
-    if not board.run.metrics.series:
-        return wrapped(no_series(board.run.summary), width, " ", "dim")
-    return [*step_time.chart(board.run.metrics, width, glyphs), *charts.grid(board, width, glyphs)]
+    if not page.run.metrics.series:
+        return wrapped(no_series(page.run.summary), width, " ", "dim")
+    return [*step_time.chart(page.run.metrics, width, glyphs), *charts.grid(page, width, glyphs)]
 
 
 def no_series(run: RunSummary) -> str:
@@ -74,19 +74,19 @@ def no_series(run: RunSummary) -> str:
     return "no steps yet: series appear with the first training step" if run.is_live else "there was no training step"
 
 
-def alone(board: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+def alone(page: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) -> list[Line]:
     """One series as large as the pane, with its axis below."""
-    if height < 3 or not board.places:
-        return charts.chart(board, name, width, max(2, height), glyphs)
-    low, high = board.window
-    ends = _place(low, board), _place(max(low, high - chart_view.spacing(board.places)), board)
+    if height < 3 or not page.places:
+        return charts.chart(page, name, width, max(2, height), glyphs)
+    low, high = page.window
+    ends = _place(low, page), _place(max(low, high - chart_view.spacing(page.places)), page)
     room = max(0, width - charts.LABELS_WIDTH - sum(map(len, ends)))
     axis = line((f"{' ' * charts.LABELS_WIDTH}{ends[0]}{' ' * room}{ends[1]}", "dim"))
-    return [*charts.chart(board, name, width, height - 1, glyphs), axis]
+    return [*charts.chart(page, name, width, height - 1, glyphs), axis]
 
 
-def first_row(board: ChartPage, name: str, width: int, glyphs: Glyphs) -> int:
+def first_row(page: ChartPage, name: str, width: int, glyphs: Glyphs) -> int:
     """The row of :func:`rows` with which a series' chart begins."""
-    names = charts.ordered_names(board.run.metrics)
-    above = len(step_time.chart(board.run.metrics, width, glyphs))
+    names = charts.ordered_names(page.run.metrics)
+    above = len(step_time.chart(page.run.metrics, width, glyphs))
     return above + names.index(name) // len(charts.chart_columns(width)) * charts.CELL_HEIGHT

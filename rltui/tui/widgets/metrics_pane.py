@@ -31,14 +31,14 @@ class MetricsPane(LinesPane):
         self.alone = ""
         self.beside: RunSnapshot | None = None
 
-    def _board(self, snapshot: RunSnapshot) -> ChartPage:
-        return charts.board(snapshot, self.view, self.beside)
+    def _chart_page(self, snapshot: RunSnapshot) -> ChartPage:
+        return charts.chart_page(snapshot, self.view, self.beside)
 
     def _charts(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-        return metrics.rows(self._board(snapshot), width, glyphs)
+        return metrics.rows(self._chart_page(snapshot), width, glyphs)
 
     def _about(self, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-        return metrics.head(self._board(snapshot), width, glyphs)
+        return metrics.head(self._chart_page(snapshot), width, glyphs)
 
     @property
     def names(self) -> list[str]:
@@ -51,7 +51,10 @@ class MetricsPane(LinesPane):
             return super().build()
         head = list(self.head())
         width, height = self.size
-        return [*head, *metrics.alone(self._board(self._snapshot), self.alone, width, height - len(head), self.glyphs)]
+        return [
+            *head,
+            *metrics.alone(self._chart_page(self._snapshot), self.alone, width, height - len(head), self.glyphs),
+        ]
 
     def move(self, rows: int) -> None:
         """Scroll, or go to another series where one is alone."""
@@ -88,8 +91,8 @@ class MetricsPane(LinesPane):
         """Show the first chart in sight alone, or all again, with that one in sight."""
         if self._snapshot is None or not self.names:
             return
-        board, width = self._board(self._snapshot), self.size.width
-        rows = {name: metrics.first_row(board, name, width, self.glyphs) for name in self.names}
+        page, width = self._chart_page(self._snapshot), self.size.width
+        rows = {name: metrics.first_row(page, name, width, self.glyphs) for name in self.names}
         if self.alone:
             row, self.alone = rows.get(self.alone, 0), ""
             self.top = min(max(self.top, row + charts.CELL_HEIGHT - self.room), row)
@@ -110,15 +113,15 @@ class MetricsPane(LinesPane):
         """Move the cursor by columns."""
         if self._snapshot is not None:
             width = self.size.width if self.alone else charts.chart_columns(self.size.width)[0]
-            board = self._board(self._snapshot)
+            page = self._chart_page(self._snapshot)
             columns = width - charts.LABELS_WIDTH
-            self.look(chart_view.moved(self.view, board.places, board.whole, columns, by))
+            self.look(chart_view.moved(self.view, page.places, page.whole, columns, by))
 
     def zoom(self, factor: float) -> None:
         """Draw a window ``factor`` times as wide."""
         if self._snapshot is not None:
-            board = self._board(self._snapshot)
-            self.look(chart_view.zoomed(self.view, board.places, board.whole, factor))
+            page = self._chart_page(self._snapshot)
+            self.look(chart_view.zoomed(self.view, page.places, page.whole, factor))
 
     def next_axis(self) -> bool:
         """Draw over the next axis that is known; whether there is another."""

@@ -30,11 +30,11 @@ def make_environments(session: Session, fleet: Fleet) -> Environments | None:
     if not name:
         return None
     workers = fleet.of("reward")
-    lanes: list[EnvironmentProcess] = [WorkerProcess(worker, session.event) for worker in workers]
+    processes: list[EnvironmentProcess] = [WorkerProcess(worker, session.event) for worker in workers]
     if not workers:
         ensure_walls(layout.data, session.event)
-        lanes = [start_worker(name) for _ in range(len(os.sched_getaffinity(0)))]
-    return Environments(name, lanes, limit_s, session.event)
+        processes = [start_worker(name) for _ in range(len(os.sched_getaffinity(0)))]
+    return Environments(name, processes, limit_s, session.event)
 
 
 class WorkerProcess:

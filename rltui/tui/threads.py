@@ -1,4 +1,4 @@
-"""Threads for calls that may block: a poller that reads one source again and again, and a lane for single requests.
+"""Threads for calls that may block: a poller that reads one source again and again, and one that does single requests.
 
 The threads are our own and not Textual's workers: an event loop waits for its workers when it ends, so one hung
 SSH connection would keep the cockpit from quitting.
