@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from free_ports import free_ports
 from trainers.weight_channel import choose_backend
 from trainers.weights import (
     ParameterMeta,
@@ -23,7 +24,6 @@ from trainers.weights import (
     WeightReceiver,
     WeightSender,
     WeightTransferError,
-    free_port,
     plan_buckets,
 )
 
@@ -40,10 +40,10 @@ metas = st.builds(
 )
 
 
-def new_group(engines: int = 1, timeout_s: float = 20.0, route: str = "broadcast", **changes: Any) -> WeightGroup:
+def new_group(engines: int = 1, timeout_s: float = 300.0, route: str = "broadcast", **changes: Any) -> WeightGroup:
     if route == "shared":
         changes["places"] = (secrets.token_hex(8),)
-    return WeightGroup("127.0.0.1", free_port(), 1 + engines, timeout_s, **changes)
+    return WeightGroup("127.0.0.1", free_ports(1)[0], 1 + engines, timeout_s, **changes)
 
 
 both_routes = pytest.mark.parametrize("route", ["broadcast", "shared"])

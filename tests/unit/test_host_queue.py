@@ -144,7 +144,7 @@ def test_one_that_does_not_take_its_turn_is_passed_over(
     await_next_file_time(tmp_path)
     queue.take("mine", "mine", 1, 1)
     assert queue.turn().detail == "waiting for 1 GPUs, 1 ahead"
-    monkeypatch.setattr(host_queue, "LATE_S", 0.0)
+    monkeypatch.setattr(host_queue, "LATE_S", -1.0)
     assert queue.turn().gpu_indices == (0,)
 
 
