@@ -95,9 +95,9 @@ def processes_of_attempts() -> Iterator[tuple[int, str]]:
             yield int(entry.name), words.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def end_left_processes() -> list[str]:
+def end_left_processes(deadline_s: float) -> list[str]:
     """Give processes of attempts time to end, kill those that do not, and return a line about each of these."""
-    deadline = time.monotonic() + ENDING_DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while (left := list(processes_of_attempts())) and time.monotonic() < deadline:
         time.sleep(0.1)
     for pid, _ in left:
@@ -157,7 +157,9 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the session for processes left running, and for skips where RLTUI_NO_SKIPS forbids them."""
-    left = [*session.config.stash.get(LEFT_RUNNING, []), *end_left_processes()]
+    has_failed = session.exitstatus != pytest.ExitCode.OK  # nobody needs to know then whether what is left would end
+    ended = end_left_processes(ENDING_DEADLINE_S / 10 if has_failed else ENDING_DEADLINE_S)
+    left = [*session.config.stash.get(LEFT_RUNNING, []), *ended]
     session.config.stash[LEFT_RUNNING] = left
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_running"] = left
