@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from watch_support import await_that, gone
 
-from rltui.cluster import local_transport
+from rltui.cluster import local_transport, relay_connection
 from rltui.cluster.local_transport import LocalStream, LocalTransport, cleaned_environment
 from rltui.cluster.relay_client import RelayClient, reconnect_delay_s
 from rltui.cluster.relay_program import BOOTSTRAP, relay_argv, relay_program
@@ -91,13 +93,16 @@ def test_a_request_that_kills_every_relay_is_tried_twice_only(client: RelayClien
     assert (tmp_path / "times").read_text() == "x\nx\n"
 
 
-def test_a_relay_that_hangs_is_given_up_in_time_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tick_s", [1e-9, 1.0], ids=["a fine clock", "a coarse one"])
+def test_a_relay_that_hangs_is_given_up_in_time_and_replaced(monkeypatch: pytest.MonkeyPatch, tick_s: float) -> None:
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() // tick_s * tick_s)
+    monkeypatch.setattr(relay_connection, "time", clock)
     monkeypatch.setattr(local_transport, "CLOSE_GRACE_S", 0.2)
     client = RelayClient(LocalTransport(), timeout_s=3600.0)
     first = client.hello().pid
     os.kill(first, signal.SIGSTOP)
     with monkeypatch.context() as hurried:
-        hurried.setattr(client, "_timeout_s", 1.0)
+        hurried.setattr(client, "_timeout_s", 2.0)
         with pytest.raises(RelayError) as error:
             client.list("/")
     assert error.value.kind == "timeout"
