@@ -22,7 +22,9 @@ LEFT_RUNNING = pytest.StashKey[list[str]]()
 FIRST_OF = ("trainers", "cluster")
 """What the first of several processes begins with, and what the others do. Trainers compute, and two at once would only
 slow each other down; tests of the cluster mostly wait, and each process has a Slurm of its own."""
-ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "30"))
+ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "300"))
+"""As long as ``waiting.DEADLINE_S``, and for its reason: on a busy machine what a run left takes minutes to end, and it
+only passes where something hangs."""
 
 # What must not reach a test: settings of the user's own runs, clusters, accounts and terminal.
 FOREIGN_PREFIXES = ("RLTUI_", "XDG_", "WANDB_", "RAY_", "SLURM_", "HF_", "VLLM_", "TEXTUAL")
@@ -41,7 +43,7 @@ FOREIGN = (
 
 
 def isolate(home: str) -> None:
-    """Point this process, and so all its children, to an empty home folder and to nothing on the network."""
+    """Point this process, and so all its children, to an empty home folder, no network and one time zone."""
     for name in list(os.environ):
         if (name.startswith(FOREIGN_PREFIXES) and name != "RLTUI_TEST_ENDING_S") or name in FOREIGN:
             del os.environ[name]
@@ -55,7 +57,8 @@ def isolate(home: str) -> None:
     }
     for folder in folders.values():
         Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
-    os.environ.update(folders)
+    os.environ.update(folders, TZ="UTC")  # pictures and sentences have times of day
+    time.tzset()
     os.environ.update(
         WANDB_MODE="offline", HF_HUB_OFFLINE="1", DO_NOT_TRACK="1", VLLM_NO_USAGE_STATS="1", RAY_USAGE_STATS_ENABLED="0"
     )
@@ -92,9 +95,9 @@ def processes_of_attempts() -> Iterator[tuple[int, str]]:
             yield int(entry.name), words.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def end_left_processes() -> list[str]:
+def end_left_processes(deadline_s: float) -> list[str]:
     """Give processes of attempts time to end, kill those that do not, and return a line about each of these."""
-    deadline = time.monotonic() + ENDING_DEADLINE_S
+    deadline = time.monotonic() + deadline_s
     while (left := list(processes_of_attempts())) and time.monotonic() < deadline:
         time.sleep(0.1)
     for pid, _ in left:
@@ -154,7 +157,9 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the session for processes left running, and for skips where RLTUI_NO_SKIPS forbids them."""
-    left = [*session.config.stash.get(LEFT_RUNNING, []), *end_left_processes()]
+    has_failed = session.exitstatus != pytest.ExitCode.OK  # nobody needs to know then whether what is left would end
+    ended = end_left_processes(ENDING_DEADLINE_S / 10 if has_failed else ENDING_DEADLINE_S)
+    left = [*session.config.stash.get(LEFT_RUNNING, []), *ended]
     session.config.stash[LEFT_RUNNING] = left
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_running"] = left

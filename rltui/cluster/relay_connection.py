@@ -23,11 +23,11 @@ RECEIVE = 1 << 18
 class Ticket:
     """A request that was sent."""
 
-    def __init__(self, identity: int, op: str, deadline: float) -> None:
+    def __init__(self, identity: int, op: str, deadline: float, heard: int) -> None:
         self.identity = identity
         self.op = op
         self.deadline = deadline
-        self.sent = time.monotonic()
+        self.heard = heard  # so often the relay had spoken before
         self.future: Future[dict[str, Any]] = Future()
 
 
@@ -51,7 +51,7 @@ class Connection:
         self._state = threading.Lock()
         self._tickets: dict[int, Ticket] = {}
         self._next = 0
-        self._last_heard = time.monotonic()
+        self._heard = 0
         self._noise: deque[str] = deque(maxlen=5)
         self._closed = False
         self.lost = False
@@ -66,7 +66,7 @@ class Connection:
         """
         with self._state:
             self._next += 1
-            ticket = Ticket(self._next, op, time.monotonic() + timeout_s)
+            ticket = Ticket(self._next, op, time.monotonic() + timeout_s, self._heard)
             if self.lost:
                 raise self._loss(op)
             self._tickets[ticket.identity] = ticket
@@ -88,7 +88,7 @@ class Connection:
             answer = ticket.future.result(max(0.0, ticket.deadline - time.monotonic()))
         except (FutureTimeoutError, TimeoutError):
             self._forget(ticket)
-            if self._last_heard < ticket.sent:
+            if self._heard == ticket.heard:
                 # not a word on anything since it was sent: the link is dead, and only a new one can help
                 self.abandon()
             raise RelayError(
@@ -132,7 +132,7 @@ class Connection:
             data = self._stream.receive(RECEIVE)
             if not data:
                 break
-            self._last_heard = time.monotonic()
+            self._heard += 1
             buffer += data
             while (end := buffer.find(b"\n", searched)) >= 0:
                 self._take(bytes(buffer[:end]))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import re
-import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +15,7 @@ import pytest
 from slurm_support import profile_file
 from verbs import rltui
 
+from free_ports import free_ports
 from rltui.onnode import processes
 from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
 from waiting import eventually
@@ -231,20 +229,11 @@ def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
     assert {"reward", "time/total", "response_length", "entropy"} <= shown["metrics"]["latest"].keys()
 
 
-def port_that_nobody_draws() -> int:
-    """A free port that stays so: below those that the kernel gives to whoever asks for any."""
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
-    raise AssertionError("no free port")
-
-
 @pytest.mark.slow
 def test_engines_and_actors_of_a_script_s_own_servers_are_shown(user: User) -> None:
     pytest.importorskip("vllm")
     model = ensure_tiny_model(TinySettings(3, 0), user.folder / "model", lambda *_: None)
-    port = port_that_nobody_draws()
+    [port] = free_ports(1)
     (user.folder / "own_ray.py").write_text(OWN_RAY)
     user.script.write_text(SERVERS)
     user.rltui("launch", "--script", "run_verl.sh", "--gpus-per-node", "0", "--", str(model), str(port))

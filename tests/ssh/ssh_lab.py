@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from free_ports import free_ports
 from rltui.cluster.attention import NeedsAttentionError
 
 if TYPE_CHECKING:
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 60.0
 PASSWORD = "correct horse"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "", comment: str = "test") -> Path:
@@ -55,7 +50,7 @@ class Sshd:
     def __init__(self, folder: Path, *lines: str, with_pam: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.port = free_port()
+        [self.port] = free_ports(1)
         self.host_key = folder / "host_key"
         if not self.host_key.exists():
             make_key(self.host_key)

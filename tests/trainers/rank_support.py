@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer_support import LAYOUT, ROOT, WAIT_S, free_ports
+from trainer_support import LAYOUT, ROOT, WAIT_S
+
+from free_ports import free_ports
 
 VOCABULARY = 97
 

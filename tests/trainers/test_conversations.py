@@ -239,11 +239,11 @@ def test_a_slow_environment_holds_up_no_other_sample(tmp_path: Path) -> None:
         def close(self) -> None:
             """Nothing runs."""
 
-    pool = Environments("x:Y", [Lane(number) for number in range(4)], 30.0, lambda *_: None)
+    pool = Environments("x:Y", [Lane(number) for number in range(4)], 300.0, lambda *_: None)
     table.talks._environments = pool
     table.begin()
-    eventually(lambda: len(table.rollouts.asked) == 4, "the next turns of the other three", 20.0)
+    eventually(lambda: len(table.rollouts.asked) == 4, "the next turns of the other three")
     assert not released.is_set()
     released.set()
-    eventually(lambda: len(table.rollouts.asked) == 5, "the last one's", 20.0)
+    eventually(lambda: len(table.rollouts.asked) == 5, "the last one's")
     pool.close()

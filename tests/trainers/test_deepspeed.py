@@ -18,6 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from variant_support import TOKEN_MEAN
 
+from free_ports import free_ports
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, shard, split
 from trainers.metrics import merge
@@ -231,7 +232,7 @@ def rank_of_several(rank: int, path: str, ports: list[int], answers: Any) -> Non
 
 
 def test_ranks_that_divide_samples_tokens_or_weights_find_what_one_does(model_path: str, plain: Any) -> None:
-    context, ports = multiprocessing.get_context("spawn"), [free_port() for _ in DIVIDED]
+    context, ports = multiprocessing.get_context("spawn"), free_ports(len(DIVIDED))
     answers = context.Queue()
     ranks = [context.Process(target=rank_of_several, args=(r, model_path, ports, answers)) for r in range(RANKS)]
     try:

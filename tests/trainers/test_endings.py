@@ -30,7 +30,7 @@ def start() -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
     def start(title: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([title, "-c", PARENT], executable=sys.executable, start_new_session=True)
         started.append(process)
-        eventually(lambda: len(list(family(process.pid))) == 2, "the child", 30.0)
+        eventually(lambda: len(list(family(process.pid))) == 2, "the child")
         return process
 
     yield start

@@ -67,8 +67,8 @@ def exchange(actor: EngineActor, manifest: Sequence[ParameterMeta], tensors: Any
         try:
             sender.send(tensors, versions[0])
         except WeightTransferError:
-            assert received.exception(timeout=30) is not None  # the engine's is the better explanation
-        received.result(timeout=30)
+            assert received.exception(timeout=300) is not None  # the engine's is the better explanation
+        received.result(timeout=300)
         sender.close()
 
 

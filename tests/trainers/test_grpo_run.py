@@ -148,7 +148,7 @@ def test_it_learns_over_two_nodes_in_shards_of_weights_and_of_rows_and_names_a_l
         attempt.await_step(25)
         pid = pid_of(attempt, "learner 1")
         os.kill(pid, 9)
-        assert attempt.wait(120.0) == 1
+        assert attempt.wait() == 1
     check_role_named(attempt, "learner 1", pid)
     nodes = {entry["role"]: entry["node"] for entry in roles_of(attempt)}
     assert len(nodes) == 4
@@ -330,7 +330,7 @@ def test_an_engine_that_dies_changes_nothing_but_the_time_and_ends_the_run_where
     assert f"(pid {pid} on " not in back
     again = pid_of(attempt, "engine 0")
     os.kill(again, 9)
-    assert attempt.wait(120.0) == 1
+    assert attempt.wait() == 1
     check_role_named(attempt, "engine 0", again)
     assert attempt.rewards(1, 30) == learned.attempt.rewards(1, 30)
 
@@ -365,7 +365,7 @@ def stopped(fleet, *arguments):
 Fleet._await_load = stopped
 """
     attempt = launch(1, *ALONE, preamble=preamble)
-    assert attempt.wait(120.0) == 143
+    assert attempt.wait() == 143
     assert [visit["stage"] for visit in attempt.stage()["history"]] == ["placing", "loading"]
     assert attempt.metrics() == []
 

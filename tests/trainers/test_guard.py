@@ -53,7 +53,7 @@ def hand_over(actor: EngineActor, named: Iterable[tuple[str, torch.Tensor]], fau
         joined = threads.submit(lambda: (actor.join_weight_group(group, 1), actor.receive_weights(manifest, 1)))
         sender = WeightSender(group, timeout_s=20.0)
         sender.send(sent, 1)
-        joined.result(timeout=30)
+        joined.result(timeout=300)
         sender.close()
 
 

@@ -32,7 +32,7 @@ def algebra() -> Iterator[Math | None]:
     if not HAS_ALGEBRA:
         yield None
         return
-    reward = Math(1, 10.0)
+    reward = Math(1, 120.0)
     yield reward
     reward.close()
 
@@ -65,7 +65,7 @@ def test_answers_are_compared_by_value(algebra: Math | None, text: str, right: s
 def test_an_answer_that_never_ends_is_zero_and_the_next_one_is_judged() -> None:
     if not HAS_ALGEBRA:
         return
-    reward = Math(1, 5.0)
+    reward = Math(1, 120.0)
     try:
         reward.score([answer(r"\boxed{2x}", "x+x")])  # libraries are loaded
         impatient = Math.__new__(Math)

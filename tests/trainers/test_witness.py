@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from trainer_support import ROOT, free_ports
+from trainer_support import ROOT
 
+from free_ports import free_ports
 from rltui.cli.main import main
 from rltui.diagnose.flight_record import lines_of
 from rltui.diagnose.run_words import RunPicture, Step

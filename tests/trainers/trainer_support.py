@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from free_ports import free_ports
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
 from rltui.onnode.ray_process import ON_DEMAND, TRIES
@@ -34,18 +34,6 @@ WAIT_S = 300.0
 """Longest that a test waits for anything; an idle machine needs a tenth of it."""
 QUICK_S = 0.05
 """Between two looks for what a test wants to catch before the trainer is much further."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Different TCP ports that are free on loopback."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 @contextmanager

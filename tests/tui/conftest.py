@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-os.environ["TZ"] = "UTC"  # pictures have times of day
-time.tzset()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -26,7 +26,7 @@ def main() -> int:
     from canned_sweep import sweep
     from fake_cockpit import FakeCockpit
 
-    from rltui.tui.app import run_cockpit
+    from rltui.tui import app
 
     runs = () if options.empty else HOSTILE_RUNS if options.hostile else RUNS
     runs += tuple(summary(f"grpo-{index:05d}", "finished", "ended", index) for index in range(options.many))
@@ -34,7 +34,8 @@ def main() -> int:
     fake = FakeCockpit(
         all_runs=runs, slow_s=options.slow, live=options.live, lines=HOSTILE_LOG if options.hostile else None
     )
-    return run_cockpit(fake, open_run=options.open, readonly=options.readonly, ascii_only=options.ascii)
+    app.TWICE_WITHIN_S = 60.0  # who presses ctrl+c twice here is slower than fingers
+    return app.run_cockpit(fake, open_run=options.open, readonly=options.readonly, ascii_only=options.ascii)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from canned_launch import PRESETS
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
+from pictures import DEADLINE_S, cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
 
 from rltui.errors import UsageError
+from rltui.service.outlook import LaunchOutlook
 from rltui.tui.overrides import complete_override, override_problem, with_override
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
@@ -279,6 +282,16 @@ async def test_a_launch_in_hands_off_mode() -> None:
     assert next(call for call in fake.calls if call[0] == "launch")[-1] == "hands-off"
 
 
+class Waited(FakeCockpit):
+    """Says when a run would start once ``answers`` is set."""
+
+    answers = threading.Event()
+
+    def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
+        self.answers.wait(DEADLINE_S)
+        return super().outlook(preset, overrides, cluster)
+
+
 def outlooks(fake: FakeCockpit) -> list[tuple[str, ...]]:
     return [call[1:] for call in fake.calls if call[0] == "outlook"]
 
@@ -286,15 +299,18 @@ def outlooks(fake: FakeCockpit) -> list[tuple[str, ...]]:
 async def test_a_cluster_is_asked_for_the_start_once_the_fingers_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rltui.tui.widgets.launch_panes.OUTLOOK_SETTLE_S", 0.3)
     monkeypatch.setattr("rltui.tui.widgets.launch_panes.OUTLOOK_APART_S", 0.3)
-    fake = FakeCockpit()
+    fake = Waited()
+    fake.answers.set()
     async with cockpit(fake, size=(120, 40)) as pilot:
         screen = await launching(pilot)
         await until_text(pilot, "nothing waits in front of it")
         assert outlooks(fake) == [("local/grpo-tiny",)]
         assert "nothing is different" in screen_text(pilot)
+        fake.answers.clear()
         await enter(pilot, "strain.steps=7")
         await until(pilot, lambda: screen.review is not None and screen.review.overrides == ("train.steps=7",), "it")
-        await until_text(pilot, "0s ago, outdated")
+        await until_text(pilot, "s ago, outdated")
+        fake.answers.set()
         await until_text(pilot, "+ train.steps=7")
         assert "outdated" not in screen_text(pilot)
         assert outlooks(fake)[-1] == ("local/grpo-tiny", "train.steps=7")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,12 +65,15 @@ def kept_row(cluster: str, run_id: str) -> None:
     LastRows(cache_dir(), cluster).keep(RunsSnapshot(runs=(row,), taken_at=1234.0))
 
 
-def test_a_cluster_that_hangs_shows_its_last_rows_and_holds_up_nobody(home: Path) -> None:
+def test_a_cluster_that_hangs_shows_its_last_rows_and_holds_up_nobody(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rltui.cluster.paramiko_transport.CONNECT_TIMEOUT_S", 3600.0)  # it hangs as long as we look
     kept_row("gone", "far-0003")
     clusters = AllClusters()
-    began = time.monotonic()
-    snapshot = clusters.runs(patience_s=3.0)
-    assert time.monotonic() - began < 12.0  # the machine that hangs has 15 s to greet
+    snapshot = next(
+        seen for power in range(8) if (seen := clusters.runs(patience_s=0.5 * 2**power)).unread == ("gone",)
+    )
     rows = [(run.run_id, run.cluster, run.as_of) for run in snapshot.runs]
     assert rows == [("grpo-near-0002", "near", 0.0), ("grpo-here-0001", "local", 0.0), ("far-0003", "gone", 1234.0)]
     assert "gone" in snapshot.problem

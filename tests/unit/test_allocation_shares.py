@@ -177,7 +177,7 @@ def start(folder: Path, srun: str, squeue: str, sleep: str = "") -> list[str]:
     ours, theirs = os.pipe()
     with subprocess.Popen(argv, env=environment, pass_fds=(theirs,)) as process, os.fdopen(ours, "rb") as until:
         os.close(theirs)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert until.read() == b""
     return (folder / "log").read_text().splitlines()
 

@@ -17,6 +17,7 @@ from rltui.onnode import processes
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """#!/bin/bash
+[ "$1" != watched ] || until [ -e "$2" ]; do sleep 0.1; done
 for step in 1 2 3; do echo "step $step/3 reward: 0.$step"; sleep 0.2; done
 [ "$1" != fail ] || { echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."; exit 1; }
 [ "$1" != long ] || sleep 600
@@ -35,8 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: Path) -
 
 def test_a_run_is_launched_watched_and_read(folder: Path) -> None:
     with rltui.open("local") as session:
-        run = session.launch("train.sh", wishes=rltui.Wishes(gpus_per_node=0))
-        pictures = list(run.watch(every_s=0.1))
+        go_on = folder / "seen"  # else it could be over before the first picture
+        run = session.launch("train.sh", "watched", str(go_on), wishes=rltui.Wishes(gpus_per_node=0))
+        pictures = []
+        for picture in run.watch(every_s=0.1):
+            pictures.append(picture)
+            go_on.touch()
         assert pictures[0].summary.is_live
         assert [one.summary.state for one in pictures][-1] == "finished"
         assert pictures[-1].metrics.latest["reward"] == 0.3

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec import structs
-from watch_support import append, write_json
+from watch_support import append, await_that, write_json
 
 from rltui.check.findings import Finding
 from rltui.cli.main import main
@@ -331,9 +331,7 @@ def test_the_cockpits_reviews_and_the_verbs_offer_it_before_anything_is_submitte
         assert "NODES" not in [one.code for one in cockpit.review("local/grpo-tiny", (), "hpc").findings], (
             "not asked yet"
         )
-        deadline = time.monotonic() + 30
-        while not cockpit.runs().runs:
-            assert time.monotonic() < deadline
+        await_that(lambda: bool(cockpit.runs().runs), "the run comes")
         review = cockpit.review("local/grpo-tiny", (), "hpc")
         [offer] = [one for one in review.findings if one.code == "NODES"]
         assert (offer.severity, offer.fix) == ("warning", ("slurm.exclude=[n7]",))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from scripted_slurm import DOWN, ScriptedSlurm, row_text
+from watch_support import await_next_file_time
 
 from rltui.cli import queue as verb
 from rltui.cli.main import main
@@ -204,7 +205,7 @@ def take_tickets() -> None:
         state, cards = (RUNNING, (0, 1)) if not number else (WAITING, ())
         ticket = Ticket(label[0] + str(number), label, 1, 2, os.getpid(), started, state, cards, time.time() - 120)
         host_tickets.write(folder, ticket)
-        time.sleep(0.02)  # the kernel's clock for files goes in steps
+        await_next_file_time(Path(folder))
     host_tickets.write(folder, Ticket("dead", "gone", 1, 1, 2**22 - 1, "1"))
     Path(folder, ".rltui-ticket-torn").write_text('{"uuid": ')
 

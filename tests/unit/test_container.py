@@ -202,7 +202,7 @@ def test_the_login_node_is_asked_for_image_runtime_and_the_python_outside(tmp_pa
 def test_a_signal_reaches_what_is_inside_and_not_the_runtime_beside_it(tmp_path: Path) -> None:
     done = tmp_path / "done"
     inside = f"import signal, time; signal.signal(15, lambda *_: (open({str(done)!r}, 'w').close(), exit(0)))\n"
-    inside += "print('up', flush=True); time.sleep(60)"
+    inside += "print('up', flush=True); time.sleep(600)"
     runtime = "trap '' TERM; env RLTUI_INSIDE=mark-1 \"$@\" & wait"
     argv = ["bash", "-c", runtime, "bash", sys.executable, "-c", inside]
     told = {"runtime": "podman", "image": "x", "mounts": [], "options": [], "names": [], "gpus": 0, "python": "p"}
@@ -214,7 +214,7 @@ def test_a_signal_reaches_what_is_inside_and_not_the_runtime_beside_it(tmp_path:
         (found,) = container.entered("mark-1")
         assert isinstance(found, processes.Process)
         container.ask_to_end(process, "mark-1", environment)
-        process.wait(20)
+        process.wait(60)
     finally:
         process.kill()
         process.wait()

@@ -67,6 +67,10 @@ def taken(attempt: Path) -> dict[int, dict[str, Any]]:
     return {one["pid"]: one for one in answer["processes"]}
 
 
+def await_state(process: subprocess.Popen[bytes], state: str) -> None:
+    await_that(lambda: (stat := processes.read_stat(process.pid)) and stat.state == state, f"it is in state {state}")
+
+
 def test_stopped_dead_and_waiting_processes_are_told_apart(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
@@ -74,7 +78,9 @@ def test_stopped_dead_and_waiting_processes_are_told_apart(
     dead = start("sleep", "600", await_word=False)
     await_that(lambda: processes.title(dead.pid).startswith("sleep"), "it runs its program")
     stopped.send_signal(signal.SIGSTOP)
-    await_that(lambda: (processes.read_stat(stopped.pid) or "")[0] == "T", "it is stopped")
+    await_state(waiting, "S")  # it has said that it is here, and may still be on its way to sleep
+    await_state(dead, "S")
+    await_state(stopped, "T")
     found = taken(tmp_path)
     assert [found[one.pid]["state"] for one in (waiting, stopped, dead)] == ["S", "T", "S"]
     for one in (waiting, stopped):  # the record is read from the outside
@@ -109,10 +115,13 @@ def test_a_request_in_the_attempt_is_answered_by_the_sampler(
     role = start(sys.executable, "-c", ROLE)
     old = evidence.ask(str(tmp_path), "of before the sampler")
     words = ("--attempt", str(tmp_path), "--mark", tmp_path.name, "--interval", "0.1")
-    start(sys.executable, "-m", "rltui.onnode.sampler", *words, await_word=False)
+    sampler = start(sys.executable, "-m", "rltui.onnode.sampler", *words, await_word=False)
     await_that(lambda: evidence.speaking(str(tmp_path)), "the sampler speaks")
+    sampler.send_signal(signal.SIGSTOP)
+    await_state(sampler, "T")
     new = evidence.ask(str(tmp_path), "a test")
     assert not evidence.is_answered(str(tmp_path), new)
+    sampler.send_signal(signal.SIGCONT)
     await_that(lambda: evidence.is_answered(str(tmp_path), new), "the answer")
     (answer,) = (tmp_path / "evidence").glob(f"{new}-*.json")
     assert role.pid in {one["pid"] for one in json.loads(answer.read_text())["processes"]}

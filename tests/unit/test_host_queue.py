@@ -5,11 +5,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from watch_support import await_next_file_time
 
 from rltui.onnode import host_queue, host_tickets, processes
 from rltui.onnode.host_cards import read_cards
@@ -141,10 +141,10 @@ def test_one_that_does_not_take_its_turn_is_passed_over(
     started = processes.start_time(other.pid)
     put(tmp_path, other.pid, started, state=WAITING, cpus=1, gpus=1)
     queue = HostQueue(str(tmp_path), Capacity(4, 1))
-    time.sleep(0.02)  # the kernel's clock for files goes in steps
+    await_next_file_time(tmp_path)
     queue.take("mine", "mine", 1, 1)
     assert queue.turn().detail == "waiting for 1 GPUs, 1 ahead"
-    monkeypatch.setattr(host_queue, "LATE_S", 0.0)
+    monkeypatch.setattr(host_queue, "LATE_S", -1.0)
     assert queue.turn().gpu_indices == (0,)
 
 

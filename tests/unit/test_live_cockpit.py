@@ -161,7 +161,7 @@ def test_a_review_has_what_plan_expects_within_a_keystroke(cockpit: LiveCockpit)
         began = time.process_time()
         assert cockpit.review("opd/text-8", (f"train.steps={number + 1}",)).plan
         took_s.append(time.process_time() - began)
-    assert min(took_s) < 0.02, "all of it, as somebody types"
+    assert min(took_s) < 0.1, "all of it, as somebody types"
     assert "engines that are not vLLM's" in cockpit.review("opd/text-8", ("roles.rollout.engine=hf",)).plan[0]
     assert cockpit.review("local/grpo-tiny").plan == (), "CPU slots have no data sheet"
 

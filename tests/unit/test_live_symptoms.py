@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -214,10 +215,10 @@ def test_a_node_that_fell_silent_is_named_while_the_others_speak(
         attempt.joinpath(f"gpu-{host}.jsonl").write_text(line + "\n")
     main(["why", RUN, "--json"])
     said = {one["id"]: one for one in json.loads(capsys.readouterr().out)["diagnoses"]}
-    assert "node n2: its sampler has been silent for 9" in said["node_silent"]["summary"]
+    assert re.search(r"node n2: its sampler has been silent for \d{2,} s", said["node_silent"]["summary"])
     assert any("--exclude n2" in word for one in said["node_silent"]["remedies"] for word in one["commands"])
     main(["show", RUN])
-    assert "! n2 has sent no sample for 9" in capsys.readouterr().out
+    assert re.search(r"! n2 has sent no sample for \d{2,} s", capsys.readouterr().out)
 
 
 def test_a_run_that_went_on_while_its_nodes_were_asked_does_not_stand_still(

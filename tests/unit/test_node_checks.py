@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from watch_support import await_that
 
-from rltui.onnode import node_check, node_network, node_report, ray_nodes, ray_process, rundir
+from rltui.onnode import node_check, node_network, node_report, processes, ray_nodes, ray_process, rundir
 from rltui.onnode.allocation import cause_of_signal, start_step, step_command
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
 from rltui.onnode.ray_agents import progress, rendezvous_s
@@ -139,7 +140,8 @@ def test_ports_lie_outside_of_the_ephemeral_range() -> None:
 
 
 def test_a_taken_port_moves_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_network, "TRIES", 2)
+    count = 1 + (node_network.HIGHEST_PORT - node_network.LOWEST_PORT) // node_network.BLOCK_PORTS
+    monkeypatch.setattr(node_network, "TRIES", count)  # whatever else runs here, two blocks are free
     found = node_network.reserve_block(4711)
     assert found.gcs in node_network.blocks(4711, node_network.ephemeral_range())
     assert len(set(found)) == len(found)
@@ -148,7 +150,7 @@ def test_a_taken_port_moves_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
         holder.listen()
         assert node_network.reserve_block(4711).gcs != found.gcs
     with pytest.raises(node_network.NoPortsError, match="none left"):
-        node_network.reserve_block(4711, skip=2)
+        node_network.reserve_block(4711, skip=count)
 
 
 def test_addresses_come_from_the_kernel() -> None:
@@ -316,6 +318,7 @@ def test_folders_that_killed_attempts_left_go_and_live_ones_stay(
         if name != mine + "cccccccc":
             os.utime(tmp_path / name, (0, 0))
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "RLTUI_ATTEMPT": "bbbbbbbb" + "0" * 24}) as live:
+        await_that(lambda: processes.by_attempt("bbbbbbbb" + "0" * 24), "the kernel shows its environment")
         ray_process.remove_stale_folders(str(tmp_path / "rltui-1-x"))
         live.kill()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(

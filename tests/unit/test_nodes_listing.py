@@ -20,7 +20,7 @@ from rltui.service.nodes import ClusterNodes, grouped
 PROFILE = Profile(
     name="alpha",
     bad_nodes=[
-        BadNode(node="n3", reason="NVLink errors", until="2026-12-01"),
+        BadNode(node="n3", reason="NVLink errors", until="2999-12-01"),
         BadNode(node="n4", reason="healed", until="2026-11-01"),
     ],
 )

@@ -104,7 +104,7 @@ def test_on_a_terminal_each_picture_takes_the_place_of_the_one_before_and_ctrl_c
     )  # fmt: skip
     os.close(end)
     seen, deadline = b"", time.monotonic() + 60
-    while seen.count(b"\x1b[H") < 2 and time.monotonic() < deadline:
+    while seen.count(b"\x1b[H") < 3 and time.monotonic() < deadline:
         seen += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
-import select
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from rltui.cluster.prompts import Field, Question, SwitchedPrompter, UnattendedP
 
 QUESTION = Question("interactive", "alice@login", (Field("Password:"), Field("Code:", echo=True)), ("Welcome",))
 
+PROMPTS = (b"Password:", b"Code:")
 ASKING = """
 from rltui.cluster.prompts import *
 question = Question("interactive", "alice@login", (Field("Password:"), Field("Code:", echo=True)), ("Welcome",))
@@ -26,24 +26,18 @@ except Exception as error:
 
 
 def on_a_terminal(*keys: bytes) -> str:
-    """What the child that asks shows on its terminal, when ``keys`` are typed at the prompts."""
+    """What the child that asks shows on its terminal, when ``keys`` are typed at the prompts, one at each."""
     pid, master = pty.fork()
     if pid == 0:
         # neither stdin nor stdout is where it asks
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvp(sys.executable, [sys.executable, "-c", ASKING])
-    said, left, end = b"", list(keys), time.monotonic() + 30
-    while time.monotonic() < end:
-        if not select.select([master], [], [], 0.1)[0]:
-            if left and said.rstrip().endswith(b":"):
-                os.write(master, left.pop(0))
-                said += b"\n"
-            continue
-        try:
-            data = os.read(master, 4096)
-        except OSError:
-            break
-        said += data
+    said, left = b"", list(zip(PROMPTS, keys, strict=False))
+    with contextlib.suppress(OSError):  # the child has ended
+        while True:
+            if left and said.rstrip().endswith(left[0][0]):  # what is typed before it asks is thrown away
+                os.write(master, left.pop(0)[1])
+            said += os.read(master, 4096)
     os.waitpid(pid, 0)
     os.close(master)
     return said.decode()

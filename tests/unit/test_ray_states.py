@@ -90,6 +90,7 @@ def test_a_dashboard_that_hangs_holds_up_nothing(
 ) -> None:
     Dashboard.hold.clear()
     monkeypatch.setattr(ray_states, "ALL_S", 1.0)
+    monkeypatch.setattr(ray_states, "ASK_S", 60.0)
     said = ray_states.states(write(tmp_path, dashboard=dashboard, token=TOKEN, host="n1"), "n1")
     assert said["problems"] == [f"{dashboard} did not answer within 1 s."]
     assert "actors" not in said

@@ -80,12 +80,17 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     attempt = uuid.uuid4().hex
+
+    def busiest() -> float:
+        return max(one["cpu"] for line in read_lines(tmp_path) for one in line.get("procs", ()))
+
     busy = subprocess.Popen(
         [sys.executable, "-c", "while True: pass"], env={**os.environ, ATTEMPT_VARIABLE: attempt, "PYTHONPATH": ""}
     )
     try:
         process = start("--mark", attempt, "--interval", "0.1")
         await_that(lambda: len(read_lines(tmp_path)) >= 7, "seven lines are written")
+        await_that(lambda: busiest() > 1, "it was given more than a hundredth of a core")
     finally:
         busy.kill()
         busy.wait()
@@ -100,7 +105,7 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
     assert ["procs" in line for line in lines[:7]] == [True, False, False, False, False, True, False]
     assert "gpus" not in first
     [one] = slow["procs"]
-    assert (one["pid"], one["cpu"] > 1, one["rss"] > 0) == (busy.pid, True, True)
+    assert (one["pid"], one["rss"] > 0) == (busy.pid, True)
     assert one["ppid"] == os.getpid()
     assert one["title"].endswith("-c while True: pass")
 

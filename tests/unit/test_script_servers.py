@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from watch_support import await_that
 
 from rltui.onnode import processes, rundir, script_servers
 from rltui.onnode.script_servers import Ports, ScriptServers, counters, engines_among, listing
@@ -37,7 +37,7 @@ sglang:token_usage{engine_type="unified",model_name="m",pp_rank="0",tp_rank="0"}
 """
 
 SERVER = """
-import http.server, os, socket, sys
+import http.server, os, socket, sys, threading
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         body = open(sys.argv[1], "rb").read() if self.path == "/metrics" else b""
@@ -49,7 +49,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
 other = socket.socket()
 other.bind(("127.0.0.3", 0))
 other.listen()
-server = http.server.ThreadingHTTPServer(("", int(os.environ.get("AT", 0))), Handler)
+def hang_up():
+    while True:
+        other.accept()[0].close()
+threading.Thread(target=hang_up, daemon=True).start()
+class Server(http.server.ThreadingHTTPServer):
+    def server_bind(self):
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # who chose the port may still hold it
+        super().server_bind()
+server = Server(("", int(os.environ.get("AT", 0))), Handler)
 print(server.server_address[1], other.getsockname()[1], flush=True)
 server.serve_forever()
 """
@@ -144,14 +152,12 @@ def test_only_engines_are_asked_and_only_at_the_port_they_name(
 def test_what_engines_say_grows_old_and_goes_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., tuple[subprocess.Popen[str], int, int]]
 ) -> None:
-    monkeypatch.setattr(script_servers, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(script_servers, "TIMEOUT_S", 60.0)
     monkeypatch.setattr(script_servers, "EVERY_S", 3600.0)
     server, http, silent = start("ray::vLLMHttpServer")
     watch = ScriptServers(str(tmp_path), "node1")
     watch.look(seen(server))
-    deadline = time.monotonic() + 30
-    while watch.engines is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    await_that(lambda: watch.engines is not None, "the first answer")
     (tmp_path / "metrics").write_text(VLLM.replace("1.5e+03", "1.6e+03"))
     watch.ask_all()
     assert watch.engines is not None
@@ -169,7 +175,9 @@ def test_what_engines_say_grows_old_and_goes_with_them(
     assert all(str(silent) not in row["name"] for row in watch.engines)
 
     server.send_signal(signal.SIGSTOP)
-    watch.ask_all()
+    with monkeypatch.context() as patch:
+        patch.setattr(script_servers, "TIMEOUT_S", 0.3)
+        watch.ask_all()
     assert watch.engines[0].pop("silent_s") >= 0.3
     assert watch.engines[0] == {"name": str(http), "pid": server.pid}
     server.send_signal(signal.SIGCONT)
@@ -185,7 +193,7 @@ def test_what_engines_say_grows_old_and_goes_with_them(
 def test_a_server_without_counters_is_not_asked_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., tuple[subprocess.Popen[str], int, int]]
 ) -> None:
-    monkeypatch.setattr(script_servers, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(script_servers, "TIMEOUT_S", 60.0)
     monkeypatch.setattr(script_servers, "EVERY_S", 3600.0)
     server, http, _ = start("ray::vLLMHttpServer")
     (tmp_path / "metrics").write_text("<html>hello</html>")
@@ -202,12 +210,13 @@ def test_the_ray_of_a_script_is_written_down_and_one_of_ours_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., tuple[subprocess.Popen[str], int, int]]
 ) -> None:
     (tmp_path / "token").write_text("secret\n")
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-    monkeypatch.setenv("AT", str(port))
-    server, *_ = start("python", "/x/ray/dashboard/dashboard.py --host=127.0.0.1", f"--port={port}")
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("", 0))
+        port = held.getsockname()[1]
+        monkeypatch.setenv("AT", str(port))
+        server, *_ = start("python", "/x/ray/dashboard/dashboard.py --host=127.0.0.1", f"--port={port}")
     found = seen(server)
     ScriptServers(str(tmp_path), "node1").look(found)
     told = rundir.read_json(str(tmp_path / rundir.RAY_ENDPOINT))

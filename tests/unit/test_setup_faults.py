@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from watch_support import await_that
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +37,7 @@ def command(project: Path, profile: str = "base") -> list[str]:
 def set_up(project: Path, profile: str = "base", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the set-up and return how it ended."""
     environ = {**os.environ, **variables}
-    return subprocess.run(command(project, profile), env=environ, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command(project, profile), env=environ, capture_output=True, text=True, timeout=300)
 
 
 @contextlib.contextmanager
@@ -128,14 +129,14 @@ def test_ctrl_c_ends_everything_with_one_line(project: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert asked.wait(timeout=60), "pip never asked the index"
+        assert asked.wait(timeout=300), "pip never asked the index"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert errors.strip().splitlines() == [
         "setup: stopped. The same command starts again; finished downloads are kept."
     ]
-    assert not processes_in(project)
+    await_that(lambda: not processes_in(project), "nothing of it runs")
 
 
 def processes_in(project: Path) -> list[str]:

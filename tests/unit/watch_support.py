@@ -39,6 +39,18 @@ def await_that(condition: Callable[[], object], what: str, deadline_s: float = 6
         time.sleep(0.01)
 
 
+def await_next_file_time(folder: Path) -> None:
+    """Wait until what is written in ``folder`` is later than all that is there: the clock of files goes in steps."""
+    newest, probe = max(one.lstat().st_mtime_ns for one in folder.iterdir()), folder / "probe"
+
+    def is_later() -> bool:
+        probe.touch()
+        return probe.stat().st_mtime_ns > newest
+
+    await_that(is_later, "the clock of files goes on")
+    probe.unlink()
+
+
 def gone(pid: int) -> bool:
     """Whether there is no such process; a zombie that init has not taken leave of is gone, too."""
     stat = processes.read_stat(pid)
