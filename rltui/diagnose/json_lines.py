@@ -33,7 +33,8 @@ _KNOWN_LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"} | {
 
 _BEFORE = re.compile(rb"(?:[^\"'{}]*[\s:|\])])?")
 _PRINTED = re.compile(
-    r'(?:Traceback \(most recent call last\):|\s+File "[^"]+", line \d+, in .+)$|(?:\w+\.)*[A-Z]\w*(?:Error|Exception): '
+    r'(?:Traceback \(most recent call last\):|\s+File "[^"]+", line \d+, in .+)$|'
+    r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): "
 )
 """What Python prints of an exception, in lines of their own."""
 

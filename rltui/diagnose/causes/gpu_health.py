@@ -328,7 +328,7 @@ CAUSES = (
             ("found no nvidia driver", ""),
             (
                 "system not yet initialized",
-                r"(?i)(?:CUDA|Error 802).{0,80}system not yet initialized|initialized \(error 802\)",
+                r"(?i)(?:CUDA|Error).{0,80}system not yet initialized|initialized \(error 802\)",
             ),
             ("fabric manager", r"(?i)\b(?:error|fail\w*|not running|stopped)\b.{0,60}\bfabric ?manager"),
             ("nvls.cc", r"nvls\.cc:\d+ NCCL WARN Cuda failure"),  # a Fabric Manager that was restarted alone
