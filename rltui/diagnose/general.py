@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SURE = 0.62
 """Confidence of a cause from the table, and of none in it where the exception stands with its source line.
 
-With each repository's own words held out (``tests/truth/why_folds.py``), 118 of 133 causes from the table were right, and
-66 of 85 errors of the program itself; of those without a source line it was 17 of 47.
+With each repository's own words held out (``tests/truth/why_folds.py``), 118 of 133 causes from the table were right,
+and 66 of 85 errors of the program itself; of those without a source line it was 17 of 47.
 """
 
 _MISTAKES = r"TypeError|AttributeError|NameError|UnboundLocalError"

@@ -24,7 +24,17 @@ MOST_RECORDS_WITHIN = 3
 """A collector puts the record of a logger into one of its own."""
 
 _MESSAGES = ("message", "msg", "log", "event", "text", "textPayload", "body", "MESSAGE")
-_EXCEPTIONS = ("exc_info", "exc_text", "exception", "traceback", "stack_trace", "stacktrace", "stack", "error")
+_EXCEPTIONS = (
+    "exc_info",
+    "exc_text",
+    "exception",
+    "traceback",
+    "stack_trace",
+    "stacktrace",
+    "stack",
+    "error",
+    "detail",
+)
 _LEVELS = ("level", "levelname", "severity", "lvl", "log_level")
 _TIMES = ("time", "timestamp", "asctime", "ts", "@timestamp", "stream")
 _KNOWN_LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"} | {

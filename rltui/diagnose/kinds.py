@@ -147,7 +147,7 @@ KINDS: tuple[Kind, ...] = (
         message=r"unexpected keyword argument|"
         r"\bversions? .{0,60}(?:required|incompatible|not supported|too (?:old|new))|"
         r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)|"
-        r"is not installed|pip install|"
+        r"is not installed|pip install|^[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
         r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
     ),
     Kind(
@@ -155,7 +155,7 @@ KINDS: tuple[Kind, ...] = (
         message=r"\balready (?:used|registered)\b.{0,80}\b(?:config|model|class|operator|registry)|"
         r"\bregist\w+.{0,80}multiple times",
     ),
-    Kind("env_import_broken", "KeyError", frames=r"<module>$|/importlib/|_bootstrap|/psutil/"),
+    Kind("env_import_broken", "KeyError", frames=r"<module>$|/importlib/|_bootstrap|/psutil/|/models/auto/"),
     Kind(
         "kernel_compile",
         r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError|"
@@ -296,6 +296,12 @@ KINDS: tuple[Kind, ...] = (
         "AssertionError",
         r"^(?:AssertionError )?assert (?:self|args|\w*config|cfg)\.\w+ ?(?:[<>!=]=?|in\b|is\b)",
         frames=r" in (?:__init__|__post_init__|\w*(?:valid|check|setup|parse|build|make)\w*)\Z",
+    ),
+    Kind(
+        "settings_rejected",
+        "AssertionError",
+        r"\bassert\b.{0,80}\b(?:args|config|cfg)\.\w+.{0,20}[<>!=%]",
+        frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",
     ),
     # where nothing is said of what, the part that raised it says most
     Kind(
