@@ -83,7 +83,10 @@ def test_its_kind_gives_the_cause_where_no_wording_does(path: str, code: str, ex
 @pytest.mark.parametrize(
     ("said", "is_sure"),
     [
-        ('  File "/w/pool.py", line 7, in take\n    raise RuntimeError("slots are gone")\nRuntimeError: slots are gone', False),
+        (
+            '  File "/w/pool.py", line 7, in take\n    raise RuntimeError("slots are gone")\nRuntimeError: slots are gone',
+            False,
+        ),
         ('  File "/w/pool.py", line 7, in take\n    slot = slots.pop()\nRuntimeError: slots are gone', True),
         ("RuntimeError: slots are gone", False),
         ("TypeError: slots are gone", True),
