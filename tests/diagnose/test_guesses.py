@@ -36,6 +36,12 @@ def test_where_a_traceback_is_cut_off_its_function_is_a_guess(rest: str, causes:
     [
         ("ip-3:9:9 [0] init:7978 NCCL WARN NET/OFI OFI fi_getinfo() call failed: No data available", "nccl_ib_error"),
         ("n1:7:7 [2] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found", "nccl_system_error"),
+        ("srun: error: odd layout of the step", "slurm_step_create"),
+        ("srun: error: n3: task 7: Exited with exit code 1", None),
+        ("srun: fatal: odd option", "slurm_submit_reject"),
+        ("[E4 ProcessGroupNCCL.cpp:1537] [PG 1 Rank 11] Timeout at work 15734", "nccl_timeout"),
+        ("train.py: error: no layer is left", "settings_rejected"),
+        ("ninja: error: loading 'build.ninja': odd", None),
         ("[   38.77] NVRM: rm_init_adapter failed for device bearing minor number 0", "gpu_diag_fail"),
         ("n1:7:7 [2] NCCL WARN NET/OFI Unable to load the tuner, falling back to the internal one", None),
         ("[   38.77] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.71.05", None),

@@ -67,7 +67,7 @@ def _without(unknown: set[int]) -> Iterator[None]:
                 table.setdefault(word.encode(), []).append(rule)
     known = {word: tuple(rules) for word, rules in table.items()}
     with ExitStack() as patches:
-        patches.enter_context(mock.patch.object(scan, "rules_by_word", lambda: known))
+        patches.enter_context(mock.patch.object(scan, "rules_by_word", return_value=known))
         kinds = tuple(kind for kind in general.KINDS if id(kind) not in unknown)
         patches.enter_context(mock.patch.object(general, "KINDS", kinds))
         yield
