@@ -266,8 +266,9 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ckpt_broken",
         rf"{_REFUSES}|OSError",
-        r"\b(?:load|read|restor|resum|deseriali[sz])\w*\b.{0,60}\b(?:checkpoint|state_?dict|optimizer states?)\b"
-        r".{0,100}\b(?:fail\w*|missing|corrupt\w*|invalid|mismatch\w*)|\bunable to load weights\b",
+        r"\b(?:load|read|restore|restoring|resum|deseriali[sz])\w*\b.{0,60}"
+        r"\b(?:checkpoint|state_?dict|optimizer states?)\b.{0,100}\b(?:fail\w*|missing|corrupt\w*|invalid|mismatch\w*)"
+        r"|\bunable to load weights\b",
     ),
     Kind("ckpt_broken", _REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
     # what names weights, or is refused below the program, is no setting of it
