@@ -56,7 +56,7 @@ COMPLAINTS = (
     ("fatal: ", r"^(?:srun|sbatch|salloc): fatal: ", "slurm_submit_reject"),
     (  # it also complains of what it then does without: a display, a directory
         "srun: error: ",
-        r"^srun: error: (?=.{0,120}\b(?:steps?|tasks?|allocat\w+|launch\w*|GRES)\b)"
+        r"^srun: error: (?=.{0,120}\b(?:steps?|tasks?|allocate|allocation|launch\w*|GRES)\b)"
         r"(?!x11|.{0,120}(?:[Ee]xited|Terminated|Killed|[Tt]imed? out|aborted))",
         "slurm_step_create",
     ),
