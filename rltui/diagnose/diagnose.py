@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.diagnose.first_exception import first_exception
-from rltui.diagnose.general import PROGRAM, general_cause
+from rltui.diagnose.general import general_cause
 from rltui.diagnose.guesses import guess
 from rltui.diagnose.index import CAUSES
+from rltui.diagnose.kinds import PROGRAM
 from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner
 from rltui.diagnose.verdicts import SURE_ENOUGH

@@ -178,24 +178,27 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: in
         "code": next((code["code"] for one in reversed(above) if (code := _CODE.match(one.text))), "").strip(),
         "part": part_of(frames, text),
         **({"quoted": "yes"} if quoted else {}),
-        **_survival(line, frames, below),
+        **_survival(line, above, frames, below),
     }
     return Reading(0.3, fields=fields)
 
 
-def _survival(line: Line, frames: Sequence[str], below: Sequence[Line]) -> dict[str, str]:
+def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: Sequence[Line]) -> dict[str, str]:
     """The field ``survived``, where the program went on: ``said`` if it says that it does without what failed.
 
-    Who logs an exception as a warning has caught it, and goes on.
+    Who logs an exception as a warning has caught it, and goes on. Who calls its frames information, line by line,
+    passes on what another process printed.
     """
+    passed_on = any(one.level in ("INFO", "DEBUG") and _FRAME.match(one.text) for one in above)
     next_words = (one for one in (line, *below[:2]) if one.stream == line.stream)
-    if line.level in _ORDINARY_LEVELS or any(_EXCUSED.search(one.text) for one in next_words):
+    if (line.level in _ORDINARY_LEVELS and not passed_on) or any(_EXCUSED.search(one.text) for one in next_words):
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
     # without prefixes it may be another process that goes on
     near = below if any(line.stream) else below[:MOST_LINES_OF_ONE]
     others_go_on = any(_GOES_ON.search(one.text) for one in below)
-    goes_on = (others_go_on and not _is_seen_to_end(line, below)) or any(_is_usual(line, one) for one in near)
+    is_usual = not passed_on and any(_is_usual(line, one) for one in near)
+    goes_on = (others_go_on and not _is_seen_to_end(line, below)) or is_usual
     return {"survived": "yes"} if is_aside or goes_on else {}
 
 

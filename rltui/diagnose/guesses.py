@@ -44,12 +44,34 @@ FAILS_BY = {
 _FAILED = r"(?:fail|error|couldn't|could not|unable|not found|invalid|unexpected|timed? ?out|is lost)"
 _OF_FABRIC = r"(?:NET/IB|NET/OFI|ibv_|rdma|mlx5|\befa\b)"
 
+_LAUNCHERS = r"(?:torchrun|accelerate|deepspeed|vllm|sglang|axolotl|swift|trl)"
+
 COMPLAINTS = (
     ("nccl warn", rf"(?i)NCCL WARN (?=.{{0,40}}{_OF_FABRIC}).{{0,200}}{_FAILED}", "nccl_ib_error"),
     ("nccl warn", rf"(?i)NCCL WARN (?!.{{0,40}}{_OF_FABRIC}).{{0,200}}{_FAILED}", "nccl_system_error"),
     ("nvrm", rf"(?i)NVRM: .{{0,200}}{_FAILED}", "gpu_diag_fail"),
     ("health check failed", r"(?i)\bNHC\b.{0,40}health check failed", "gpu_diag_fail"),
     ("sbatch: error", "", "slurm_submit_reject"),
+    ("salloc: error", "", "slurm_submit_reject"),
+    ("fatal: ", r"^(?:srun|sbatch|salloc): fatal: ", "slurm_submit_reject"),
+    (  # it also complains of what it then does without: a display, a directory
+        "srun: error: ",
+        r"^srun: error: (?=.{0,120}\b(?:steps?|tasks?|allocate|allocation|launch\w*|GRES)\b)"
+        r"(?!x11|.{0,120}(?:[Ee]xited|Terminated|Killed|[Tt]imed? out|aborted))",
+        "slurm_step_create",
+    ),
+    (
+        "slurmstepd: error: ",
+        r"^slurmstepd: error: .{0,40}(?:exec|setup|launch|join).{0,200}(?:No such file|[Ff]ailed|denied)",
+        "slurm_launch_failed",
+    ),
+    (
+        "processgroupnccl",
+        r"\[E\d* ?.{0,40}ProcessGroupNCCL\.cpp:\d+\].{0,200}(?i:time(?:d )?out|abort|hang)",
+        "nccl_timeout",
+    ),
+    ("wandb: error ", r"wandb: ERROR .{0,200}(?i:key|log ?in|auth|permission|40[13])", "wandb_auth"),
+    ("error: ", rf"^(?:[\w-]{{2,40}}\.py|{_LAUNCHERS}): error: ", "settings_rejected"),  # argparse
     ("error: pyxis", "", "container_start"),
 )
 """Who complains, and the cause that most of its complaints are of."""

@@ -52,7 +52,7 @@ _POD_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
 """What Kubernetes makes the ends of pods' names of: no vowels, so that no words come about."""
 
 _ANY_PREFIX = re.compile(
-    r"[\[(\d│|A-Z^]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: |"
+    r"[\[(\d│|A-Z^>]|[A-Za-z][\w.-]{0,60}-\d{1,6}\s{0,20}\||rank|wandb|[a-z][\w.-]{0,60}\d: |"
     rf"[a-z][a-z0-9-]{{0,200}}-{_POD_LETTERS}{{5}} [a-z]"
 )
 
@@ -80,6 +80,7 @@ _PREFIXES = tuple(
         # Airflow, whose level is its own, and what the nodes of Kubernetes write
         r"\[\d{4}-\d\d-\d\d, \d\d:\d\d:\d\d \w{1,5}\] \{\w+\.py:\d+\} [A-Z]+ - ",
         r"std(?:out|err) [FP] ",
+        r"(?:E {3}|> )(?=\s*\S)",  # pytest's errors, and quoted lines
         r"\[?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL)\]?:? +(?=\[?\d{4}-)",
         # logging as Python sets it up by itself, and with the place alone
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL):[A-Za-z_][\w.]*:(?=\S)",

@@ -294,7 +294,7 @@ class _Pass:
         line = clean(raw, extent.number, self.learned)
         lowered = line.text.lower()
         if not kind.is_tried:
-            self.scanner.narrow(words, kind, lowered, line.text)
+            self.scanner.narrow(words, kind, lowered, line.text.lstrip())
         if kind.is_metric:
             self.watch.feed(line, self.scanner.matches.lines + extent.number)
         context = Context(line, self.window, extent.start, extent.end, self.budget, self.learned)

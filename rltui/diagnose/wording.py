@@ -142,7 +142,7 @@ _SUPPOSED = re.compile(
 
 def read(wording: Wording, context: Context) -> Reading | None:
     """Return what ``wording`` makes of the line in ``context``, whose anchor is known to be there."""
-    text = context.line.text
+    text = context.line.text.lstrip()  # a whole log may be shown with blanks before it
     if wording.unless and _is_excused(compiled(wording.unless), context.line):
         return None
     groups: dict[str, str] = {}

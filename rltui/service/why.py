@@ -14,8 +14,8 @@ from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted, in_own_words
-from rltui.diagnose.general import PROGRAM
 from rltui.diagnose.index import CAUSES
+from rltui.diagnose.kinds import PROGRAM
 from rltui.diagnose.run_words import RunPicture, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
 from rltui.errors import RltuiError

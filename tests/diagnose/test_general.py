@@ -80,10 +80,16 @@ def test_its_kind_gives_the_cause_where_no_wording_does(path: str, code: str, ex
     assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
 
 
+IN_POOL = '  File "/w/pool.py", line 7, in take\n'
+
+
 @pytest.mark.parametrize(
     ("said", "is_sure"),
     [
-        ("RuntimeError: slots are gone", True),
+        (f"{IN_POOL}    raise RuntimeError(words)\nRuntimeError: slots are gone", False),
+        (f"{IN_POOL}    slot = slots.pop()\nRuntimeError: slots are gone", True),
+        ("RuntimeError: slots are gone", False),
+        ("TypeError: slots are gone", True),
         ("ray.exceptions.RayTaskError(LookupError): ray::TaskRunner.run() (pid=7)", False),
         ("RuntimeError: Caught RuntimeError in DataLoader worker process 0.", False),
         ("torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1691, invalid usage", False),
@@ -139,3 +145,54 @@ def test_what_one_rank_raised_comes_before_what_the_others_saw_of_it() -> None:
 def test_an_exception_is_not_caught_because_another_process_ignores_something() -> None:
     log = "[rank0]: LookupError: strange\n(Worker pid=7) this may lead to layers that are ignored"
     assert [one.id for one in diagnose([text_source("log", log)])] == ["program_failed"]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("OSError: You are trying to use a gated repo of the hub.", "hf_gated_auth"),
+        ("HTTPError: 502 Server Error: Bad Gateway for url: https://huggingface.co/api/models/a", "hf_rate_limit"),
+        ("HTTPError: 418 odd: https://huggingface.co/api/models/a", "program_failed"),
+        ("RuntimeError: code runner at n3 did not answer", "sandbox_down"),
+        ("SandboxStartError: image is odd", "sandbox_down"),
+        ("RuntimeError: code of the tokenizer is odd", "program_failed"),
+        ("RuntimeError: rollout server is not ready after 600 s", "engine_unreachable"),
+        (
+            "OSError: Server error '503 Service Unavailable' for url 'http://10.0.0.1:4674/generate'",
+            "engine_unreachable",
+        ),
+        ("RuntimeError: the rollout server gave an odd answer", "program_failed"),
+        ("RuntimeError: File out/step_7.pt cannot be opened.", "disk_full"),
+        ("odd.CheckpointingException: shard 7 is odd", "ckpt_broken"),
+        ("RuntimeError: failed to create runtime env of the job", "ray_runtime_env"),
+        ("ray.exceptions.OwnerDiedError: object 00ff was lost", "ray_actor_died"),
+        ("ValueError: required number of gpus is 16 but only 8 are there", "ray_pg_infeasible"),
+        ("RuntimeError: this kernel only supports Ampere GPUs or newer", "gpu_arch_unsupported"),
+        ("RuntimeError: this kernel needs sm90", "gpu_arch_unsupported"),
+        ("RuntimeError: this kernel needs a bias", "program_failed"),
+        ("RuntimeError: two processes were given the same rank", "rank_numbers"),
+        ("RuntimeError: Rank 1 has different values for step: 3. Other ranks: 4", "nccl_desync"),
+        ("RuntimeError: LoRA of rank 64 is odd", "program_failed"),
+        ("ValueError: attention backend FLASHX is not valid for head_size 100", "engine_unfit_model"),
+        ("Exception: loss scale is at its minimum", "nan_or_loss_scale"),
+        ("datasets.exceptions.DatasetGenerationCastError: An error occurred", "data_unfit"),
+        ("AssertionError: assert param.size() == loaded.size()", "tensors_unfit"),
+        ("ValueError: Invalid backend: None, expected sglang or vllm", "settings_rejected"),
+        ("ValueError: outputs_of/answers.json cannot be odd", "program_failed"),
+        ("RuntimeError: Apex is required to use megatron.", "env_import_broken"),
+    ],
+)
+def test_the_kinds_are_known_by_their_last_line(said: str, cause: str) -> None:
+    assert [one.id for one in diagnose([text_source("log", said)])] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("level", "causes"), [("INFO", ["program_failed"]), ("WARNING", [])], ids=["passed on", "caught"]
+)
+def test_frames_that_are_called_information_are_passed_on(level: str, causes: list[str]) -> None:
+    """Python's own logging has its level once, before the whole traceback."""
+    lines = ("Traceback (most recent call last):", *IN_POOL.splitlines(), "    slots.pop()", "LookupError: strange")
+    log = "\n".join(
+        f"2026-01-05 10:00:0{second},000 - launcher - {level} - {line}" for second, line in enumerate(lines)
+    )
+    assert [one.id for one in diagnose([text_source("log", log)])] == causes

@@ -62,18 +62,26 @@ def test_nothing_found_is_exit_0_and_talk_on_stderr() -> None:
 
 
 def test_an_unknown_exception_is_shown_with_its_frames() -> None:
-    log = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4\n'
+    log = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    return rows[4]\nKeyError: 4\n'
     done = rltui("why", "--log", "-", stdin=log)
     assert done.returncode == 1
     assert done.stdout.splitlines()[0].decode().startswith("✗ An error ended the program: KeyError: 4, raised in")
-    assert b"The first exception is at -:3:" in done.stdout
+    assert b"The first exception is at -:4:" in done.stdout
     assert done.stdout.count(b"Read the source line") == 1
     document = json.loads(rltui("why", "--log", "-", "--json", stdin=log).stdout)
-    assert [(one["id"], one["evidence"][0]["line"]) for one in document["diagnoses"]] == [("program_failed", 3)]
+    assert [(one["id"], one["evidence"][0]["line"]) for one in document["diagnoses"]] == [("program_failed", 4)]
     first = document["first_exception"]
     assert first.pop("next_step")
-    place = {"file": "-", "line": 3, "text": "KeyError: 4"}
+    place = {"file": "-", "line": 4, "text": "KeyError: 4"}
     assert first == {**place, "frames": ["a.py:3 in f"], "part": "program"}
+
+
+def test_an_unknown_exception_without_its_source_line_is_a_guess() -> None:
+    log = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\nKeyError: 4\n'
+    done = rltui("why", "--log", "-", stdin=log)
+    assert done.returncode == 1
+    assert done.stdout.decode().startswith("? Perhaps: An error ended the program: KeyError: 4, raised in the program")
+    assert b"The first exception is at -:3:" in done.stdout
 
 
 def test_nothing_found_in_json() -> None:

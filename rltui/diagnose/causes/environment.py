@@ -279,6 +279,11 @@ CAUSES = (
             ("triton.compiler", r"triton\.compiler\.errors\.\w+: ", "triton"),
             ("ninja build failed", r"RuntimeError: Ninja build failed"),
             ("ptxas fatal", r"^ptxas fatal +: "),
+            (
+                "calledprocesserror",
+                r"CalledProcessError: Command '\[?'?(?:/\S{1,300}/)?(?:ptxas|cicc)\b"
+                r".{0,3000}returned non-zero exit status",
+            ),
             confidence=0.7,
             unless=_OPTIONAL,
         ),

@@ -328,9 +328,10 @@ CAUSES = (
             ("found no nvidia driver", ""),
             (
                 "system not yet initialized",
-                r"(?i)(?:CUDA|Error 802).{0,80}system not yet initialized|initialized \(error 802\)",
+                r"(?i)(?:CUDA|Error).{0,80}system not yet initialized|initialized \(error 802\)",
             ),
             ("fabric manager", r"(?i)\b(?:error|fail\w*|not running|stopped)\b.{0,60}\bfabric ?manager"),
+            ("fabricmanager", r"(?i)fabricmanager\b.{0,160}\b(?:failed|not running|status=1/FAILURE)\b"),
             ("nvls.cc", r"nvls\.cc:\d+ NCCL WARN Cuda failure"),  # a Fabric Manager that was restarted alone
             ("unknown error", r"Cuda failure (?:999 )?'unknown error'|Error: CUDA (?:error: )?unknown error(?!.*lost)"),
             confidence=0.9,

@@ -13,7 +13,10 @@ from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.matches import Match, Matches
-_RETRIED = r"(?i)\bretry(?:ing)? (?:in|after|\d)|before retry|\[retry \d+/\d+\]|will retry|waiting [\d.]+ ?s"
+_RETRIED = (
+    r"(?i)\bretry(?:ing)? (?:in|after|\d|\(Retry\(total=[1-9])|before retry|\[retry \d+/\d+\]|will retry|"
+    r"waiting [\d.]+ ?s"
+)
 
 
 def read_unreachable(hit: Hit) -> Reading | None:

@@ -182,6 +182,7 @@ CAUSES = (
                 ("received at time", r"\*\*\* (?P<signal>SIG" + _CRASHES + r") received at time", "received"),
                 ("received by pid", r"Signal \d+ \((?P<signal>SIG" + _CRASHES + r")\) received by PID", "received"),
                 ("exitcode", r"\(exitcode: (?P<signal>-(?:11|4|8))\)", "exitcode"),
+                ("died with <signals.", r"died with <Signals\.(?P<signal>SIG" + _CRASHES + r")\b", "signals"),
                 # of the interpreter itself; what it says before it runs at all is of its environment
                 (
                     "fatal python error",

@@ -1,0 +1,108 @@
+"""What ``rltui why`` is worth on logs of sources that it has no words from: one repository held out after the other.
+
+Each wording and each kind of exception that only one repository's cases of ``why_cases.txt`` support was written for
+these cases. So they are asked once more without it: what is then still named rightly does not hang on having been seen,
+and what is surely named wrong shows where a guess is taken for knowledge.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from score import Figure, Score
+from why import HEALTHY, Answer, answer, cases, recall_by_class
+
+from rltui.diagnose import general, index, scan
+from rltui.diagnose.wording import key_words, read
+
+LITTLE = 0.7
+"""A class of which so small a share is right without a repository's own words is named on the page."""
+
+Supports = dict[int, set[str]]
+"""The repositories whose cases a wording or a kind decides, by its identity."""
+
+
+def source_of(thread: str) -> str:
+    """Return the repository of a thread."""
+    return thread.partition("#")[0]
+
+
+def _supports() -> Supports:
+    """Run all cases, and note which wordings and kinds spoke for the right cause in each repository's."""
+    found: Supports = defaultdict(set)
+    spoke: set[int] = set()
+
+    def noting_read(wording: Any, context: Any) -> Any:
+        reading = read(wording, context)
+        if reading is not None:
+            spoke.add(id(wording))
+        return reading
+
+    def noting_row(match: Any, known: Any = general._row) -> Any:
+        row = known(match)
+        if row is not None:
+            spoke.add(id(row))
+        return row
+
+    with mock.patch.object(scan, "read", noting_read), mock.patch.object(general, "_row", noting_row):
+        for case in cases():
+            spoke.clear()
+            if case.cause != HEALTHY and answer(case).is_right:
+                for one in spoke:
+                    found[one].add(source_of(case.thread))
+    return found
+
+
+@contextmanager
+def _without(unknown: set[int]) -> Iterator[None]:
+    """Let ``rltui why`` know nothing of the wordings and kinds with these identities."""
+    table: dict[bytes, list[index.Rule]] = {}
+    for rule in index.RULES:
+        if id(rule.wording) not in unknown:
+            for word in key_words(rule.wording):
+                table.setdefault(word.encode(), []).append(rule)
+    known = {word: tuple(rules) for word, rules in table.items()}
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(scan, "rules_by_word", return_value=known))
+        kinds = tuple(kind for kind in general.KINDS if id(kind) not in unknown)
+        patches.enter_context(mock.patch.object(general, "KINDS", kinds))
+        yield
+
+
+def held_out() -> list[Answer]:
+    """Return the answers to all failures, each by what the cases of other repositories support."""
+    supports = _supports()
+    by_source = defaultdict(list)
+    for case in cases():
+        if case.cause != HEALTHY:
+            by_source[source_of(case.thread)].append(case)
+    found: list[Answer] = []
+    for source, own in by_source.items():
+        unknown = {one for one, sources in supports.items() if sources == {source}}
+        with _without(unknown):
+            found.extend(answer(case) for case in own)
+    return found
+
+
+def score() -> Score:
+    """Return recall as the mean over classes and precision of the first sure cause, each source held out."""
+    answers = held_out()
+    classes = recall_by_class(answers)
+    recall = 100 * sum(right / of for right, of in classes.values()) / len(classes)
+    firsts = [one for one in answers if one.sure]
+    precision = 100 * sum(one.sure[0] == one.case.cause for one in firsts) / len(firsts)
+    right = 100 * sum(one.is_right for one in answers) / len(answers)
+    lost = [(cause, f"{right} of {of}") for cause, (right, of) in classes.items() if right < LITTLE * of]
+    return Score(
+        predictor="why, each repository held out",
+        figures=(
+            Figure("right causes (%)", right, 88.8, True, len(answers)),
+            Figure(f"recall, mean of {len(classes)} classes (%)", recall, 82.6, True, len(answers)),
+            Figure("precision of the first sure cause (%)", precision, 96.4, True, len(firsts)),
+        ),
+        worst=tuple(lost),
+    )
