@@ -65,13 +65,16 @@ class Observed(Struct, frozen=True):
     role: str = ""
     """Name of the role, such as ``learner 1``; empty for other processes."""
     host: str = ""
+    rank: str = ""
+    """Its number in the launcher's words, of a process that has no role's name."""
     stack_by: str = ""
     """Who told its stack, ``py-spy`` or ``faulthandler``; empty: nobody could."""
 
     @property
     def name(self) -> str:
         """The process for people, with its node."""
-        return f"{self.role or self.title.split(' ')[0] or 'a process'} (pid {self.pid} on {self.host})"
+        rank = f"rank {self.rank}" if self.rank else ""
+        return f"{self.role or rank or self.title.split(' ')[0] or 'a process'} (pid {self.pid} on {self.host})"
 
 
 class Evidence(Struct, frozen=True):
@@ -98,11 +101,20 @@ def stuck_words(evidence: Evidence | None, picture: RunPicture, scale: float = 1
     """
     if evidence is None or not stood_still(evidence.at, picture, scale):
         return []
+    found = held_up_by(evidence, is_overdue=is_overdue(picture, evidence.at, scale))
+    return [f"stuck: {line}" for line in found]
+
+
+def held_up_by(evidence: Evidence, *, is_overdue: bool) -> list[str]:
+    """A line for each process that others wait for, of a run that stands still.
+
+    Args:
+        evidence: What was seen of the processes.
+        is_overdue: Whether it has done so for longer than an evaluation takes, in which some do what others do not.
+    """
     found = [*awaited(evidence), *idle_roles(evidence)]
     has_record = any(one.collectives for one in evidence.processes)
-    if not found and not has_record and is_overdue(picture, evidence.at, scale):
-        found = [*odd_ones(evidence.processes)]
-    return [f"stuck: {line}" for line in found]
+    return [*odd_ones(evidence.processes)] if not found and not has_record and is_overdue else found
 
 
 def halted_now(picture: RunPicture) -> Evidence | None:
