@@ -124,8 +124,8 @@ def end_words(picture: RunPicture) -> Iterator[str]:
     end = picture.end
     if end is not None:
         yield from (f"outcome: {end.outcome}", f"reason: {end.reason}")
-        # who ends a trainer kills it where it does not go in time, which is no sign of a lack of memory
-        if not picture.was_wanted:
+        # who ends a trainer kills it where it does not go in time, which is no sign of a lack of memory, nor of others
+        if not picture.was_wanted and not end.hung:
             yield f"exit code: {end.exit_code}"
             yield from _killed_with_room(picture)
 

@@ -28,4 +28,5 @@ def note(attempt: Path) -> list[str]:
 
 if __name__ == "__main__":
     rundir.keep_private(sys.argv[1])
-    print("\n".join(note(Path(sys.argv[1]))))
+    for line in note(Path(sys.argv[1])):
+        print(line)

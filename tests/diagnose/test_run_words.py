@@ -280,3 +280,5 @@ def test_a_kill_with_memory_to_spare_is_no_lack_of_it(used_gib: float, ago_s: fl
     end = structs.replace(FAILED, exit_code=137, reason="the trainer exited with code 137; see out.log")
     job = JobSnapshot(job_id="7", state="failed", word=word)
     assert causes(training(steps=steps(), hosts=(host,), end=end, job=job)) == [cause]
+    stood = structs.replace(end, hung="no new step for 700 s")
+    assert "killed_from_outside" not in causes(training(steps=steps(), hosts=(host,), end=stood)), "by hands-off mode"
