@@ -53,7 +53,7 @@ def silent_symptoms(recent: Recent) -> tuple[Symptom, ...]:
 
 
 def lost_numbers(recent: Recent) -> str:
-    """A loss or gradient norm that has been no number for some steps; where writers leave NaN out, one that was there."""
+    """A loss or gradient norm that is no number for some steps; where writers leave NaN out, one that was there."""
     for name in ("loss", "grad_norm"):
         told = [step.values.get(name) for step in recent.steps]
         finite = [_is_number(value) for value in told]
