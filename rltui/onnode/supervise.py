@@ -136,8 +136,9 @@ def detach(attempt: str, deadline_s: float = START_S) -> int:
 
 def _is_barred(attempt: str) -> bool:
     """Take the lock that the supervisor of the attempt takes; False where it has, and will soon say who it is."""
+    job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
     try:
-        os.mkdir(rundir.lock_folder(attempt, (rundir.read_json(os.path.join(attempt, rundir.JOB)) or {})["uuid"]), 0o700)
+        os.mkdir(rundir.lock_folder(attempt, job["uuid"]), 0o700)
     except FileExistsError:
         return False
     return True
