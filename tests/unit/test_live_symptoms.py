@@ -17,8 +17,7 @@ from rltui.cli.main import main
 from rltui.cluster.relay_connection import Connection
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
-from rltui.onnode import rundir, symptom_watch
-from rltui.onnode.processes import read_stat, start_time
+from rltui.onnode.processes import start_time
 from rltui.onnode.server_notes import STATE_API
 from rltui.service import why
 from rltui.service.live_cockpit import LiveCockpit
@@ -29,7 +28,6 @@ from rltui.tui.glyphs import UNICODE
 from rltui.tui.views import gpus
 from rltui.tui.views import runs as rows
 from rltui.tui.views.stage import section
-from waiting import eventually
 
 RUN = "grpo-tiny-1a2b"
 STEP = {"time/total": 60.0, "time/generate": 9.0, "time/reward": 41.0, "time/train": 8.0, "reward": 0.3}
@@ -385,22 +383,3 @@ def test_ray_is_asked_for_actors_on_its_own_node_only(
     assert bool(server.asked) == asks
     found = json.loads(capsys.readouterr().out)["diagnoses"]
     assert ("ray_pg_infeasible" in [one["id"] for one in found]) == asks
-
-
-def test_a_look_that_is_over_leaves_no_zombie_until_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / rundir.METRICS).write_text("{}\n")
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(symptom_watch.sys, "executable", str(python))
-    watch = symptom_watch.SymptomWatch(str(tmp_path))
-    monkeypatch.setattr(symptom_watch, "EVERY_S", 0.0)
-    watch.tick({})
-    pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "a look"))
-    await_that(lambda: (stat := read_stat(pid)) is not None and stat.state == "Z", "the look is over")
-    monkeypatch.setattr(symptom_watch, "EVERY_S", 3600.0)
-    watch.tick({})
-    stat = read_stat(pid)
-    assert stat is None or stat.state != "Z"
