@@ -133,7 +133,7 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
         run = at_attempt(context.cluster.client, run, attempt or run.attempt)
         findings = examine_run(context, run)
         different = unexplained(context.cluster.client, run, findings)
-        nothing = nothing_found(run, endings(context.cluster.client, run))
+        nothing = nothing_found(run, endings(context.cluster.client, run), findings.at_rest)
         return Said(findings, nothing, different, unfinished_words(context, run))
 
 

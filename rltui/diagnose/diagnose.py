@@ -27,6 +27,8 @@ class Findings(Struct, frozen=True):
 
     diagnoses: tuple[Diagnosis, ...]
     first_exception: Match | None = None
+    at_rest: tuple[str, ...] = ()
+    """What is seen of a live run that makes no steps, where nothing is known to be wrong with it."""
 
 
 def examine(sources: Iterable[Source]) -> Findings:

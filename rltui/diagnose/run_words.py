@@ -10,8 +10,9 @@ import itertools
 import math
 import signal
 import statistics
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
     from rltui.watch.node_samples import HostSnapshot
 
-IDLE_PERCENT = 1.0
-IDLE_SAMPLES = 60
+IDLE_S, WORDLESS_S = 60.0, 300.0
+"""From when on it is worth a word that no GPU works, and that a log is silent, while no step comes."""
 FULL_MEMORY = 0.97
 ROOMY_MEMORY = 0.5
 ROOMY_S = 10.0
@@ -67,6 +68,10 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     engines: tuple[EngineCounters, ...] = ()
     planned: tuple[Planned, ...] = ()
     """Phases that are far behind what is planned."""
+    said_at: float = 0.0
+    """When anything was written to its logs last, epoch seconds; 0: it is not known."""
+    tells_steps: bool = True
+    """Whether it is of a system whose words are known, so that no step of it says something."""
     waiting_actors: tuple[str, ...] = ()
     """Classes of the Ray actors that have no place yet, one each."""
 
@@ -103,7 +108,9 @@ def stage_words(picture: RunPicture) -> Iterator[str]:
     """The stage, and that it lasts longer than it should: its detail names the node, bundle or role that is missing."""
     stage = picture.stage
     yield f"stage: {stage.stage} {stage.detail}"
-    usual = STAGE_S.get(stage.stage, math.inf) * scale()
+    # what a program of unknown words loads, it may be training with
+    is_bound = picture.tells_steps or stage.stage != "loading"
+    usual = STAGE_S.get(stage.stage, math.inf) * scale() if is_bound else math.inf
     lasted = picture.until - stage.since
     if not stage.since or picture.was_wanted or lasted <= usual:
         return
@@ -117,8 +124,8 @@ def end_words(picture: RunPicture) -> Iterator[str]:
     end = picture.end
     if end is not None:
         yield from (f"outcome: {end.outcome}", f"reason: {end.reason}")
-        # who ends a trainer kills it where it does not go in time, which is no sign of a lack of memory
-        if not picture.was_wanted:
+        # who ends a trainer kills it where it does not go in time, which is no sign of a lack of memory, nor of others
+        if not picture.was_wanted and not end.hung:
             yield f"exit code: {end.exit_code}"
             yield from _killed_with_room(picture)
 
@@ -220,14 +227,8 @@ def _silent_engines(picture: RunPicture) -> Iterator[Symptom]:
 
 
 def sampler_words(picture: RunPicture) -> Iterator[str]:
-    """Idle GPUs while training, and host memory that was full when the attempt ended badly."""
-    if picture.was_wanted:
-        return
-    # a step that came while the cards rested says that this run does not train on them (a CPU layout on GPU nodes)
-    waited_s = picture.until - picture.steps[-1].at if picture.steps else math.inf
-    if picture.stage.stage == "training" and picture.end is None and waited_s > IDLE_SAMPLES:
-        yield from _idle(picture.hosts)
-    if picture.end is None:
+    """Host memory that was full when the attempt ended badly."""
+    if picture.was_wanted or picture.end is None:
         return
     for host in picture.hosts:
         share = host.memory_used_gib / host.memory_total_gib if host.memory_total_gib else 0.0
@@ -238,8 +239,25 @@ def sampler_words(picture: RunPicture) -> Iterator[str]:
             )
 
 
-def _idle(hosts: Sequence[HostSnapshot]) -> Iterator[str]:
-    histories = [history for host in hosts for history in host.gpu_history]
-    if histories and all(len(one) >= IDLE_SAMPLES and max(one) <= IDLE_PERCENT for one in histories):
-        names = ", ".join(host.host for host in hosts[:8])
-        yield f"all GPUs of {names} idle for {min(map(len, histories))} s"
+def at_rest_words(picture: RunPicture) -> tuple[str, ...]:
+    """What is seen of a live run that makes no steps, whatever it means: GPUs that do not work, a log that is silent.
+
+    A program that nobody knows the words of may be well; and a step that came while the cards rested says that the run
+    does not train on them (a CPU layout on GPU nodes).
+    """
+    makes_steps = picture.stage.stage == "training" or (picture.stage.stage == "loading" and not picture.tells_steps)
+    if picture.end is not None or not makes_steps:
+        return ()
+    waited_s = picture.now - picture.steps[-1].at if picture.steps else math.inf
+    idle = [host.idle_since for host in picture.hosts if host.gpus]
+    found = []
+    if idle and all(idle) and min(waited_s, picture.now - max(idle)) > IDLE_S:
+        names = ", ".join(host.host for host in picture.hosts[:8] if host.gpus)
+        found.append(f"no GPU of {names} has worked since {_clock(max(idle))} at the latest")
+    if picture.said_at and min(waited_s, picture.now - picture.said_at) > WORDLESS_S:
+        found.append(f"its log has been silent since {_clock(picture.said_at)}")
+    return tuple(found)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))

@@ -53,11 +53,13 @@ def silent_symptoms(recent: Recent) -> tuple[Symptom, ...]:
 
 
 def lost_numbers(recent: Recent) -> str:
-    """A loss or gradient norm that was there and has been no number for some steps; writers leave NaN out."""
+    """A loss or gradient norm that is no number for some steps; where writers leave NaN out, one that was there."""
     for name in ("loss", "grad_norm"):
-        finite = [_is_number(step.values.get(name)) for step in recent.steps]
+        told = [step.values.get(name) for step in recent.steps]
+        finite = [_is_number(value) for value in told]
         lost = next((back for back, good in enumerate(reversed(finite)) if good), len(finite))
-        if PERSISTENT_STEPS <= lost < len(finite) and sum(finite) >= 0.5 * (len(finite) - lost):
+        was_there = lost < len(finite) and sum(finite) >= 0.5 * (len(finite) - lost)
+        if lost >= PERSISTENT_STEPS and (was_there or None not in told[-lost:]):
             return f"{name} has been no number for {lost} steps"
     return ""
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.diagnose.stacks import odd_ones
 from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
@@ -65,13 +65,16 @@ class Observed(Struct, frozen=True):
     role: str = ""
     """Name of the role, such as ``learner 1``; empty for other processes."""
     host: str = ""
+    rank: str = ""
+    """Its number in the launcher's words, of a process that has no role's name."""
     stack_by: str = ""
     """Who told its stack, ``py-spy`` or ``faulthandler``; empty: nobody could."""
 
     @property
     def name(self) -> str:
         """The process for people, with its node."""
-        return f"{self.role or self.title.split(' ')[0] or 'a process'} (pid {self.pid} on {self.host})"
+        rank = f"rank {self.rank}" if self.rank else ""
+        return f"{self.role or rank or self.title.split(' ')[0] or 'a process'} (pid {self.pid} on {self.host})"
 
 
 class Evidence(Struct, frozen=True):
@@ -98,11 +101,20 @@ def stuck_words(evidence: Evidence | None, picture: RunPicture, scale: float = 1
     """
     if evidence is None or not stood_still(evidence.at, picture, scale):
         return []
-    found = [*awaited(evidence), *idle_roles(evidence)]
-    has_record = any(one.collectives for one in evidence.processes)
-    if not found and not has_record and is_overdue(picture, evidence.at, scale):
-        found = [*odd_ones(evidence.processes)]
+    found = held_up_by(evidence, is_overdue=is_overdue(picture, evidence.at, scale))
     return [f"stuck: {line}" for line in found]
+
+
+def held_up_by(evidence: Evidence, *, is_overdue: bool) -> list[str]:
+    """A line for each process that others wait for, of a run that stands still.
+
+    Args:
+        evidence: What was seen of the processes.
+        is_overdue: Whether it has done so for longer than an evaluation takes, in which some do what others do not.
+    """
+    found = [*awaited(evidence), *idle_roles(evidence)] or [*judging(evidence)]
+    has_record = any(one.collectives for one in evidence.processes)
+    return [*odd_ones(evidence.processes)] if not found and not has_record and is_overdue else found
 
 
 def halted_now(picture: RunPicture) -> Evidence | None:
@@ -164,6 +176,17 @@ def idle_roles(evidence: Evidence) -> Iterator[str]:
         if matters and one.state in STATES and one.state and one.pid not in absent:
             yield f"{one.name} {STATES[one.state]}"
     yield from (f"{name} is gone" for name in evidence.gone)
+
+
+def judging(evidence: Evidence) -> Iterator[str]:
+    """The workers that are within the user's reward, where the trainer waits for rewards and nothing else holds it."""
+    stacks = [(one, [_frame(line) for line in one.stack.splitlines()]) for one in evidence.processes]
+    if any(_WAITS_FOR_REWARDS.match(frame) for _, frames in stacks for frame in frames):
+        for one, frames in stacks:
+            within = [frame for frame in frames if frame]
+            if len(within) > 1 and any(_JUDGES.match(frame) for frame in within[1:]):
+                name = structs.replace(one, role="reward worker").name
+                yield f"{name} is in {within[0]}, while the trainer waits for rewards"
 
 
 def awaited(evidence: Evidence) -> Iterator[str]:
@@ -234,6 +257,8 @@ def _wait(evidence: Evidence, members: Sequence[tuple[Collective, Observed]]) ->
 
 _FRAME = re.compile(r"^ +(?:File \"(?P<file>[^\"]+)\", line (?P<row>\d+) in (?P<of>.+)|(?P<spy>\S.* \(.+:\d+\)))$")
 _OURS = re.compile(r"\btrainers[/.]")
+_JUDGES = re.compile(r"verdict \(\S*rewards/own_worker\.py:\d+\)$")
+_WAITS_FOR_REWARDS = re.compile(r"Loop\.rewards \(\S*trainers/loop\.py:\d+\)$")
 _QUIET = ("main_loop (ray/", "default_worker.py")
 _BESIDE = "_leave_when_asked"
 """In the thread of ``trainers/roles/witness.py``, which is no part of the work."""

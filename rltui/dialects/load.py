@@ -14,7 +14,6 @@ from rltui.errors import RltuiError, UsageError
 from rltui.paths import config_dir
 
 OWN_FOLDER = "dialects"
-GENERIC = "generic"
 LARGEST = 1 << 20
 
 

@@ -10,12 +10,13 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from rltui.onnode import container, evidence, guard, hands_off, pass_on, processes, progress, rundir
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
+from rltui.onnode.standstill_watch import StandstillWatch
 from rltui.onnode.symptom_watch import SymptomWatch
 from rltui.onnode.tell_once import tell_of
 
@@ -88,13 +89,14 @@ class AttemptRunner:
         self.hung = ""
         self.superseded = False
         self._watched_at = 0.0
-        self._evidence, self._evidence_until = "", 0.0
+        self._standstill = StandstillWatch(self.attempt, self._tell_people)
         self._symptoms = SymptomWatch(self.attempt)
         self.tellings: List[threading.Thread] = []
 
     def run(self) -> int:
         """Run the attempt to its end; returns the exit code for the shell."""
         rundir.keep_private(self.attempt)
+        rundir.keep_room(self.attempt)
         pass_on.take_signals(self.attempt, self.uuid, self.on_cancel)
         self.introduce()
         deciding: "Optional[subprocess.Popen[bytes]]" = None
@@ -270,22 +272,11 @@ class AttemptRunner:
         if self.request is not None or self.superseded:
             return
         self._symptoms.tick(self.environment)
-        standstill = progress.standstill(self.attempt)
-        if not standstill:
-            self._evidence = ""
-        elif self._has_evidence(standstill) and hands_off.is_on(self.attempt):
+        standstill = self._standstill.look(self.environment)
+        if standstill and hands_off.is_on(self.attempt):
             self.hung = standstill
             rundir.log_event(self.attempt, "error", "hands-off: %s; the attempt is ended" % standstill)
             self.request = Request("failed", standstill, self.job["deadlines_s"]["grace"])
-
-    def _has_evidence(self, standstill: str) -> bool:
-        """Ask for evidence once a standstill; returns whether it is there, or will not come any more."""
-        if not self._evidence:
-            self._evidence = evidence.ask(self.attempt, standstill)
-            self._evidence_until = time.monotonic() + evidence.ANSWER_S
-            rundir.log_event(self.attempt, "evidence", "%s; evidence is taken on every node" % standstill)
-            self._tell_people("stalled", standstill)
-        return evidence.is_answered(self.attempt, self._evidence) or time.monotonic() > self._evidence_until
 
     def _end_trainer(self) -> None:
         assert self.trainer is not None
@@ -350,11 +341,12 @@ class AttemptRunner:
         decides = hands_off.is_on(self.attempt) and not self.comes_again()
         return hands_off.start(self.attempt) if decides else None
 
-    def _tell_people(self, kind: str, words: str = "") -> None:
+    def _tell_people(self, kind: str, words: Callable[[], str] = str) -> None:
         """Tell beside what else there is to do, which is not to wait for a network."""
-        told = (self.attempt, kind, self.environment or None, words)
-        self.tellings.append(threading.Thread(target=tell_of, args=told, daemon=True))
-        self.tellings[-1].start()
+        environment = self.environment or None
+        tell = threading.Thread(target=lambda: tell_of(self.attempt, kind, environment, words()), daemon=True)
+        self.tellings.append(tell)
+        tell.start()
 
 
 def trainer_command(attempt: str, job: Dict[str, Any], environment: Dict[str, str]) -> Tuple[List[str], Dict[str, str]]:

@@ -175,8 +175,16 @@ def _told(pid: int, stat: processes.Stat) -> Dict[str, Any]:
         "kernel_stack": _text("/proc/%d/stack" % pid),
         "threads": _threads(pid),
         "collectives": collectives,
+        "rank": _rank(pid) if is_python else "",
         "weight": (2 if collectives else 1) if is_python and not is_helper else 0,
     }
+
+
+def _rank(pid: int) -> str:
+    """The number of a process among all of its launcher (torchrun, accelerate, mpirun); empty where it has none."""
+    told = processes.environment_of(pid)
+    rank = next((told[name] for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in told), "")
+    return rank if rank.isdigit() else ""
 
 
 def _threads(pid: int) -> Dict[str, int]:

@@ -48,10 +48,21 @@ def standstill(attempt: str, now: Optional[float] = None) -> str:
     stage = rundir.read_json(os.path.join(attempt, rundir.STAGE)) or {}
     name, since = str(stage.get("stage")), float(stage.get("since") or now)
     if name in STAGE_S and now - since > STAGE_S[name] * by:
-        return "stage %s lasts %.0f s, %.0f are usual" % (name, now - since, STAGE_S[name] * by)
+        return _outlasted(attempt, name, since, now, by)
     if name != "training" or str(stage.get("detail") or "").startswith(rundir.EVALUATING):
         return ""
     return _stalled(step_times(attempt), since, now, by)
+
+
+def _outlasted(attempt: str, name: str, since: float, now: float, by: float) -> str:
+    """That a stage is past its deadline; a script's loading ends with its first step, of which it may never tell."""
+    script = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN)) if name == "loading" else None
+    if script is not None:
+        if script.get("dialect", {}).get("name") == rundir.GENERIC:
+            return ""  # a program of nobody's known words may train and say nothing that is understood
+        since = max(since, rundir.written_at(os.path.join(attempt, rundir.OUT_LOG)))
+    usual_s = STAGE_S[name] * by
+    return "stage %s lasts %.0f s, %.0f are usual" % (name, now - since, usual_s) if now - since > usual_s else ""
 
 
 def step_times(attempt: str) -> List[float]:

@@ -10,6 +10,7 @@
             script.json             of a script of another system: its name, words, folder and dialect
             submitted.json          the scheduler's id of it (0600); written by rltui once it knows
             .lock-<uuid>/           made by whoever starts the attempt, or by rltui so that nobody can any more
+            .room-for-the-end       of one that lives: taken away for the files of its end, should the disk be full
             .told-<event>-<channel> somebody told people of that, or is about to
             env                     NAME=value lines (0600), read by the supervisor
             cancel.json             somebody asks the driver of a run in an allocation to end it
@@ -39,6 +40,7 @@
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -49,6 +51,8 @@ import time
 from typing import Any, Dict, List, Optional
 
 SCHEMA = 1
+
+ROOM, ROOM_BYTES = ".room-for-the-end", 1 << 16
 
 RUN = "run.json"
 ARCHIVED = "archived.json"
@@ -94,8 +98,14 @@ EVALUATIONS = "evaluations"
 EVALUATING = "evaluating"
 """First word of the detail of the stage ``training`` while an evaluation delays the next step."""
 
+GENERIC = "generic"
+"""Name of the dialect of programs whose words nobody knows: steps are taken from the commonest ways of saying them."""
+
 RESTART = "restart"
 """Kind of the events of a role that died and is started again, or runs again."""
+
+AWAITED = "awaited"
+"""Kind of the events of a standstill that say for whom the others wait."""
 
 SYMPTOM = "symptom"
 """Kind of the events of something that goes wrong silently; their ``cause`` is its id."""
@@ -176,6 +186,12 @@ def keep_private(attempt: str) -> None:
     """
     os.umask(0o027 if is_shared(attempt) else 0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def keep_room(attempt: str) -> None:
+    """Take the room on the disk that the end of the attempt needs, so that it can be told where the disk is full."""
+    with contextlib.suppress(OSError), open(os.path.join(attempt, ROOM), "wb") as stream:
+        stream.write(os.urandom(ROOM_BYTES))  # a file system that compresses would keep no room for zeros
 
 
 def write_json(path: str, value: Any, mode: Optional[int] = None, exclusive: bool = False) -> None:
@@ -326,6 +342,8 @@ def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str,
     path = os.path.join(attempt, END)
     if os.path.exists(path):
         return False
+    with contextlib.suppress(OSError):  # an older attempt has none
+        os.unlink(os.path.join(attempt, ROOM))
     write_stage(attempt, "ended", reason)
     end = {"schema": SCHEMA, "outcome": outcome, "exit_code": exit_code, "reason": reason, "at": time.time()}
     end.update(details)

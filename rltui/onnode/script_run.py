@@ -139,13 +139,28 @@ class ScriptRun:
 
 def read_to_the_end(child: "subprocess.Popen[bytes]", follower: Follower, log: LineReader) -> None:
     """Look at what the script prints until it has ended and all of it was read."""
-    has_ended = False
+    has_ended, problem = False, ""
     while not has_ended or log.is_behind:
         has_ended = child.poll() is not None
-        follower.look(LOOK_BYTES)
+        problem = _look(follower, problem, LOOK_BYTES)
         if not has_ended and not log.is_behind:
             time.sleep(POLL_S)
-    follower.look(is_last=True)
+    _look(follower, problem, is_last=True)
+
+
+def _look(follower: Follower, problem: str, limit: Optional[int] = None, is_last: bool = False) -> str:
+    """Let the follower look; returns why it could write nothing down, which is told where it is not ``problem``.
+
+    A disk that takes nothing now is no reason to end a script: it may train on, and save somewhere else.
+    """
+    try:
+        follower.look(limit, is_last)
+    except OSError as error:
+        if str(error) != problem:
+            with contextlib.suppress(OSError):
+                rundir.log_event(follower.attempt, "error", "what the script says cannot be written down: %s" % error)
+        return str(error)
+    return ""
 
 
 def _size(attempt: str) -> int:

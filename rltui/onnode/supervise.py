@@ -21,6 +21,9 @@ from rltui.onnode.sample_gpus import CARDS_VARIABLE
 LOOK_EVERY_S = 2.0
 """Between two looks at the cards: the driver takes a moment to answer."""
 
+START_S = 80.0
+"""How long a supervisor may take to start: many times overloaded, or from a slow disk, Python alone takes a minute."""
+
 
 class Supervisor(AttemptRunner):
     """One attempt on this machine, from ticket to ``end.json``."""
@@ -103,8 +106,11 @@ def cards_in_use() -> Dict[int, str]:
         return {index: str(error) for index in range(preflight.capacity().gpus)}
 
 
-def detach(attempt: str, deadline_s: float = 20.0) -> int:
-    """Start the supervisor in a session of its own and wait until it has written its identity."""
+def detach(attempt: str, deadline_s: float = START_S) -> int:
+    """Start the supervisor in a session of its own and wait until it has written its identity.
+
+    One that is too slow for that is barred from starting later: whoever is told that it did not start, starts another.
+    """
     with open(os.path.join(attempt, "supervisor.log"), "ab") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "rltui.onnode.supervise", "--attempt", attempt],
@@ -115,14 +121,27 @@ def detach(attempt: str, deadline_s: float = 20.0) -> int:
             start_new_session=True,
         )
     deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
+    while child.poll() is None:
         if rundir.read_json(os.path.join(attempt, rundir.SUPERVISOR)) is not None:
             return 0
-        if child.poll() is not None:
-            break
+        if time.monotonic() > deadline and _is_barred(attempt):
+            child.kill()
+            child.wait()
         time.sleep(0.02)
+    if rundir.read_json(os.path.join(attempt, rundir.SUPERVISOR)) is not None:
+        return 0
     sys.stderr.write("the supervisor did not start; see %s/supervisor.log\n" % attempt)
     return 1
+
+
+def _is_barred(attempt: str) -> bool:
+    """Take the lock that the supervisor of the attempt takes; False where it has, and will soon say who it is."""
+    job = rundir.read_json(os.path.join(attempt, rundir.JOB)) or {}
+    try:
+        os.mkdir(rundir.lock_folder(attempt, job["uuid"]), 0o700)
+    except FileExistsError:
+        return False
+    return True
 
 
 def main() -> int:

@@ -28,8 +28,10 @@ class SymptomWatch:
 
     def tick(self, environment: Dict[str, str]) -> None:
         """Begin a look, if it is time for one and steps have come since the last."""
+        # asked at every tick: one that has ended stays a zombie until then, which samplers would tell of
+        ended = 0 if self._look is None else self._look.poll()
         is_due = time.monotonic() - self._looked_at >= EVERY_S * progress.scale()
-        if not is_due or (self._look is not None and self._look.poll() != 0):
+        if not is_due or ended != 0:
             return  # one that still looks, or that could not: without its packages no other one can
         self._looked_at = time.monotonic()
         changed_at = rundir.written_at(os.path.join(self._attempt, rundir.METRICS))

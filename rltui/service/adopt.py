@@ -18,7 +18,7 @@ from rltui.cluster.slurm.ids import first_task, waiting_tasks
 from rltui.cluster.slurm.marks import MARK
 from rltui.cluster.slurm.times import write_duration
 from rltui.cluster.slurm_cluster import SlurmCluster
-from rltui.dialects.load import GENERIC, load_dialects, named, recognised
+from rltui.dialects.load import load_dialects, named, recognised
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU
@@ -275,7 +275,7 @@ def _dialect(context: Context, source: _Source, wanted: str) -> tuple[Dialect, t
     if found:
         return found[0], (f"read as a run of {found[0].summary} (--dialect NAME says otherwise)", *notes)
     note = "no training system is recognised: steps are read where a line says 'step N', all else from the log"
-    return dialects[GENERIC], (note, *notes)
+    return dialects[rundir.GENERIC], (note, *notes)
 
 
 def _metrics_file(dialect: Dialect, source: _Source) -> str:

@@ -78,8 +78,8 @@ def _verdict(context: Context, run: RunSummary) -> str:
     from rltui.diagnose.report import as_text
     from rltui.service.why import examine_run, nothing_found
 
-    diagnoses = examine_run(context, run).diagnoses
-    return "\n".join(as_text(diagnoses) if diagnoses else [nothing_found(run)])
+    found = examine_run(context, run)
+    return "\n".join(as_text(found.diagnoses) if found.diagnoses else [nothing_found(run, at_rest=found.at_rest)])
 
 
 def _answers(client: RelayClient, attempt: str) -> list[str]:

@@ -153,6 +153,8 @@ def take(context: Context, attempt: Path) -> Record | None:
     if run is None or (run.last_attempt > run.attempt and not ahead):
         return None  # alive, or somebody was faster
     situation = situation_of(context, run)
+    if situation.outcome == "cancelled" and told.get("replaced") == run.attempt:
+        return None  # whoever ended it starts the next one
     record = decide(policy, read_records(run_path), situation)
     if ahead:
         record = _with_what_waits(context, run, record, ahead, situation.outcome)

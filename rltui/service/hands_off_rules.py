@@ -145,8 +145,10 @@ def _why_not(policy: Policy, past: Sequence[Record], now: Situation) -> str:
     unmended = [one for one in now.causes if not one.helps]
     if now.outcome == "finished":
         return "all steps are done"
+    if not now.causes and now.outcome == "cancelled":
+        return now.reason or now.outcome
     if not now.causes:
-        return now.reason if now.outcome == "cancelled" else f"no known cause, so nobody knows what helps: {now.reason}"
+        return f"no known cause, so nobody knows what helps: {now.reason}"
     if unmended:
         return f"{unmended[0].cause} needs a person: {unmended[0].sentence}"
     if not now.can_resume:

@@ -64,6 +64,14 @@ def switch_off(context: Context, run: RunSummary) -> str:
     return left if held is None else f"{left} Attempt {run.attempt}, which was to wait until {held}, is cancelled."
 
 
+def keep_through(context: Context, run: RunSummary) -> None:
+    """Let hands-off mode stay on through the end of ``run``'s attempt, which is ended so that another one goes on."""
+    told = told_of(context, run)
+    if told.get("on"):
+        told["replaced"] = run.attempt
+        context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
+
+
 def waits_until(records: Sequence[Record], run: RunSummary, now: float) -> str | None:
     """Until when the scheduler holds back the attempt that ``run`` waits for, the node's time of day; None: not."""
     if not records or run.state != "queued":

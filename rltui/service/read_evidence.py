@@ -14,6 +14,7 @@ from rltui.diagnose.stuck import Evidence, Observed, halted_at_the_end, halted_n
 from rltui.errors import RltuiError
 from rltui.onnode import evidence, progress, rundir
 from rltui.watch.lines import decode, parse_object, tail_of
+from rltui.watch.silence import roles_told
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
@@ -177,13 +178,9 @@ def joined(answers: list[Answer], roles: dict[tuple[str, int], str]) -> Evidence
 
 def _roles(client: RelayClient, attempt: str) -> tuple[float, dict[tuple[str, int], str]]:
     """Since when (epoch seconds), and roles by node, named as samplers name it, and pid, by the newest event."""
-    newest: dict[str, Any] = {}
-    for event in _events(client, attempt, "roles"):
-        if isinstance(event.get("roles"), list):
-            newest = event
-    at, roles = newest.get("time"), newest.get("roles", [])
-    named = {(str(one["host"]).split(".")[0], int(one["pid"])): str(one["role"]) for one in roles}
-    return float(at) if isinstance(at, (int, float)) else 0.0, named
+    placed = [event for event in _events(client, attempt, "roles") if isinstance(event.get("roles"), list)]
+    at = placed[-1].get("time") if placed else 0.0
+    return float(at) if isinstance(at, (int, float)) else 0.0, roles_told(placed)
 
 
 def _events(client: RelayClient, attempt: str, *words: str) -> Iterator[dict[str, Any]]:

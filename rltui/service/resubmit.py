@@ -23,6 +23,7 @@ from rltui.service.actions import cancel
 from rltui.service.allocations import is_there, share_of
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
+from rltui.service.hands_off_switch import keep_through
 from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_facts import ask_cluster
@@ -165,6 +166,7 @@ def resubmit(
     if run.is_live:
         if cancel_first:
             note_replacement(context, run, overrides, exclude)
+            keep_through(context, run)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
     launched = submit_next(context, run, change, action="resubmit", hold_s=hold_s, by=by, share=share)

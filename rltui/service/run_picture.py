@@ -66,6 +66,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
     return RunPicture(
         now=now,
         stage=run.stage,
+        tells_steps=run.algorithm != rundir.GENERIC,
         end=run.end,
         job=run.job,
         bad_nodes=_bad_nodes(tail_of(client, f"{attempt}/{rundir.PREFLIGHT}", PREFLIGHT_BYTES))

@@ -12,12 +12,13 @@ from msgspec import Struct, structs
 
 from rltui.check.live_rules.cluster_rules import nodes_over_profile, time_over_profile
 from rltui.cluster.profile import Profile, in_partition
-from rltui.dialects.load import GENERIC, load_dialects, named, recognised
+from rltui.dialects.load import load_dialects, named, recognised
 from rltui.errors import RltuiError, UsageError
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
 from rltui.importers.slurm_lines import read_slurm
 from rltui.layout.origins import AT_LAUNCH, FREEST_PARTITION, changed
+from rltui.onnode import rundir
 from rltui.onnode.preflight import capacity, missing_gpus
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.allocations import share_of
@@ -271,7 +272,7 @@ def _dialect(text: str, wanted: str) -> tuple[Dialect, tuple[str, ...]]:
     found = recognised(text, dialects.values())
     if not found:
         note = "no training system is recognised: steps are read where a line says 'step N', all else from the log"
-        return dialects[GENERIC], (note,)
+        return dialects[rundir.GENERIC], (note,)
     others = f", though it also looks like {', '.join(one.name for one in found[1:])}" if len(found) > 1 else ""
     return found[0], (f"read as a script of {found[0].summary}{others} (--dialect NAME says otherwise)",)
 

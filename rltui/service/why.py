@@ -16,7 +16,7 @@ from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kinds import PROGRAM
-from rltui.diagnose.run_words import RunPicture, symptoms_of, words_of
+from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
@@ -50,6 +50,7 @@ MOST_LOGS = 200
 QUICK_BYTES = 1 << 20
 MOST_QUICK_LOGS = 4
 
+WELL = "Nothing is known to be wrong with it"
 _READ_FIRST = (rundir.OUT_LOG, "ray.log")
 _UNWANTED = (rundir.METRICS, ".token")
 _BESIDE_THE_END = frozenset({"wrapper", "effect"})
@@ -71,7 +72,8 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     """
     client = context.cluster.client
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    names = [entry.name for entry in client.list(attempt) if entry.type in ("file", "link")]
+    entries = client.list(attempt)
+    names = [entry.name for entry in entries if entry.type in ("file", "link")]
     picture = read_picture(client, run, names)
     logs = _logs(client, attempt, names, quick=quick)
     # nothing beside an adopted run asks its nodes; what they took to answer, it may have gone on in
@@ -100,7 +102,9 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         found = with_pending_command(advised(without_tuning(found), picture.recent, loaded), run)
     else:
         found = tuple(_beside(one) for one in found)
-    return Findings(with_run_commands(found, run, loaded.layout if loaded is not None else script), first)
+    said = [one.mtime for one in entries if one.type == "file" and _is_log(one.name) and one.name != rundir.EVENTS]
+    at_rest = at_rest_words(structs.replace(picture, said_at=max(said, default=0.0))) if run.is_live else ()
+    return Findings(with_run_commands(found, run, loaded.layout if loaded is not None else script), first, at_rest)
 
 
 def _beside(one: Diagnosis) -> Diagnosis:
@@ -120,25 +124,25 @@ def failure_of(context: Context, run: RunSummary) -> str:
     return failure_word(diagnose_run(context, run, quick=True))
 
 
-def nothing_found(run: RunSummary, before: Sequence[Ending] = ()) -> str:
+def nothing_found(run: RunSummary, before: Sequence[Ending] = (), at_rest: Sequence[str] = ()) -> str:
     """Return the answer for a run with no diagnosis: that it is done or well, or that nobody knows.
 
     Args:
         run: The run.
         before: How its earlier attempts ended; of a live run the last of them is told, as it is why there is another.
+        at_rest: What is seen of a live run that makes no steps.
     """
     steps = f" after {steps_done(run)}" if run.stage.step is not None else ""
     if run.state == "finished":
-        return f"{run.run_id} finished{steps}. Nothing is known to be wrong with it."
+        return f"{run.run_id} finished{steps}. {WELL}."
     if run.is_live:
         job = waiting_job(run)
         waits = pending_words(job, time.time()) if job is not None else run.stage.detail * (run.state == "queued")
         why = f": {waits}" if waits else steps
         again = f" Attempt {before[-1].attempt} ended: {before[-1].reason}." if before and before[-1].reason else ""
-        quiet = no_step_words(run)
-        verdict = "Nothing is known to be wrong with it"
-        if quiet:
-            verdict = f"There has been {quiet}, and nothing says why yet"
+        quiet = [f"there has been {words}" for words in (no_step_words(run),) if words]
+        seen = "; ".join([*quiet, *at_rest])
+        verdict = f"{seen[:1].upper()}{seen[1:]}, and nothing says why yet" if seen else WELL
         return f"{run.run_id} is {run.state}{why}.{again} {verdict}."
     if run.end is not None and run.end.outcome in ("cancelled", "time-limit"):
         return f"{run.run_id} was ended{steps}: {run.end.reason or run.end.outcome}. Nothing else is known to be wrong."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.first_exception import as_json
@@ -32,7 +32,7 @@ def why_report(
     first = as_json(found.first_exception) if found.first_exception is not None else None
     return WhyReport(
         run_id=run.run_id,
-        headline=_headline(run, found.diagnoses),
+        headline=_headline(run, found),
         findings=tuple(_finding(one) for one in found.diagnoses),
         exception=(str(first["file"]), int(str(first["line"])), str(first["text"])) if first is not None else None,
         notes=(
@@ -48,11 +48,11 @@ def _frames(first: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(f"    {frame}" for frame in frames) if isinstance(frames, list) else ()
 
 
-def _headline(run: RunSummary, diagnoses: Sequence[Diagnosis]) -> str:
-    causes = [one for one in diagnoses if not one.secondary]
+def _headline(run: RunSummary, found: Findings) -> str:
+    causes = [one for one in found.diagnoses if not one.secondary]
     if causes:
         return causes[0].summary if causes[0].confidence >= SURE_ENOUGH else f"Not sure: {causes[0].summary}"
-    return nothing_found(run)
+    return nothing_found(run, at_rest=found.at_rest)
 
 
 def _finding(diagnosis: Diagnosis) -> WhyFinding:

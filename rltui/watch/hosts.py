@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
 
 HISTORY = 60
+IDLE_PERCENT = 1.0
+"""A GPU that is used no more than this does not work."""
+
 FIRST_BYTES = 1 << 17
 """Enough for a history of a node with eight GPUs."""
 LIST_EVERY_S = 5.0
@@ -82,6 +85,7 @@ class HostState:
         self._cpu_history: deque[float] = deque(maxlen=HISTORY)
         self._gpu_history: dict[int, deque[float]] = {}
         self._power_history: dict[int, deque[float]] = {}
+        self._idle_since = 0.0
 
     def take(self, lines: list[bytes]) -> None:
         """Take new lines; ones that are none are skipped."""
@@ -113,6 +117,7 @@ class HostState:
             engines=self._engines,
             cpu_history=tuple(self._cpu_history),
             gpu_history=tuple(tuple(self._gpu_history[index]) for index in indices),
+            idle_since=self._idle_since,
         )
 
     def _with_recent(self, index: int) -> GpuSample:
@@ -131,6 +136,8 @@ class HostState:
             power = self._power_history.setdefault(gpu.i, deque(maxlen=HISTORY))
             if gpu.w is not None:
                 power.append(gpu.w)
+        is_idle = bool(self._gpus) and all(gpu.utilization_percent <= IDLE_PERCENT for gpu in self._gpus.values())
+        self._idle_since = (self._idle_since or line.t) if is_idle else 0.0
         self._shm, self._disk = line.shm or self._shm, line.disk or self._disk
         if line.procs is not None:
             self._processes = tuple(

@@ -97,6 +97,8 @@ class HostSnapshot(Struct, frozen=True, kw_only=True):
     cpu_history: tuple[float, ...] = ()
     gpu_history: tuple[tuple[float, ...], ...] = ()
     """For each GPU its latest utilisation percentages, oldest first."""
+    idle_since: float = 0.0
+    """Since when, epoch seconds, no GPU has worked, as far as lines were read; 0: one works, or there is none."""
 
 
 class RoleMemory(Struct, frozen=True, kw_only=True):

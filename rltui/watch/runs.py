@@ -160,7 +160,7 @@ class RunsReader:
         }
 
     def _halt(self, run: RunSummary, events: bytes) -> str:
-        told = [line for line in events.split(b"\n") if b'"process"' in line or b'"restart"' in line]
+        told = [line for line in events.split(b"\n") if any(kind in line for kind in _OF_PROCESSES)]
         lines = self._metrics.get(_key(run), LastMetrics()).lines
         last = lines[-1].get("time", 0.0) if lines else 0.0
         return halt_words(filter(None, map(parse_object, told)), last, self._files.taken_at)
@@ -201,6 +201,10 @@ class RunsReader:
         except RelayError:  # it was taken away meanwhile
             return ""
         return silent_words({host_of(file.name): file.mtime for file in files if is_sampler_file(file.name)})
+
+
+_OF_PROCESSES = (b'"process"', b'"restart"', b'"roles"', b'"awaited"')
+"""In the events that tell of processes."""
 
 
 def _key(run: RunSummary) -> tuple[str, int]:

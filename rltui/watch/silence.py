@@ -77,6 +77,10 @@ _TOLD = re.compile(r"(?P<title>.*) \(pid (?P<pid>\d+)\): (?P<state>\w+)")
 """How ``onnode/sampler.py`` tells that a process came to a halt, or goes on."""
 
 
+_AWAITED = re.compile(r"(?P<who>[^,;:]+?) (?:is|has) ")
+"""How ``diagnose/stuck.py`` begins a line on one process; one on several names none that the others wait for."""
+
+
 class Halt(Struct, frozen=True):
     """A process that was stopped on its node ``host`` at ``at``, epoch seconds by the node's clock."""
 
@@ -115,13 +119,32 @@ def halt_words(events: Iterable[Mapping[str, Any]], last: float, now: float) -> 
         last: When its last step was done, epoch seconds; 0: it has not done one.
         now: By the cluster's clock.
     """
+    events = list(events)
     halts = [one for one in halts_told(events) if last < one.at <= now - STOPPED_S]
     if not halts:
-        return ""
+        return _awaited_words(events, last)
     newest, more = halts[-1], f" and {len(halts) - 1} more" if halts[1:] else ""
     program = newest.title.split(" ")[0] or "a process"
     name = program.removeprefix("ray::").split(".")[0] if program.startswith("ray::") else program
-    return f"{name} {newest.state} (pid {newest.pid} on {newest.host}){more}"
+    role = roles_told(events).get((newest.host, newest.pid)) or name
+    return f"{role} {newest.state} (pid {newest.pid} on {newest.host}){more}"
+
+
+def roles_told(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], str]:
+    """The roles by node, as samplers name it, and pid, where ``events`` go back to when they were placed."""
+    told = [event["roles"] for event in events if isinstance(event.get("roles"), list)]
+    return {(str(one["host"]).split(".")[0], int(one["pid"])): str(one["role"]) for one in (told[-1] if told else ())}
+
+
+def _awaited_words(events: Iterable[Mapping[str, Any]], last: float) -> str:
+    """For whom the others wait, by the evidence of a standstill that no step has ended since ``last``."""
+    found = [
+        match["who"]
+        for event in events
+        if event.get("kind") == rundir.AWAITED and isinstance(event.get("time"), (int, float)) and event["time"] > last
+        if (match := _AWAITED.match(str(event.get("text"))))
+    ]
+    return f"waits for {found[0]}" + (f" and {len(found) - 1} more" if found[1:] else "") if found else ""
 
 
 QUIET_S, QUIET_STEPS = 60.0, 4.0

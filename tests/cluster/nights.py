@@ -33,7 +33,10 @@ FAULTS_A_NIGHT = 10
 
 
 def scale_under_load(at_once: int) -> float:
-    """``SCALE``, and longer deadlines where this machine has less than a core for each night: it is slow, not stuck."""
+    """``SCALE``, and longer deadlines where this machine has less than a core for each night: it is slow, not stuck.
+
+    Each night has its own: what else the machine does changes within an hour.
+    """
     cores = os.cpu_count() or 1
     return SCALE * max(1.0, at_once, os.getloadavg()[0] / cores)
 
@@ -45,7 +48,6 @@ class Nights:
     until: float
     seed: int
     only: list[str]
-    scale: float
     skip: int = 0
     lab: Lab | None = None
     done: list[Night] = field(default_factory=list)
@@ -76,7 +78,7 @@ class Nights:
 
     def spend_one(self) -> None:
         folder = Path(tempfile.mkdtemp(prefix="night-"))
-        place = There(folder, self.lab) if self.lab is not None else Here(folder, scale=self.scale)
+        place = There(folder, self.lab) if self.lab is not None else Here(folder, scale=scale_under_load(self.sides))
         of_place = (*BY_SLURM, *ON_THE_LAB) if self.lab is not None else ()
         with self.lock:
             number = self.skip + len(self.done)
@@ -124,7 +126,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.lab and options.at_once > 1:
         parser.error("--lab goes without --at-once: there is one lab, and a fault of a node hits whoever is on it")
-    until, scale = time.monotonic() + options.hours * 3600, scale_under_load(options.at_once)
+    until = time.monotonic() + options.hours * 3600
     print(f"seed {options.seed}; ctrl+c ends it after the faults under way", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.ExitStack() as stack:
@@ -134,7 +136,7 @@ def main() -> int:
 
             lab = Lab().start()
             stack.callback(lab.stop)
-        nights = Nights(until, options.seed, options.only, scale, options.skip, lab)
+        nights = Nights(until, options.seed, options.only, options.skip, lab)
         stay(nights, options.at_once)
         print("\n".join(["", *nights.told()]), flush=True)
     return 1 if any(night.wrong for night in nights.done) else 0

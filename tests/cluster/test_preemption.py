@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from slurm_support import take_node
-from workstation import Workstation
+from workstation import ROOT, Workstation
 
+from rltui.onnode import rundir
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -25,6 +27,25 @@ until ls -d "$0"/.saving-step-*/deepspeed; do :; done 2> /dev/null
 exec mount -t tmpfs -o size=16k,uid=2001,mode=0700 tmpfs "$0"
 """
 """Puts a disk without room in the place of a folder while a checkpoint is being written there."""
+ENDS_ON_A_FULL_DISK = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from rltui.onnode import rundir
+attempt = "/tmp/full/run/attempts/01"
+os.makedirs(attempt)
+rundir.keep_room(attempt)
+try:
+    with open("/tmp/full/rest", "wb", buffering=0) as rest:
+        while True:
+            rest.write(bytes(4096))
+except OSError:
+    pass
+try:
+    rundir.write_json(attempt + "/other.json", {"some": "thing"})
+except OSError:
+    rundir.write_end(attempt, "failed", 1, "the disk is full")
+    print(rundir.read_json(attempt + "/end.json")["reason"], os.listdir(attempt))
+"""
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
@@ -94,3 +115,11 @@ def test_a_run_goes_on_after_preemptions_and_with_a_full_disk(slurm_cluster: Lab
         user.lab.exec(node, ["umount", "-l", folder], user="root")
     user.rltui("auto", run, "--off", "--cluster", "lab")
     user.rltui("cancel", run, "--yes", "--cluster", "lab")
+
+
+def test_the_end_of_an_attempt_has_its_room_where_the_disk_is_full(slurm_cluster: Lab) -> None:
+    mounted = 'mkdir -p /tmp/full && mount -t tmpfs -o size=512k tmpfs /tmp/full && exec "$@"'
+    words = ["unshare", "-m", "sh", "-c", mounted, "sh", sys.executable, "-c", ENDS_ON_A_FULL_DISK, str(ROOT)]
+    said = slurm_cluster.exec("login", words, user="root").stdout
+    assert said.startswith("the disk is full [")
+    assert rundir.ROOM not in said, "what was kept is given back"

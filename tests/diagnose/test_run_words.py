@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.recent import Step
-from rltui.diagnose.run_words import RunPicture, sampler_words, symptoms_of, words_of
+from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source
 from rltui.diagnose.stuck import halted_at_the_end, halted_now
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
@@ -46,7 +48,7 @@ def with_pause(pause_s: float, last_at: float) -> tuple[Step, ...]:
 
 def training(**more: object) -> RunPicture:
     stage = StageSnapshot(stage="training", since=NOW - 90_000, step=20, steps=500)
-    return RunPicture(now=NOW, stage=stage, **more)  # type: ignore[arg-type]
+    return RunPicture(**{"now": NOW, "stage": stage, **more})  # type: ignore[arg-type]
 
 
 def causes(picture: RunPicture) -> list[str]:
@@ -152,14 +154,14 @@ def test_normal_states_of_jobs_are_none(job: JobSnapshot) -> None:
     assert causes(RunPicture(now=NOW, job=job)) == []
 
 
-def host(used: float = 100.0, at: float = NOW - 10, utilization: float = 90.0) -> HostSnapshot:
+def host(used: float = 100.0, at: float = NOW - 10, idle_since: float = 0.0) -> HostSnapshot:
     return HostSnapshot(
         host="n1",
         taken_at=at,
         memory_used_gib=used,
         memory_total_gib=252.0,
         gpus=(GpuSample(index=0, name="H100"),),
-        gpu_history=((utilization,) * 60,),
+        idle_since=idle_since,
     )
 
 
@@ -170,19 +172,29 @@ def test_a_full_host_just_before_the_end_speaks_for_memory() -> None:
     assert causes(training(end=FINISHED, hosts=(host(used=251.0),))) == []
 
 
-def test_idle_gpus_while_training_ask_for_more() -> None:
-    (found,) = diagnose(
-        [Source("s", ("\n".join(words_of(training(hosts=(host(utilization=0.0),)))["sampler"]).encode(),), False)]
-    )
-    assert (found.id, found.confidence < 0.6, found.remedies[0].id) == ("run_stalled", True, "collect-more")
-    assert causes(training(hosts=(host(),))) == []
+@pytest.mark.parametrize(("known", "words"), [
+    ({"hosts": (host(idle_since=NOW - 90),)}, ["no GPU of n1 has worked since "]),
+    ({"hosts": (host(idle_since=NOW - 90),), "said_at": NOW - 400}, ["no GPU of n1", "its log has been silent since "]),
+    ({"hosts": (host(),), "said_at": NOW - 200}, []),
+    ({"hosts": (host(idle_since=NOW - 90), host())}, []),
+    ({"hosts": (host(idle_since=NOW - 30),)}, []),
+    ({"hosts": (host(idle_since=NOW - 90),), "steps": steps(every_s=2.0, last_at=NOW - 1)}, []),
+    ({"hosts": (host(idle_since=NOW - 90),), "stage": StageSnapshot(stage="loading", since=NOW - 900)}, []),
+], ids=["idle", "silent too", "busy", "one busy", "new", "a CPU layout on nodes with cards", "it loads"])  # fmt: skip
+def test_cards_that_rest_and_a_silent_log_are_told_as_seen_and_are_no_cause(
+    known: dict[str, Any], words: list[str]
+) -> None:
+    picture = training(**known)
+    found = at_rest_words(picture)
+    assert [one[: len(begin)] for one, begin in zip(found, words, strict=True)] == words
+    assert "run_stalled" not in causes(picture)
 
 
-def test_cards_that_rest_while_steps_come_are_no_stall() -> None:
-    """A layout on CPU slots may run on nodes that have cards."""
-    resting = host(utilization=0.0)
-    assert causes(training(hosts=(resting,), steps=steps(every_s=2.0, last_at=NOW - 1))) == []
-    assert list(sampler_words(training(hosts=(resting,), steps=steps(every_s=2.0, last_at=NOW - 100)))) != []
+def test_a_program_of_unknown_words_that_loads_for_hours_may_be_training() -> None:
+    loads = training(stage=StageSnapshot(stage="loading", since=NOW - 9000), hosts=(host(idle_since=NOW - 90),))
+    assert causes(loads) == ["stage_stuck"]
+    unknown = structs.replace(loads, tells_steps=False)
+    assert (causes(unknown), len(at_rest_words(unknown))) == ([], 1)
 
 
 @pytest.mark.parametrize(("silent_s", "found"), [(95.0, ["engine_silent"]), (30.0, []), (0.0, [])])
@@ -268,3 +280,5 @@ def test_a_kill_with_memory_to_spare_is_no_lack_of_it(used_gib: float, ago_s: fl
     end = structs.replace(FAILED, exit_code=137, reason="the trainer exited with code 137; see out.log")
     job = JobSnapshot(job_id="7", state="failed", word=word)
     assert causes(training(steps=steps(), hosts=(host,), end=end, job=job)) == [cause]
+    stood = structs.replace(end, hung="no new step for 700 s")
+    assert "killed_from_outside" not in causes(training(steps=steps(), hosts=(host,), end=stood)), "by hands-off mode"

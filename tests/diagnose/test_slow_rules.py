@@ -248,6 +248,12 @@ def test_silent_failures_are_warned_of(recent: Recent, words: list[str]) -> None
     assert [one.word for one in silent_symptoms(recent)] == words
 
 
+def test_a_loss_that_is_written_as_no_number_in_all_steps_in_view_stays_told() -> None:
+    well = learning("reward", 0.31)
+    lost = tuple(structs.replace(step, values={**step.values, "loss": math.nan}) for step in well.steps)
+    assert [one.sentence for one in silent_symptoms(Recent(steps=lost))] == ["loss has been no number for 40 steps"]
+
+
 @pytest.mark.parametrize(
     ("change", "late", "word"),
     [

@@ -190,6 +190,8 @@ def test_the_word_for_a_list_is_read_from_the_ends_of_logs(context: Any, attempt
     assert again.endswith(" Attempt 2 ended: preempted by Slurm. Nothing is known to be wrong with it.")
     quiet = structs.replace(run, state="running", no_step_s=84.0, usual_step_s=0.23)
     assert nothing_found(quiet).endswith(" There has been no step for 1m24, usually 0.23 s, and nothing says why yet.")
+    found = nothing_found(structs.replace(run, state="running"), at_rest=("no GPU works", "its log is silent"))
+    assert found.endswith(" No GPU works; its log is silent, and nothing says why yet.")
 
 
 @pytest.mark.parametrize(

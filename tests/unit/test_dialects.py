@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -58,6 +60,28 @@ def test_of_a_script_that_prints_faster_than_it_is_read_steps_are_told_meanwhile
     assert told[0][2:] == (999, 999), "the newest step is known before the metrics up to it are read"
     assert len({detail for _, detail, _, _ in told}) >= 5, "how far they are read is told as they are"
     assert told[-1] == ("training", "", 999, 999)
+
+
+def test_a_script_goes_on_while_the_disk_takes_nothing_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LineReader(str(tmp_path / rundir.OUT_LOG), also_returns=True)
+    (tmp_path / rundir.OUT_LOG).write_text("".join(f"step {step}/9 loss: 0.5\n" for step in range(1, 10)))
+    follower = Follower(str(tmp_path), msgspec.to_builtins(DIALECTS["generic"]), log)
+    append, refused = rundir.append_line, []
+
+    def full_at_first(path: str, value: Any) -> None:
+        if path.endswith(rundir.METRICS) and not refused:
+            refused.append(path)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(path, value)
+
+    monkeypatch.setattr(rundir, "append_line", full_at_first)
+    with subprocess.Popen(["true"]) as child:
+        child.wait(10)
+        read_to_the_end(child, follower, log)
+    assert refused
+    lines = (tmp_path / rundir.METRICS).read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [*range(1, 10)]
+    assert (tmp_path / rundir.EVENTS).read_text().count("cannot be written down: [Errno 28] No space left") == 1
 
 
 def test_a_line_of_many_words_takes_no_longer_than_its_length() -> None:

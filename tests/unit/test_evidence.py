@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,14 +178,16 @@ def test_evidence_is_asked_for_once_a_standstill_and_before_hands_off_mode_ends_
     runner.look()
     assert json.loads(request.read_text()) == asked
     assert runner.request is None, "the node has not answered yet"
-    (attempt / "evidence" / f"{asked['id']}-n1.json").write_text("{}")
+    answer = {"host": "n1", "at": time.time(), "processes": [{"pid": 7, "rank": "2", "state": "T"}]}
+    (attempt / "evidence" / f"{asked['id']}-n1.json").write_text(json.dumps(answer))
     runner.look()
     assert runner.request is not None
     assert runner.hung == asked["reason"]
     for telling in runner.tellings:
         telling.join(60)
-    assert (tmp_path / "told").read_text().count("no new step for 700 s, a step takes 2.0 s") == 1, (
-        "with no cockpit open"
+    told = (tmp_path / "told").read_text()
+    assert told.count("no new step for 700 s, a step takes 2.0 s\nrank 2 (pid 7 on n1) is stopped") == 1, (
+        "with no cockpit open, and with whom the others wait for"
     )
 
 

@@ -173,6 +173,29 @@ def test_a_wait_is_told_when_it_begins_where_no_scheduler_does_it(
     assert [one.decision for one in read()] == ["restart"], "Slurm does the waiting"
 
 
+def test_it_stays_on_where_somebody_ended_the_attempt_to_start_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = tmp_path / "grpo-1a2b" / "attempts" / "02"
+    attempt.mkdir(parents=True)
+    switch = attempt.parents[1] / rundir.HANDS_OFF
+    run = SimpleNamespace(run_id="grpo-1a2b", last_attempt=2, attempt=2, path=str(attempt.parents[1]))
+    monkeypatch.setattr(hands_off, "_once_ended", lambda *_: run)
+    monkeypatch.setattr(
+        hands_off, "situation_of", lambda *_: ended(attempt=2, outcome="cancelled", reason="by the user")
+    )
+    monkeypatch.setattr(hands_off_switch, "told_of", lambda *_: json.loads(switch.read_text()))
+    kept: dict[str, bytes] = {}
+    client = SimpleNamespace(put=kept.__setitem__)
+    place = SimpleNamespace(name="local", journal=Journal(tmp_path), cluster=SimpleNamespace(client=client))
+    for replaced, is_on in ((1, False), (2, True)):
+        switch.write_text(json.dumps({"on": True}))
+        hands_off_switch.keep_through(place, SimpleNamespace(attempt=replaced, path=run.path))  # type: ignore[arg-type]
+        switch.write_bytes(kept[str(switch)])
+        hands_off.take(place, attempt)  # type: ignore[arg-type]
+        assert json.loads(switch.read_text())["on"] == is_on
+
+
 def test_nothing_waits_on_once_it_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, told = SimpleNamespace(path=str(tmp_path)), tmp_path / rundir.HANDS_OFF
     told.write_text('{"on": true}')

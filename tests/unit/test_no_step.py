@@ -73,15 +73,32 @@ def process(at: float, words: str, pid: int = 7, kind: str = "process") -> dict[
     return {"kind": kind, "time": NOW + at, "text": f"ray::Learner x (pid {pid}): {words} on n1", "host": "n1"}
 
 
+PLACED = {"kind": "roles", "time": NOW - 900, "roles": [{"role": "learner 1", "pid": 7, "host": "n1.site"}]}
+
+
+def awaits(at: float, text: str) -> dict[str, object]:
+    return {"kind": "awaited", "time": NOW + at, "text": text}
+
+
 @pytest.mark.parametrize(("events", "words"), [
     ([process(-20, "stopped")], "Learner stopped (pid 7 on n1)"),
+    ([PLACED, process(-20, "stopped")], "learner 1 stopped (pid 7 on n1)"),
+    ([awaits(-20, "rank 2 (pid 9 on n1) is in judge (a.py:4), while rank 0 (pid 7 on n1) is in all_reduce")],
+     "waits for rank 2 (pid 9 on n1)"),
+    ([awaits(-20, "rank 2 (pid 9 on n1) has not come; rank 0 (pid 7 on n1) waits for it"),
+      awaits(-20, "rank 3 (pid 8 on n1) is dead")], "waits for rank 2 (pid 9 on n1) and 1 more"),
+    ([awaits(-20, "rank 0 (pid 7 on n1), rank 1 (pid 8 on n1): all ranks are in all_reduce")], ""),
+    ([awaits(-40, "rank 2 (pid 9 on n1) is dead")], ""),
     ([process(-20, "traced"), process(-10, "stopped", pid=8)], "Learner stopped (pid 8 on n1) and 1 more"),
     ([process(-20, "stopped"), process(-10, "goes on again")], ""),
     ([process(-20, "disk wait")], ""),
     ([process(-2, "stopped")], ""),
     ([process(-40, "stopped")], ""),
     ([process(-20, "stopped"), process(-10, "was killed", kind="restart")], ""),
-], ids=["stopped", "two", "goes on", "reads a disk", "for a moment", "a step since", "restarted"])  # fmt: skip
+], ids=[
+    "stopped", "role", "awaited", "two awaited", "none awaited", "awaited before a step",
+    "two", "goes on", "reads a disk", "for a moment", "a step since", "restarted",
+])  # fmt: skip
 def test_who_is_stopped_is_said_at_once(events: list[dict[str, object]], words: str) -> None:
     assert halt_words(events, last=NOW - 30, now=NOW) == words
 

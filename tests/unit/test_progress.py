@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,19 @@ def test_one_long_step_before_makes_the_next_one_no_stall(tmp_path: Path) -> Non
 def test_every_stage_has_its_own_deadline(tmp_path: Path, stage: str) -> None:
     assert not progress.standstill(attempt(tmp_path, stage, NOW - 3500, [NOW - 9000] * 4), NOW)
     assert f"stage {stage} lasts 3700 s" in progress.standstill(attempt(tmp_path, stage, NOW - 3700, []), NOW)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "silent_s", "stalls"), [("verl", 3700, True), ("verl", 60, False), ("generic", 3700, False)]
+)
+def test_a_script_that_tells_no_step_loads_as_long_as_it_speaks_or_its_words_are_unknown(
+    tmp_path: Path, dialect: str, silent_s: float, stalls: bool
+) -> None:
+    path = attempt(tmp_path, "loading", NOW - 9000, [])
+    (tmp_path / rundir.SCRIPT_RUN).write_text(json.dumps({"dialect": {"name": dialect}}))
+    (tmp_path / rundir.OUT_LOG).write_text("epoch 1\n")
+    os.utime(tmp_path / rundir.OUT_LOG, (NOW - silent_s, NOW - silent_s))
+    assert bool(progress.standstill(path, NOW)) == stalls
 
 
 def test_evaluating_queueing_and_compiling_are_no_hangs(tmp_path: Path) -> None:

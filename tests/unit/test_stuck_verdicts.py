@@ -40,6 +40,35 @@ def said(*processes: Observed, picture: RunPicture = PICTURE, gone: tuple[str, .
     return stuck_words(Evidence(at, processes, gone), picture)
 
 
+JUDGES = """Process 9: python -m trainers.rewards.own_worker strict:judge
+
+Thread 9 (idle)
+    judge (strict.py:3)
+    verdict (trainers/rewards/own_worker.py:75)
+    main (trainers/rewards/own_worker.py:100)
+"""
+TRAINER = """Process 8: python -m trainers.grpo
+
+Thread 8 (idle): "MainThread"
+    Future.result (concurrent/futures/_base.py:451)
+    Loop.rewards (trainers/loop.py:235)
+    Grpo.step (trainers/grpo.py:48)
+"""
+
+
+def test_a_reward_that_hangs_is_named_where_the_trainer_waits_for_it_and_no_rank_for_another() -> None:
+    worker = Observed(9, "python -m trainers.rewards.own_worker strict:judge", "S", stack=JUDGES, host="n1")
+    idle = Observed(
+        7, worker.title, "S", stack=JUDGES.replace("    judge (strict.py:3)\n    verdict", "    x"), host="n1"
+    )
+    trainer = Observed(8, "python -m trainers.grpo", "S", stack=TRAINER, host="n1")
+    ranks = (rank(0, call(8, 0, ended=True)), rank(1, call(8, 1, ended=True)))
+    words = ["stuck: reward worker (pid 9 on n1) is in judge (strict.py:3), while the trainer waits for rewards"]
+    assert said(*ranks, trainer, worker, idle) == words
+    assert said(*ranks, worker, idle) == [], "it is asked for nothing that anybody waits for"
+    assert said(rank(0, call(8, 0)), rank(1, call(7, 1, ended=True), state="T"), trainer, worker) != words
+
+
 WAITS = "learner 0 (pid 40 on n0) waits for it in all_reduce 8 of group 1 (4096 bytes), for 30 s"
 
 NAMED: dict[str, tuple[tuple[Observed, ...], list[str]]] = {

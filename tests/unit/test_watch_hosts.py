@@ -44,8 +44,12 @@ def test_slow_fields_stay_until_they_are_said_again(client: RelayClient, tmp_pat
     assert (host.shm_used_gib, host.shm_total_gib, host.disk_used_gib, host.disk_total_gib) == (1.5, 8, 90, 100)
     [process] = host.processes
     assert (process.pid, process.title, process.cpu_percent) == (42, "ray::Learner", 99.5)
-    assert host.gpu_history == ((90.0, 10.0),)
+    assert (host.gpu_history, host.idle_since) == (((90.0, 10.0),), 0.0)
     assert host.cpu_history == (50.0, 50.0)
+    for at, util in ((3.0, 0), (4.0, 1), (5.0, 30), (6.0, 0), (7.0, 0)):
+        append(path, line(at, gpus=[{"i": 0, "util": util, "mem": [2, 80]}]))
+    follow(client, reader.followers())
+    assert reader.snapshots()[0].idle_since == 6.0
 
 
 def test_a_sampler_s_own_lines_are_understood(tmp_path: Path) -> None:

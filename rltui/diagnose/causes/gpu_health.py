@@ -24,9 +24,7 @@ _HARDWARE_WRONG = ("Restarting on the same node.", "nvidia-smi loops on that nod
 
 def _exclude(fields: Fields) -> tuple[Remedy, ...]:
     return (
-        exclude_node(
-            fields, "Exclude the node for your jobs (for a day), resubmit from the newest checkpoint, and report it."
-        ),
+        exclude_node(fields, "Exclude the node for your jobs, resubmit from the newest checkpoint, and report it."),
     )
 
 

@@ -137,13 +137,12 @@ CAUSES = (
         detail="none for {waited} s, where one takes {median} s",
         tell="No line in metrics.jsonl for five times the median step and ten minutes, or no line at all in a log for "
         "an hour before the job was cancelled. GPUs that wait in a "
-        "collective show 100 % utilisation at little power; idle ones wait for the other side.",
+        "collective show 100 % utilisation at little power.",
         wordings=(
             *worded(
                 ("no new step for", r"^no new step for (?P<waited>\d+) s, a step takes (?P<median>[\d.]+) s"),
                 confidence=0.8,
             ),
-            *worded(("idle for", r"^all GPUs of .{1,300} idle for \d+ s$"), confidence=0.5),
             *worded(
                 (
                     "timeout (",
