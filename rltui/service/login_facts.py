@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rltui.check.live_rules.cluster_rules import more_than_one_machine, nodes_over_profile, time_over_profile
 from rltui.check.live_subject import duration
-from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, container_of, in_partition
 from rltui.cluster.relay_types import Completed, RelayError
@@ -222,7 +222,7 @@ def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
         problem = more_than_one_machine(profile, job.hardware.nodes)
         return [f"S612 {problem}"] if problem else []
     try:
-        facts = login_facts(relay, profile, job, partial(gather_facts, relay))
+        facts = login_facts(relay, profile, job, partial(recent_facts, relay))
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return []
     name = job.slurm.partition or profile.partition
