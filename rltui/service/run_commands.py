@@ -12,7 +12,9 @@ from msgspec import structs
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.verdicts import Diagnosis, Remedy
 from rltui.runs.script_job import ScriptJob
-from rltui.watch.pending import waiting_job
+from rltui.service.hands_off_rules import FROM_OUTSIDE
+from rltui.watch.jobs import has_moved_on
+from rltui.watch.pending import is_stuck, waiting_job
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
@@ -42,6 +44,16 @@ def with_pending_command(found: Sequence[Diagnosis], run: RunSummary) -> tuple[D
     return tuple(
         structs.replace(one, remedies=(remedy, *one.remedies)) if one.id == "slurm_pending" else one for one in found
     )
+
+
+def with_next_start(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagnosis, ...]:
+    """``found`` with nothing to do for what ended a start of the run's job, where Slurm has queued the job again."""
+    job = waiting_job(run)
+    if job is None or is_stuck(job) or not has_moved_on(job, run.job_restart):
+        return tuple(found)
+    words = f"Nothing: Slurm has queued job {job.job_id} again, and the run goes on from its newest checkpoint."
+    remedy = Remedy(id="goes-on", summary=words, safe="auto")
+    return tuple(structs.replace(one, remedies=(remedy,)) if one.id in FROM_OUTSIDE else one for one in found)
 
 
 def with_run_commands(
