@@ -30,6 +30,9 @@ RUN_COMMANDS = (
 )
 """Commands of the remedies of any log, and what they are for a run of rltui's."""
 
+OF_SLURM = re.compile(r"(?:sinfo|squeue|sacct|scontrol|sbatch|srun|scancel)\b")
+"""Commands that only a machine with Slurm has."""
+
 _BLANK = re.compile(r"<([a-z][a-z ]*)>")
 
 
@@ -57,7 +60,11 @@ def with_next_start(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagno
 
 
 def with_run_commands(
-    found: Sequence[Diagnosis], run: RunSummary, work: Layout | ScriptJob | None = None
+    found: Sequence[Diagnosis],
+    run: RunSummary,
+    work: Layout | ScriptJob | None = None,
+    *,
+    has_slurm: bool = True,
 ) -> tuple[Diagnosis, ...]:
     """``found`` with commands for ``run``: rltui's own in place of Slurm's, and every blank filled that it can fill.
 
@@ -65,6 +72,7 @@ def with_run_commands(
         found: The diagnoses.
         run: Whose they are.
         work: What its attempt runs, where that is known.
+        has_slurm: Whether its cluster has Slurm, and so the commands of that.
     """
     known = _known(run, work)
 
@@ -79,7 +87,8 @@ def with_run_commands(
         return filled(words) + " --cancel" * ends_first
 
     def fitted(remedy: Remedy) -> Remedy:
-        commands = tuple(dict.fromkeys(map(own, remedy.commands)))
+        ours = dict.fromkeys(map(own, remedy.commands))
+        commands = tuple(one for one in ours if has_slurm or not OF_SLURM.match(one))
         return structs.replace(remedy, summary=filled(remedy.summary), commands=commands)
 
     return tuple(structs.replace(one, remedies=tuple(map(fitted, one.remedies))) for one in found)

@@ -101,7 +101,9 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         found = with_next_start(found, run)
     else:
         found = tuple(_beside(one) for one in found)
-    return Findings(with_run_commands(found, run, loaded.layout if loaded is not None else script), first)
+    work = loaded.layout if loaded is not None else script
+    has_slurm = context.cluster.profile.scheduler == "slurm"
+    return Findings(with_run_commands(found, run, work, has_slurm=has_slurm), first)
 
 
 def _beside(one: Diagnosis) -> Diagnosis:

@@ -55,6 +55,18 @@ def test_a_run_s_remedies_are_commands_for_that_run(state: RunState, log: str, c
     assert not [one for one in commands if one.startswith(("sbatch", "scontrol"))]
 
 
+def test_a_machine_without_slurm_is_offered_none_of_its_commands() -> None:
+    remedies = CAUSES["node_silent"].remedies_for({"node": "box2"})
+    found = (Diagnosis(id="node_silent", confidence=1.0, summary="", remedies=remedies),)
+
+    def offered(has_slurm: bool) -> list[str]:
+        [said] = with_run_commands(found, a_run("running"), has_slurm=has_slurm)
+        return [command for remedy in said.remedies for command in remedy.commands]
+
+    assert "sinfo -R" in offered(True)
+    assert offered(False) == [one for one in offered(True) if not one.startswith(("sinfo", "scontrol"))] != []
+
+
 @pytest.mark.parametrize(
     ("restarts", "reason", "is_done_for_you"),
     [(1, "Resources", True), (0, "Resources", False), (1, "BadConstraints", False)],
