@@ -138,14 +138,38 @@ class ScriptRun:
 
 
 def read_to_the_end(child: "subprocess.Popen[bytes]", follower: Follower, log: LineReader) -> None:
-    """Look at what the script prints until it has ended and all of it was read."""
-    has_ended = False
+    """Look at what the script prints until it has ended and all of it was read.
+
+    A disk that is full, or away, ends no training: what it could not take is written once it can, while that goes on.
+    """
+    has_ended, problem = False, ""
     while not has_ended or log.is_behind:
         has_ended = child.poll() is not None
-        follower.look(LOOK_BYTES)
-        if not has_ended and not log.is_behind:
+        before, problem = problem, _problem_of_look(follower, LOOK_BYTES)
+        if problem and not before:
+            _say("its steps cannot be written down: %s" % problem)
+        if has_ended and problem:
+            return
+        if problem or not (has_ended or log.is_behind):
             time.sleep(POLL_S)
-    follower.look(is_last=True)
+    if problem := _problem_of_look(follower, is_last=True):
+        _say("its last steps could not be written down: %s" % problem)
+
+
+def _problem_of_look(follower: Follower, limit: Optional[int] = None, is_last: bool = False) -> str:
+    """Let ``follower`` look; why the disk refused it, or nothing."""
+    try:
+        follower.look(limit, is_last)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _say(text: str) -> None:
+    """A line in the log of the attempt, where that can be written."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write("rltui: %s\n" % text)
+        sys.stderr.flush()
 
 
 def _size(attempt: str) -> int:
