@@ -96,6 +96,8 @@ def _print(context: Context, run: RunSummary, options: argparse.Namespace) -> in
             print_json({"schema": 1, "run_id": run.run_id, "lines": _texts(tail, sources)})
             return 0
         _show(run, tail, sources, options)
+        if not tail and options.lines > 0 and not options.follow:
+            talk(f"{run.run_id} has written nothing there; `rltui why {run.run_id}` says what is known of it.")
     if options.follow:
         _follow(context, run, sources, place, options)
     return 0

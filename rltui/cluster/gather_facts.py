@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.plain_text import plain
@@ -14,6 +15,24 @@ from rltui.cluster.slurm.runner import SlurmRunner, on_cluster
 if TYPE_CHECKING:
     from rltui.cluster.facts import NodeFacts
     from rltui.cluster.relay_client import RelayClient
+
+RECENT_S = 5.0
+"""How long an answer holds for what else one verb, or one screen, wants to know at that moment."""
+
+_recent: WeakKeyDictionary[RelayClient, tuple[float, ClusterFacts]] = WeakKeyDictionary()
+
+
+def recent_facts(relay: RelayClient) -> ClusterFacts:
+    """The same as ``gather_facts``, asked again only where the last answer through ``relay`` is not of just now.
+
+    Raises:
+        SlurmUnansweredError: As ``gather_facts``.
+    """
+    asked_at, facts = _recent.get(relay, (0.0, None))
+    if facts is None or time.monotonic() - asked_at > RECENT_S:
+        facts = gather_facts(relay)
+        _recent[relay] = time.monotonic(), facts
+    return facts
 
 
 def gather_facts(relay: RelayClient) -> ClusterFacts:

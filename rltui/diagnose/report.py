@@ -27,11 +27,16 @@ def as_text(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
             yield ""
         yield from _cause_lines(diagnosis)
     others = [one for one in diagnoses if one.secondary]
-    if others:
-        if causes:
-            yield ""
-        yield "Also seen, as a consequence:" if causes else "Seen while it ran:"
-        for diagnosis in others:
+    # what a run suffers from while it goes on is no consequence of what ends it
+    suffered = [one for one in others if not causes or CAUSES[one.id].word]
+    for title, seen in (
+        ("Also seen, as a consequence:", [one for one in others if one not in suffered]),
+        ("Seen while it ran:", suffered),
+    ):
+        if seen:
+            yield from [""] * bool(causes)
+            yield title
+        for diagnosis in seen:
             yield from _wrapped(f"{diagnosis.id}: {diagnosis.summary}{_place(diagnosis)}", "  · ")
 
 

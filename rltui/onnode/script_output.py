@@ -117,8 +117,8 @@ class Follower:
         detail = "metrics read to step %d" % (self.step or 0) if ahead else ""
         step, steps = ahead or (self.step, self.steps)
         if [stage, detail, step, steps] != self._shown:
-            self._shown = [stage, detail, step, steps]
             rundir.write_stage(self.attempt, stage, detail, step, steps)
+            self._shown = [stage, detail, step, steps]
 
     def _newest(self, lines: List[str]) -> Optional[Tuple[Optional[int], Optional[int]]]:
         """The last step that ``lines`` tell of, and of how many; None where they tell of none."""

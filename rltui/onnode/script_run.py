@@ -143,7 +143,9 @@ def read_to_the_end(child: "subprocess.Popen[bytes]", follower: Follower, log: L
     while not has_ended or log.is_behind:
         has_ended = child.poll() is not None
         problem = _look(follower, problem, LOOK_BYTES)
-        if not has_ended and not log.is_behind:
+        if has_ended and problem:
+            break
+        if problem or not (has_ended or log.is_behind):
             time.sleep(POLL_S)
     _look(follower, problem, is_last=True)
 

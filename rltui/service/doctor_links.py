@@ -22,7 +22,7 @@ from rltui.memory.bars import size_words
 from rltui.service.doctor_checks import Check, ClusterUnderTest, broken, ok, skipped, warning
 from rltui.service.doctor_host import check_host
 from rltui.service.doctor_team import check_team
-from rltui.service.login_facts import container_problems
+from rltui.service.login_facts import container_problems, env_file_problem
 from rltui.service.quota import quotas
 
 if TYPE_CHECKING:
@@ -294,28 +294,17 @@ def _packages(out: str) -> dict[str, Any] | None:
     return None
 
 
-ENV_FILE = """
-case $1 in "~/"*) file=$HOME/${1#"~/"} ;; *) file=$1 ;; esac
-[ -f "$file" ] && [ -r "$file" ] || exit 1
-stat -L -c '%a %u' -- "$file"; id -u
-"""
-
-
 def check_env_file(tested: ClusterUnderTest) -> Iterator[Check]:
     """The file of secrets is there and nobody else can read it; its content is not looked at."""
     file = tested.profile.env_file
     if not file:
         return
-    done = tested.relay.run(["sh", "-c", ENV_FILE, "sh", file], timeout_s=30)
-    words = done.out.split()
-    if done.rc or len(words) != 3:
-        yield broken("env file", f"{file} is not there, or cannot be read", f"Make it: umask 077; touch {file}")
-    elif words[1] != words[2]:
-        yield broken("env file", f"{file} belongs to somebody else", "Whoever owns it sets variables of your jobs.")
-    elif int(words[0], 8) & 0o077:
-        yield broken("env file", f"{file} can be read by others (mode {words[0]})", f"chmod 600 {file}")
+    problem = env_file_problem(tested.relay, tested.profile, timeout_s=30)
+    if problem:
+        hint = f"It sets variables of your jobs: let it be a file of your own, and chmod 600 {file}"
+        yield broken("env file", problem, hint)
     else:
-        yield ok("env file", f"{file}, mode {words[0]}")
+        yield ok("env file", f"{file}, yours alone")
 
 
 LINKS: tuple[tuple[str, Callable[[ClusterUnderTest], Iterator[Check]]], ...] = (

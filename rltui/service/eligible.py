@@ -33,10 +33,10 @@ def eligible_nodes(context: Context, layout: Layout | ScriptJob) -> Eligible | N
     """Ask the cluster which nodes are left for ``layout``; None where it has no Slurm or does not answer."""
     if context.cluster.profile.scheduler != "slurm":
         return None
-    from rltui.cluster.gather_facts import gather_facts
+    from rltui.cluster.gather_facts import recent_facts
 
     try:
-        return count_eligible(gather_facts(context.cluster.client), context.cluster.profile, layout)
+        return count_eligible(recent_facts(context.cluster.client), context.cluster.profile, layout)
     except ClusterError:
         return None
 
@@ -69,10 +69,10 @@ def _count(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) ->
 
 def dispensable(context: Context, layout: Layout | ScriptJob, names: Sequence[str]) -> tuple[str, ...]:
     """Those of ``names``, the first first, without which ``layout`` can still start; all where Slurm does not say."""
-    from rltui.cluster.gather_facts import gather_facts
+    from rltui.cluster.gather_facts import recent_facts
 
     try:
-        facts = gather_facts(context.cluster.client)
+        facts = recent_facts(context.cluster.client)
     except ClusterError:
         return tuple(names)
     out: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ def freest_partition(context: Context, layout: Layout | ScriptJob, fits: Callabl
 
     Empty where ``layout`` names one, or there is nothing to choose, or Slurm does not answer.
     """
-    from rltui.cluster.gather_facts import gather_facts
+    from rltui.cluster.gather_facts import recent_facts
     from rltui.cluster.profile import in_partition
     from rltui.cluster.slurm.errors import SlurmUnansweredError
 
@@ -97,7 +97,7 @@ def freest_partition(context: Context, layout: Layout | ScriptJob, fits: Callabl
     if layout.slurm.partition or not profile.partitions:
         return ""
     try:
-        facts = gather_facts(context.cluster.client)
+        facts = recent_facts(context.cluster.client)
     except SlurmUnansweredError:
         return ""
     names = list(dict.fromkeys([*([profile.partition] if profile.partition else []), *profile.partitions]))

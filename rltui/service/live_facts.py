@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from rltui.cluster.facts import ClusterFacts
-from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.host_facts import facts_of, host_states
 from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
@@ -64,7 +64,7 @@ def facts_through(relay: RelayClient, profile: Profile, layout: Layout | None = 
 
 def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:
     if profile.scheduler == "slurm":
-        return gather_facts(relay)
+        return recent_facts(relay)
     if profile.scheduler == "hosts":
         return facts_of(host_states(relay, profile))
     return ClusterFacts()

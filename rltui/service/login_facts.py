@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rltui.check.live_rules.cluster_rules import more_than_one_machine, nodes_over_profile, time_over_profile
 from rltui.check.live_subject import duration
-from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, container_of, in_partition
 from rltui.cluster.relay_types import Completed, RelayError
@@ -58,7 +58,10 @@ command -v {program} >/dev/null || said warning {absent}
 [[ -z {image} || -e {image} ]] || said problem {no_image}
 {python} -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null || said problem {no_python}
 """
-OWNER = 'stat -L -c "%a %u" -- "$1" && id -u'
+OWNER = """
+case $1 in "~/"*) file=$HOME/${1#"~/"} ;; *) file=$1 ;; esac
+[ -f "$file" ] && [ -r "$file" ] && stat -L -c '%a %u' -- "$file" && id -u
+"""
 PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said warning 'srun here has no pyxis plugin'"
 
 ONLY_IN_JOBS = 'what only compute nodes can do stands behind: [ -z "$SLURM_JOB_ID" ] ||'
@@ -158,22 +161,29 @@ def _shell_says(done: Completed) -> str:
     return f" (its shell says: {said})" if said else ""
 
 
-def env_file_problem(relay: RelayClient, profile: Profile) -> str:
-    """Why a job would refuse the profile's file of secrets; empty where it would not, or nobody can tell."""
+def env_file_problem(relay: RelayClient, profile: Profile, timeout_s: float = LOOK_S) -> str:
+    """Why a job would refuse the profile's file of secrets, whose content is not looked at; empty where it would not.
+
+    Raises:
+        ClusterError: Nobody can tell.
+    """
     if not profile.env_file:
         return ""
-    home = relay.hello().home
-    path = home + profile.env_file[1:] if profile.env_file.startswith("~/") else profile.env_file
-    try:
-        found = relay.run(["sh", "-c", OWNER, "sh", path], timeout_s=LOOK_S, idempotent=True)
-    except RelayError:
-        return ""
-    if found.rc:
-        return f"{profile.env_file} is not there"
-    mode, owner, me = found.out.split()
+    done = relay.run(["sh", "-c", OWNER, "sh", profile.env_file], timeout_s=timeout_s, idempotent=True)
+    if done.rc:
+        return f"{profile.env_file} is not there, or cannot be read"
+    mode, owner, me = done.out.split()
     if owner != me:
         return f"{profile.env_file} belongs to somebody else"
     return f"{profile.env_file} has mode {mode}: others may read it; chmod 600" if int(mode, 8) & 0o077 else ""
+
+
+def _env_file_problem(relay: RelayClient, profile: Profile) -> str:
+    """The same; empty, too, where that cannot be told in a moment."""
+    try:
+        return env_file_problem(relay, profile)
+    except RelayError:
+        return ""
 
 
 def refusal(relay: RelayClient, profile: Profile, work: Layout | ScriptJob, facts: Callable[[], ClusterFacts]) -> str:
@@ -222,7 +232,7 @@ def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
         problem = more_than_one_machine(profile, job.hardware.nodes)
         return [f"S612 {problem}"] if problem else []
     try:
-        facts = login_facts(relay, profile, job, partial(gather_facts, relay))
+        facts = login_facts(relay, profile, job, partial(recent_facts, relay))
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return []
     name = job.slurm.partition or profile.partition
@@ -264,7 +274,7 @@ def login_facts(
     with ThreadPoolExecutor(5) as pool:
         facts = pool.submit(look)
         python = pool.submit(python_problem, relay, profile, work.slurm, modules)
-        secrets = pool.submit(env_file_problem, relay, profile)
+        secrets = pool.submit(_env_file_problem, relay, profile)
         is_slurm = profile.scheduler == "slurm"
         refused = pool.submit(refusal, relay, profile, work, facts.result) if is_slurm else None
         contained = pool.submit(container_problems, relay, profile, work.slurm) if is_slurm else None

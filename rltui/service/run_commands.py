@@ -12,7 +12,9 @@ from msgspec import structs
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.verdicts import Diagnosis, Remedy
 from rltui.runs.script_job import ScriptJob
-from rltui.watch.pending import waiting_job
+from rltui.service.hands_off_rules import FROM_OUTSIDE
+from rltui.watch.jobs import has_moved_on
+from rltui.watch.pending import is_stuck, waiting_job
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
@@ -27,6 +29,9 @@ RUN_COMMANDS = (
     (re.compile(r"^wandb sync <run folder>$"), "rltui wandb-sync <run>"),
 )
 """Commands of the remedies of any log, and what they are for a run of rltui's."""
+
+OF_SLURM = re.compile(r"(?:sinfo|squeue|sacct|scontrol|sbatch|srun|scancel)\b")
+"""Commands that only a machine with Slurm has."""
 
 _BLANK = re.compile(r"<([a-z][a-z ]*)>")
 
@@ -44,8 +49,22 @@ def with_pending_command(found: Sequence[Diagnosis], run: RunSummary) -> tuple[D
     )
 
 
+def with_next_start(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagnosis, ...]:
+    """``found`` with nothing to do for what ended a start of the run's job, where Slurm has queued the job again."""
+    job = waiting_job(run)
+    if job is None or is_stuck(job) or not has_moved_on(job, run.job_restart):
+        return tuple(found)
+    words = f"Nothing: Slurm has queued job {job.job_id} again, and the run goes on from its newest checkpoint."
+    remedy = Remedy(id="goes-on", summary=words, safe="auto")
+    return tuple(structs.replace(one, remedies=(remedy,)) if one.id in FROM_OUTSIDE else one for one in found)
+
+
 def with_run_commands(
-    found: Sequence[Diagnosis], run: RunSummary, work: Layout | ScriptJob | None = None
+    found: Sequence[Diagnosis],
+    run: RunSummary,
+    work: Layout | ScriptJob | None = None,
+    *,
+    has_slurm: bool = True,
 ) -> tuple[Diagnosis, ...]:
     """``found`` with commands for ``run``: rltui's own in place of Slurm's, and every blank filled that it can fill.
 
@@ -53,6 +72,7 @@ def with_run_commands(
         found: The diagnoses.
         run: Whose they are.
         work: What its attempt runs, where that is known.
+        has_slurm: Whether its cluster has Slurm, and so the commands of that.
     """
     known = _known(run, work)
 
@@ -67,7 +87,8 @@ def with_run_commands(
         return filled(words) + " --cancel" * ends_first
 
     def fitted(remedy: Remedy) -> Remedy:
-        commands = tuple(dict.fromkeys(map(own, remedy.commands)))
+        ours = dict.fromkeys(map(own, remedy.commands))
+        commands = tuple(one for one in ours if has_slurm or not OF_SLURM.match(one))
         return structs.replace(remedy, summary=filled(remedy.summary), commands=commands)
 
     return tuple(structs.replace(one, remedies=tuple(map(fitted, one.remedies))) for one in found)

@@ -6,6 +6,7 @@ Slurm's records of a job that it ended for a node name all nodes of the job; whi
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,11 +16,12 @@ from msgspec import structs
 from rltui.cluster.relay_types import FileRange, RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
+from rltui.onnode.allocation import NOT_THE_RUNS
 from rltui.onnode.lost_nodes import LOG, TAIL_BYTES, host_of, is_sampler_file, lost
 from rltui.onnode.node_evidence import NODE_FAILURE
 from rltui.runs.claims import write_end
 from rltui.service.attempts import Ending
-from rltui.watch.lines import decode
+from rltui.watch.lines import decode, parse_object
 from rltui.watch.run_facts import JobNote
 
 if TYPE_CHECKING:
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot, JobsSnapshot
     from rltui.cluster.relay_client import RelayClient
     from rltui.service.last_rows import LastRows
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
+    from rltui.watch.snapshots import EndSnapshot, RunsSnapshot, RunSummary
 
 MAY_COME_BACK_S = 900.0
-"""How long after its end an attempt's job is still asked for: Slurm may start it again under the same id."""
+"""How long after any end an attempt's job is still asked for: somebody may have Slurm start it again."""
+
+WAITS_LONGEST_S = 30 * 86400.0
+"""The same after an end that was Slurm's own doing: its job may wait for days, until Slurm says that it is over."""
 
 LAST_WORD_S = 120.0
 """How long a job that has ended may take to say so itself before the scheduler's word is written down for it."""
@@ -66,8 +71,10 @@ class JobWords:
             return snapshot
         answer = self._cluster.jobs([run.job_id for run in wanted.values()])
         told = tuple(self._told(run, answer, now) if run.run_id in wanted else run for run in snapshot.runs)
-        for run in told:
-            self._write_last_word(run, now)
+        for before, run in zip(snapshot.runs, told, strict=True):
+            # the next refresh writes it where this one cannot
+            with contextlib.suppress(ClusterError):
+                self._write_last_word(before.end, run, now)
         return structs.replace(snapshot, runs=told, scheduler_problem=self._problem(answer))
 
     def _told(self, run: RunSummary, answer: JobsSnapshot, now: float) -> RunSummary:
@@ -100,17 +107,19 @@ class JobWords:
         age = f" (last heard {max(0, int(time.time() - heard)) // 60} min ago)" if heard else ""
         return f"{answer.problem.rstrip('.')}{age}; what the files of the runs say is of now"
 
-    def _write_last_word(self, run: RunSummary, now: float) -> None:
-        """Write down the end of a job that died without a word, before the scheduler forgets it."""
+    def _write_last_word(self, before: EndSnapshot | None, run: RunSummary, now: float) -> None:
+        """Write down the end of a job that died without a word, or starts no more, before the scheduler forgets it."""
         job = run.job
-        if job is None or run.end is not None or not job.has_ended:
+        if job is None or run.job_as_of or not job.has_ended:
+            return
+        if before is not None:
+            if _awaits_word(before, now) and (run.end != before or now - before.at > MAY_COME_BACK_S):
+                _write_over(self._cluster.client, run)
             return
         speaks_itself = not run.is_adopted
         if speaks_itself and (job.state == "completed" or now - job.ended_at < LAST_WORD_S):
             return
-        # the next refresh writes it where this one cannot
-        with contextlib.suppress(ClusterError):
-            write_last_word(self._cluster.client, run, job)
+        write_last_word(self._cluster.client, run, job)
 
 
 def _heard_at(kept: RunsSnapshot) -> float:
@@ -119,9 +128,14 @@ def _heard_at(kept: RunsSnapshot) -> float:
 
 
 def _may_change(run: RunSummary, now: float) -> bool:
-    if run.end is None:
+    if run.end is None or _awaits_word(run.end, now):
         return True
     return run.end.outcome != "finished" and now - run.end.at < MAY_COME_BACK_S
+
+
+def _awaits_word(end: EndSnapshot, now: float) -> bool:
+    """Whether Slurm ended it and has not said yet that the job does not start again."""
+    return end.slurm in NOT_THE_RUNS and not end.over and now - end.at < WAITS_LONGEST_S
 
 
 def _files_know_better(run: RunSummary, job: JobSnapshot) -> bool:
@@ -132,7 +146,7 @@ def _files_know_better(run: RunSummary, job: JobSnapshot) -> bool:
 
 
 def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
-    from rltui.watch.jobs import in_words, job_facts, last_word
+    from rltui.watch.jobs import has_moved_on, in_words, job_facts
 
     if job is None:
         # asked for but not told of: it was submitted, so it waits or runs until somebody says otherwise
@@ -141,8 +155,8 @@ def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
     end = run.end
     if end is not None and facts.state in ("queued", "starting"):
         end = None
-    elif end is not None and job.state == "cancelled" and _goes_on(run, job):
-        end = last_word(job)
+    elif end is not None and not end.over and job.has_ended and has_moved_on(job, run.job_restart):
+        end = _ended_waiting(end, job)
     waited_s = run.no_step_s if facts.state == "running" else 0.0  # what is over or waits is to do no steps
     return structs.replace(run, state=facts.state, job=job, scheduler_says=in_words(facts), end=end, no_step_s=waited_s)
 
@@ -150,6 +164,24 @@ def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
 def _goes_on(run: RunSummary, job: JobSnapshot) -> bool:
     """Whether the files are of a start after which Slurm queued the job again."""
     return run.job_restart is not None and job.restarts > run.job_restart
+
+
+def _ended_waiting(before: EndSnapshot, job: JobSnapshot) -> EndSnapshot:
+    """The end of a run whose ``job`` waited for its next start after ``before``, and then ended without one."""
+    from rltui.watch.jobs import last_word
+
+    last = last_word(job)
+    words = f"{last.reason} It waited for its next start after: {before.reason}"
+    return structs.replace(before, outcome=last.outcome, reason=words, at=last.at, over=True)
+
+
+def _write_over(client: RelayClient, run: RunSummary) -> None:
+    """Note in the end of the run's attempt that its job does not start again, and how the run ended if it waited."""
+    attempt = rundir.attempt_folder(run.path, run.attempt)
+    [said] = [parse_object(file.text or "") for file in client.collect(attempt, [rundir.END])] or [None]
+    if said is not None and run.end is not None:
+        now = {"outcome": run.end.outcome, "reason": run.end.reason, "at": run.end.at, "over": True}
+        client.put(f"{attempt}/{rundir.END}", json.dumps({**said, **now}).encode())
 
 
 def write_last_word(client: RelayClient, run: RunSummary, job: JobSnapshot) -> None:

@@ -26,7 +26,7 @@ from rltui.service.bad_nodes import record_slow
 from rltui.service.describe import steps_done
 from rltui.service.flight_records import record_lines
 from rltui.service.read_evidence import asked_nodes, stuck_lines
-from rltui.service.run_commands import with_pending_command, with_run_commands
+from rltui.service.run_commands import with_next_start, with_pending_command, with_run_commands
 from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture
 from rltui.service.why_advice import advised, without_tuning
@@ -100,11 +100,14 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         if not quick:
             record_slow(context, run, symptoms_of(picture))
         found = with_pending_command(advised(without_tuning(found), picture.recent, loaded), run)
+        found = with_next_start(found, run)
     else:
         found = tuple(_beside(one) for one in found)
     said = [one.mtime for one in entries if one.type == "file" and _is_log(one.name) and one.name != rundir.EVENTS]
     at_rest = at_rest_words(structs.replace(picture, said_at=max(said, default=0.0))) if run.is_live else ()
-    return Findings(with_run_commands(found, run, loaded.layout if loaded is not None else script), first, at_rest)
+    work = loaded.layout if loaded is not None else script
+    has_slurm = context.cluster.profile.scheduler == "slurm"
+    return Findings(with_run_commands(found, run, work, has_slurm=has_slurm), first, at_rest)
 
 
 def _beside(one: Diagnosis) -> Diagnosis:

@@ -82,7 +82,7 @@ def job_facts(
     """
     if job is None:
         return JobFacts(state=fold_state(stage, end, None))
-    if _has_moved_on(job, start):
+    if has_moved_on(job, start):
         # the files are those of a start that is over; its next one has written nothing yet
         stage, end = None, None
         if job.state == "pending":
@@ -128,10 +128,17 @@ def in_words(facts: JobFacts) -> str:
     return " ".join(filter(None, (facts.sentence, facts.next_step)))
 
 
-def _has_moved_on(job: JobSnapshot, start: int | None) -> bool:
-    """Whether the job has been started again, or will be, since the files were written."""
+def has_moved_on(job: JobSnapshot, start: int | None) -> bool:
+    """Whether the job has been started again, or was queued for it, since the files of its ``start`` were written."""
+    if start is None:
+        return job.state == "pending"
     # Slurm counts a start as soon as a job is requeued: one of the same number has begun since Slurm was asked
-    return job.state == "pending" if start is None else job.restarts > start
+    return job.restarts > start or _ended_waiting(job)
+
+
+def _ended_waiting(job: JobSnapshot) -> bool:
+    """Whether its record is of a wait that no start ended: the accounting does not say how often it had started."""
+    return job.state in ("cancelled", "failed") and not job.started_at and not job.nodes
 
 
 def _waiting(job: JobSnapshot) -> JobFacts:

@@ -51,6 +51,8 @@ class EndSnapshot(Struct, frozen=True, kw_only=True):
     """How it stood still, where hands-off mode ended it for that."""
     unneeded: bool = False
     """It waited behind another, which was the last: it never began, and the run is where the other one ended."""
+    over: bool = False
+    """Slurm ended it, and has said since that the job does not start again."""
 
 
 class ArchivedNote(Struct, frozen=True, kw_only=True):

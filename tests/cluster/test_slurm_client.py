@@ -171,8 +171,9 @@ def test_pending_jobs_are_held_released_and_changed(client: SlurmClient) -> None
     assert the_job(client, job_id).nodes == ("node1",)
     with pytest.raises(SlurmRefusedError, match="no longer pending"):
         client.set_excluded(job_id, ["node1"])
-    with pytest.raises(SlurmRefusedError, match="denied"):
+    with pytest.raises(SlurmRefusedError, match="denied") as refused:
         client.set_time_limit(job_id, 86400)
+    assert "cannot raise the limit of a running job" in refused.value.hint
     client.cancel(job_id)
     eventually(lambda: is_in(client, job_id, "cancelled"))
     for change in (client.hold, client.release, client.requeue):

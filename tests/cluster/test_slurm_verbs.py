@@ -90,6 +90,31 @@ def a_shell_opens_inside_the_job(laptop: Laptop, run_id: str, node: str, job: st
         terminal.close()
 
 
+def test_a_run_that_waits_long_for_its_next_start_has_not_ended(laptop: Laptop, slurm_cluster: Lab) -> None:
+    that_works = PROFILE.replace("/bin/true", sys.executable).replace("  setup_lines: [sleep 600]\n", "")
+    (laptop.folder / "config/clusters.yaml").write_text(that_works)
+    script = laptop.folder / "run.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --time=00:20:00\nsleep 1000\n")
+    words = ("--cluster", "lab", "--nodes", "1", "--gpus-per-node", "1", "--folder", "/home/alice")
+    run_id = laptop.json("launch", str(script), *words)["run_id"]
+    [path] = (Path(slurm_cluster.folder) / "home/alice/runs").glob("*/attempts/01")
+    eventually(lambda: (path / "supervisor.json").exists(), "the start")
+    without = [word for node in slurm_cluster.spec.compute for word in ("--exclude", node)]
+    laptop.run("requeue", run_id, *without, "--yes")
+    end = path / "end.json"
+    # what the driver writes, or has not come to write: whichever is there first stays
+    ended = {"schema": 1, "outcome": "cancelled", "reason": "requeued", "slurm": "JOB REQUEUE"}
+    end.write_text(json.dumps({**ended, "at": time.time() - 7200}))
+    assert laptop.row()["state"] == "queued"
+    assert "still queued" in laptop.run("resubmit", run_id, "--yes", expect=1).stderr
+    assert laptop.json("cancel", run_id, "--yes")["state"] == "cancelled"
+
+    def seen() -> tuple[str, bool]:
+        return laptop.row()["state"], "over" in json.loads(end.read_text())
+
+    eventually(lambda: seen() == ("cancelled", True), "the word that it is over", saw=seen)
+
+
 def test_a_run_is_launched_held_changed_cancelled_and_resubmitted_elsewhere(laptop: Laptop, slurm_cluster: Lab) -> None:
     launched = laptop.json("launch", "local/grpo-tiny", "slurm.options=['--begin=now+1hour']", "--cluster", "lab")
     run_id, job = launched["run_id"], launched["job_id"]

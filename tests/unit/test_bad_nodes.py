@@ -298,7 +298,7 @@ def test_only_as_many_bad_nodes_are_left_out_as_the_run_can_spare(
     def offer(**states: str) -> Finding:
         nodes = tuple(NodeFacts(name=name, partitions=("gpu",), state=state) for name, state in states.items())
         facts = ClusterFacts(partitions=(PartitionFacts(name="gpu"),), nodes=nodes)
-        monkeypatch.setattr("rltui.cluster.gather_facts.gather_facts", lambda _: facts)
+        monkeypatch.setattr("rltui.cluster.gather_facts.recent_facts", lambda _: facts)
         [finding] = service.offers(context, layout)
         return finding
 

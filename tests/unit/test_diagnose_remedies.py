@@ -213,6 +213,16 @@ def test_people_read_the_cause_first_and_the_rest_last() -> None:
     assert "engine_core_died" in lines[-2] or "engine_core_died" in lines[-1]
 
 
+def test_what_a_run_suffered_from_is_no_consequence_of_what_ended_it() -> None:
+    def seen(cause: str, *, secondary: bool) -> Diagnosis:
+        return Diagnosis(id=cause, confidence=1.0, summary=f"{cause}.", secondary=secondary)
+
+    found = [seen("slurm_node_fail", secondary=False), seen("ray_actor_died", secondary=True)]
+    lines = list(report.as_text([*found, seen("reward_flat", secondary=True)]))
+    consequences = ["Also seen, as a consequence:", "  · ray_actor_died: ray_actor_died."]
+    assert lines[-5:] == [*consequences, "", "Seen while it ran:", "  · reward_flat: reward_flat."]
+
+
 def test_a_reading_is_a_plain_value() -> None:
     assert Reading(0.5) == Reading(0.5, "", {})
 

@@ -84,6 +84,36 @@ def test_a_script_goes_on_while_the_disk_takes_nothing_down(tmp_path: Path, monk
     assert (tmp_path / rundir.EVENTS).read_text().count("cannot be written down: [Errno 28] No space left") == 1
 
 
+@pytest.mark.parametrize("is_full_for_good", [False, True])
+def test_a_full_disk_ends_no_script_and_gets_its_steps_once_it_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full_for_good: bool
+) -> None:
+    monkeypatch.setattr("rltui.onnode.script_run.POLL_S", 0.01)
+    log = LineReader(str(tmp_path / rundir.OUT_LOG), also_returns=True)
+    (tmp_path / rundir.OUT_LOG).write_text("".join(f"step {step} loss=0.5\n" for step in range(10)))
+    follower = Follower(str(tmp_path), msgspec.to_builtins(DIALECTS["generic"]), log)
+    append_line, tries = rundir.append_line, 0
+
+    def with_little_room(path: str, value: Any) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 2:
+            (tmp_path / "ended").touch()
+        if path.endswith(rundir.METRICS) and (is_full_for_good or tries < 3):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append_line(path, value)
+
+    monkeypatch.setattr(rundir, "append_line", with_little_room)
+    waits = "timeout 60 sh -c 'until [ -e ended ]; do sleep 0.05; done'; exit 7"
+    with subprocess.Popen(["sh", "-c", waits], cwd=tmp_path) as child:
+        read_to_the_end(child, follower, log)
+        assert child.wait(60) == 7
+    metrics = tmp_path / rundir.METRICS
+    written = [json.loads(line)["step"] for line in metrics.read_text().splitlines()] if metrics.exists() else []
+    assert written == ([] if is_full_for_good else list(range(10)))
+    assert (tmp_path / rundir.EVENTS).read_text().count("cannot be written down: [Errno 28]") == 1
+
+
 def test_a_line_of_many_words_takes_no_longer_than_its_length() -> None:
     words = "so many words " * 20_000
     began = time.process_time()

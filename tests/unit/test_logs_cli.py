@@ -61,6 +61,13 @@ def test_no_more_lines_than_wanted(
     assert said(run, [(1, False)], words, monkeypatch, capsys) == lines
 
 
+def test_an_empty_log_is_said_to_be_one(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    (run / "attempts/01/out.log").write_text("")
+    monkeypatch.setattr(logs, "open_run", lambda *_: Opened(run, [(1, False)]))
+    assert main(["logs", "r"]) == 0
+    assert capsys.readouterr() == ("", "r has written nothing there; `rltui why r` says what is known of it.\n")
+
+
 def test_following_goes_on_with_the_next_attempt(run: Path, monkeypatch: Any, capsys: Any) -> None:
     looks = [(1, True), (1, True), (2, True), (2, False)]
     assert said(run, looks, ["-f", "-n", "1"], monkeypatch, capsys) == ["1-2", "2-0", "2-1", "2-2"]

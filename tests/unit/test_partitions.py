@@ -72,7 +72,7 @@ def facts(**free: int) -> ClusterFacts:
 
 def open_to(profile: Profile, found: ClusterFacts, monkeypatch: pytest.MonkeyPatch) -> Context:
     """A cluster that offers this much right now."""
-    monkeypatch.setattr("rltui.cluster.gather_facts.gather_facts", lambda _: found)
+    monkeypatch.setattr("rltui.cluster.gather_facts.recent_facts", lambda _: found)
     context: Any = SimpleNamespace(cluster=SimpleNamespace(profile=profile, client=None))
     there: Context = context
     return there

@@ -18,7 +18,7 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.layout.roles import Hardware
 from rltui.runs.script_job import ScriptJob
-from rltui.service.run_commands import with_run_commands
+from rltui.service.run_commands import with_next_start, with_run_commands
 from rltui.watch.snapshots import RunState, RunSummary
 
 A_SCRIPT = ScriptJob(
@@ -53,6 +53,32 @@ def test_a_run_s_remedies_are_commands_for_that_run(state: RunState, log: str, c
     commands = [one for remedy in said[0].remedies for one in remedy.commands]
     assert command in commands
     assert not [one for one in commands if one.startswith(("sbatch", "scontrol"))]
+
+
+def test_a_machine_without_slurm_is_offered_none_of_its_commands() -> None:
+    remedies = CAUSES["node_silent"].remedies_for({"node": "box2"})
+    found = (Diagnosis(id="node_silent", confidence=1.0, summary="", remedies=remedies),)
+
+    def offered(has_slurm: bool) -> list[str]:
+        [said] = with_run_commands(found, a_run("running"), has_slurm=has_slurm)
+        return [command for remedy in said.remedies for command in remedy.commands]
+
+    assert "sinfo -R" in offered(True)
+    assert offered(False) == [one for one in offered(True) if not one.startswith(("sinfo", "scontrol"))] != []
+
+
+@pytest.mark.parametrize(
+    ("restarts", "reason", "is_done_for_you"),
+    [(1, "Resources", True), (0, "Resources", False), (1, "BadConstraints", False)],
+)
+def test_nothing_is_to_be_done_for_a_run_whose_job_slurm_has_queued_again(
+    restarts: int, reason: str, is_done_for_you: bool
+) -> None:
+    job = JobSnapshot(job_id="7", state="pending", reason=reason, restarts=restarts)
+    found = examine([text_source("out.log", "srun: error: Node failure on node7")]).diagnoses
+    [said] = with_next_start(found, a_run("queued", job=job, job_restart=0))
+    assert ([one.id for one in said.remedies] == ["goes-on"]) == is_done_for_you
+    assert ("Slurm has queued job 7 again" in said.remedies[0].summary) == is_done_for_you
 
 
 @pytest.mark.parametrize("cause_id", sorted(CAUSES))

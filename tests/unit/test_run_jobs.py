@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -86,13 +89,71 @@ def test_files_that_are_newer_than_an_old_word_win(
     assert seen.state == ("finished" if run.end else state)
 
 
-def test_a_run_cancelled_while_it_waited_for_its_next_start_is_no_longer_requeued(tmp_path: Path) -> None:
-    end = EndSnapshot(outcome="cancelled", reason="requeued: Slurm starts the job again", at=NOW - 60)
-    run = replace(RUN, state="cancelled", end=end, job_restart=0)
-    job = JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", restarts=1, ended_at=NOW - 5)
-    [seen] = told(tmp_path, run, JobsSnapshot(jobs={"7": job}, taken_at=NOW)).runs
-    assert seen.end is not None
-    assert (seen.state, seen.end.reason) == ("cancelled", "The job was cancelled.")
+class Files:
+    """An attempt whose only file is its end."""
+
+    def __init__(self, end: EndSnapshot) -> None:
+        self.text = json.dumps({"bad_nodes": {"node3": "node failure"}, **msgspec.to_builtins(end)})
+
+    def collect(self, *_: object) -> tuple[SimpleNamespace, ...]:
+        return (SimpleNamespace(path="end.json", text=self.text),)
+
+    def put(self, path: str, data: bytes) -> None:
+        assert path.endswith("/attempts/01/end.json")
+        self.text = data.decode()
+
+
+def told_of_an_end(folder: Path, run: RunSummary, files: Files, job: JobSnapshot | None) -> tuple[RunSummary, bool]:
+    """The run, and whether its job was asked for."""
+    asked: list[str] = []
+
+    def jobs(job_ids: Sequence[str]) -> JobsSnapshot:
+        asked.extend(job_ids)
+        return JobsSnapshot(jobs={"7": job} if job else {}, taken_at=NOW)
+
+    cluster: Any = SimpleNamespace(profile=SimpleNamespace(scheduler="slurm"), client=files, jobs=jobs)
+    at = replace(run, path="/runs/grpo-1a2b", end=msgspec.json.decode(files.text, type=EndSnapshot))
+    [seen] = JobWords(cluster, LastRows(folder, "lab")).told(RunsSnapshot(runs=(at,), taken_at=NOW)).runs
+    return seen, bool(asked)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        # the queue counts starts; the accounting does not, and has a record of the wait alone
+        JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", restarts=1, started_at=NOW - 5, ended_at=NOW - 5),
+        JobSnapshot(job_id="7", state="cancelled", word="CANCELLED", ended_at=NOW - 5),
+    ],
+)
+def test_a_run_cancelled_while_it_waited_for_its_next_start_is_no_longer_requeued(
+    tmp_path: Path, job: JobSnapshot
+) -> None:
+    files = Files(EndSnapshot(outcome="failed", reason="node failure on node3", at=NOW - 60, slurm="NODE FAILURE"))
+    words = "The job was cancelled. It waited for its next start after: node failure on node3"
+    run = replace(RUN, state="failed", job_restart=0)
+    for told_by in (job, job, None):  # at once, and for good
+        seen, _ = told_of_an_end(tmp_path, replace(run, state="cancelled"), files, told_by)
+        assert seen.end is not None
+        assert (seen.state, seen.end.outcome, seen.end.reason) == ("cancelled", "cancelled", words)
+    assert json.loads(files.text)["bad_nodes"] == {"node3": "node failure"}
+
+
+def test_a_job_that_slurm_queued_again_is_asked_for_until_slurm_says_that_it_is_over(tmp_path: Path) -> None:
+    files = Files(EndSnapshot(outcome="cancelled", reason="preempted", at=NOW - 4000, slurm="PREEMPTION"))
+    run = replace(RUN, state="cancelled", job_restart=0)
+    for _ in range(2):
+        seen, asked = told_of_an_end(tmp_path, run, files, replace(WAITS, restarts=1))
+        assert (seen.state, seen.end, asked) == ("queued", None, True)
+    for _, is_asked in ((1, True), (2, False)):
+        ended = JobSnapshot(job_id="7", state="cancelled", word="PREEMPTED", started_at=9.0, nodes=("node1",))
+        seen, asked = told_of_an_end(tmp_path, run, files, ended)
+        assert seen.end is not None
+        assert (seen.state, seen.end.reason, asked) == ("cancelled", "preempted", is_asked)
+
+
+def test_what_ended_long_ago_by_itself_is_not_asked_for(tmp_path: Path) -> None:
+    files = Files(EndSnapshot(outcome="failed", reason="exit code 1", at=NOW - 4000))
+    assert told_of_an_end(tmp_path, replace(RUN, state="failed"), files, None)[1] is False
 
 
 @pytest.mark.parametrize(("job_state", "waited_s"), [("cancelled", 0.0), ("pending", 0.0), ("running", 700.0)])

@@ -8,7 +8,7 @@ import pytest
 from scripted_slurm import DBD_DOWN, DOWN, UUID, ScriptedSlurm
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
-from rltui.cluster.gather_facts import gather_facts
+from rltui.cluster.gather_facts import gather_facts, recent_facts
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
@@ -153,6 +153,20 @@ def test_a_cluster_of_many_thousand_nodes_is_read_whole(slurm: ScriptedSlurm) ->
     gather_facts(slurm)  # type: ignore[arg-type]
     # an answer on one node is a thousand bytes
     assert slurm.limits["node"] >= 10_000 * 1000
+
+
+def test_what_a_verb_wants_to_know_several_times_is_asked_once(
+    slurm: ScriptedSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay: Any = slurm
+    now = 100.0
+    monkeypatch.setattr("rltui.cluster.gather_facts.time.monotonic", lambda: now)
+    assert recent_facts(relay) is recent_facts(relay)
+    asked = slurm.count("scontrol")
+    assert asked
+    now += 6.0
+    recent_facts(relay)
+    assert slurm.count("scontrol") == 2 * asked
 
 
 def test_accounts_of_other_clusters_in_the_same_database_are_none_here(slurm: ScriptedSlurm) -> None:

@@ -80,13 +80,21 @@ def requeue_without(client: SlurmClient, job_id: str, nodes: Sequence[str], dead
     control(client, job_id, ["release"])
 
 
+LONGEST = "Users cannot raise the limit of a running job, nor any beyond its partition's: resubmit it, or ask the site."
+
+
 def set_time_limit(client: SlurmClient, job_id: str, seconds: float) -> None:
     """Change a job's time limit."""
     try:
         limit = write_duration(seconds)
     except ValueError as error:
         raise UsageError(f"{error}.") from error
-    _update(client, job_id, f"TimeLimit={limit}")
+    try:
+        _update(client, job_id, f"TimeLimit={limit}")
+    except SlurmRefusedError as error:
+        if "denied" not in error.message.lower():
+            raise
+        raise SlurmRefusedError(error.message, LONGEST) from error
 
 
 def excluded(client: SlurmClient, job_id: str) -> tuple[str, ...]:
