@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CALLS = ("execute_train", "execute_train_npu")
 _INHERITED = {
-    "num_nodes": 1, "extra_args": "", "extra_env_vars": "", "cuda_core_dump": False, "output_dir": "/root/shared_data",
+    "num_nodes": 1, "extra_args": "", "extra_env_vars": "", "cuda_core_dump": False, "output_dir": "/shared_data",
 }  # fmt: skip
 """Fields of the launchers' common base class (``ExecuteTrainConfig``), with its defaults."""
 MAX_STEPS = 20_000
