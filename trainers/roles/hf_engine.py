@@ -16,6 +16,7 @@ from trainers.data.prompts import images_of, tokens_of
 from trainers.data.stops import Stops
 from trainers.roles.card import release_card
 from trainers.roles.engine import Completion, Streamed, derive_seed
+from trainers.roles.router_replay import Recording, Routers
 from trainers.roles.vision import model_class
 from trainers.weights import WeightReceiver, WeightTransferError
 
@@ -60,6 +61,7 @@ class HfEngine:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model = model_class(model_path).from_pretrained(model_path, dtype=DTYPES[rollout.precision])
         self._model = model.to(self._device).eval().requires_grad_(False)
+        self._routers = Routers(model) if rollout.router_replay else None
         self._receiver: WeightReceiver | None = None
         self._waiting: list[Request] = []
         self._reader = ImageReader(model_path, lengths.images) if lengths.images else None
@@ -108,12 +110,13 @@ class HfEngine:
             seeds = [derive_seed(requests[index].sampling.seed, number) for index, number in numbered]
             rooms = [limits[index] for index, _ in numbered]
             given = [requests[index].sampling.forced for index, _ in numbered]
+            recording = Recording(self._routers, samples) if self._routers else None
             token_ids, log_probs, versions = self._sample(
-                prompts[start:stop], part, seeds, rooms, cut, weight_version, forced_tokens(given)
+                prompts[start:stop], part, seeds, rooms, cut, weight_version, forced_tokens(given), recording
             )
             steps += token_ids.shape[1]
             rows = zip(numbered, token_ids.tolist(), log_probs.tolist(), strict=True)
-            for (index, _), tokens, values in rows:
+            for row, ((index, _), tokens, values) in enumerate(rows):
                 length = min(cut.length(tokens), limits[index])
                 groups[index].append(
                     Completion(
@@ -123,6 +126,7 @@ class HfEngine:
                         finish_reason="stop" if stops.ends(tokens[:length]) else "length",
                         weight_version=versions[0],
                         newest_version=versions[length - 1],
+                        routes=recording and recording.of(row, len(tokens_of(prompts[index])), length),
                     )
                 )
         return groups, steps
@@ -175,6 +179,7 @@ class HfEngine:
         stops: Stops,
         version: Callable[[], int],
         forced: torch.Tensor | None,
+        recording: Recording | None,
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Return sampled tokens (int64), their log-probabilities (float32), each [sequences, steps], and the versions.
 
@@ -194,6 +199,8 @@ class HfEngine:
             last = last + shift
         versions = [version()]
         output = self._forward(token_ids, mask[:, :prompt_tokens] if padded else None, positions, None, **images)
+        if recording:
+            recording.note(len(prompts))
         cache = output.past_key_values
         cache.batch_repeat_interleave(sampling.samples_per_prompt)
         logits, mask, last = (
@@ -224,6 +231,8 @@ class HfEngine:
             seen = mask[:, : prompt_tokens + step] if padded else None
             versions.append(version())
             output = self._forward(token, seen, last + rooms.clamp(max=step), cache)
+            if recording:
+                recording.note(len(token))
             logits = output.logits
         return torch.cat(sampled, dim=1), torch.cat(log_probs, dim=1), versions
 
