@@ -69,7 +69,7 @@ def _training(layout: Layout) -> Iterator[str]:
 
 
 def _routing(layout: Layout) -> Iterator[str]:
-    """vLLM tells the experts of a sample at its own end, not at one that our texts make, and on cards only."""
+    """What replays no routes: vLLM tells those of answers that it ends itself, not our texts, and on cards only."""
     rollout = layout.roles.rollout
     if rollout.router_replay and layout.lengths.images:
         yield "images with router_replay"

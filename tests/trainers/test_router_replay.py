@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from engine_support import LENGTHS, STOP, VOCABULARY, random_prompts, sampling
-from transformers import (
-    Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM, MixtralConfig, MixtralForCausalLM, PhimoeConfig,
-    PhimoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-)  # fmt: skip
-
+from trainer_support import LAYOUT
 from vllm.outputs import CompletionOutput, RequestOutput
 
-from learning import END_LEAST, FEWER_STEPS, LEARNING, START_MOST, final_reward
 from rltui.layout.load import load_layout
 from rltui.layout.schema import Rollout
-from trainer_support import LAYOUT
 from trainers.conversations import _joined
 from trainers.data import tiny_qwen3
 from trainers.data.batch import Sample, split, without_routes
@@ -53,17 +47,21 @@ SHAPE = {
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 512,
     "num_experts_per_tok": TOP_K, "initializer_range": 0.2, "pad_token_id": 0, "eos_token_id": STOP,
 }  # fmt: skip
-FAMILIES: dict[str, Any] = {
+EXPERT = {"moe_intermediate_size": 16}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     # softmax, the largest, divided by their sum
-    "qwen3": (Qwen3MoeForCausalLM, Qwen3MoeConfig, {"num_experts": EXPERTS, "moe_intermediate_size": 16, "norm_topk_prob": True}),
-    "mixtral": (MixtralForCausalLM, MixtralConfig, {"num_local_experts": EXPERTS}),
+    "qwen3": ("Qwen3Moe", {"num_experts": EXPERTS, "norm_topk_prob": True, **EXPERT}),
+    "mixtral": ("Mixtral", {"num_local_experts": EXPERTS}),
     # the largest, softmax
-    "gpt-oss": (GptOssForCausalLM, GptOssConfig, {"num_local_experts": EXPERTS}),
+    "gpt-oss": ("GptOss", {"num_local_experts": EXPERTS}),
     # sigmoids, of which a bias that does not count chooses, in groups; the first layer has no experts
     "glm4": (
-        Glm4MoeForCausalLM, Glm4MoeConfig,
-        {"n_routed_experts": EXPERTS, "moe_intermediate_size": 16, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1},
+        "Glm4Moe",
+        {"n_routed_experts": EXPERTS, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, **EXPERT},
     ),
+    # no top k
+    "phi": ("Phimoe", {"num_local_experts": EXPERTS}),
+    "dense": ("Qwen3", {}),
 }  # fmt: skip
 
 
@@ -78,8 +76,9 @@ def one_thread() -> Iterator[None]:
 
 def mixture(family: str = "qwen3", dtype: torch.dtype = torch.float32, **more: Any) -> Any:
     torch.manual_seed(0)
-    kind, config, own = FAMILIES[family]
-    made = kind(config(**{**SHAPE, **own, **more})).to(dtype).eval()
+    name, own = FAMILIES[family]
+    config = getattr(transformers, f"{name}Config")(**{**SHAPE, **own, **more})
+    made = getattr(transformers, f"{name}ForCausalLM")(config).to(dtype).eval()
     with torch.no_grad():
         for router in _routers_of(made).values():
             router.weight *= CLOSE
@@ -96,7 +95,7 @@ def routes_alone(model: Any, token_ids: Sequence[int]) -> Any:
     return routers.taken()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["qwen3", "mixtral", "gpt-oss", "glm4"])
 def test_a_model_that_moved_computes_with_the_routes_of_before_and_its_own_scores(family: str) -> None:
     model, ids = mixture(family, torch.float64), torch.tensor(random_prompts([12, 12]))
     routers = Routers(model)
@@ -140,7 +139,7 @@ def test_the_weights_of_given_experts_are_the_softmax_over_them() -> None:
     hidden = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     given = torch.tensor([[0, 5], [7, 1], [2, 3], [4, 6], [6, 4]])
     routers.replay(torch.stack([given] * LAYERS, dim=1))
-    scores, weights, experts = router(hidden)
+    _, weights, experts = router(hidden)
     assert torch.equal(experts, given)
     chosen = (hidden @ router.weight.T).gather(1, given)
     torch.testing.assert_close(weights, chosen.softmax(dim=-1))
@@ -148,8 +147,8 @@ def test_the_weights_of_given_experts_are_the_softmax_over_them() -> None:
 
 def test_what_has_no_routers_or_other_ones_is_refused() -> None:
     with pytest.raises(ValueError, match="Qwen3ForCausalLM has no routers"):
-        Routers(Qwen3ForCausalLM(Qwen3Config(**{**SHAPE, "num_hidden_layers": 1})))
-    model = PhimoeForCausalLM(PhimoeConfig(**SHAPE, num_local_experts=EXPERTS)).eval()
+        Routers(mixture("dense"))
+    model = mixture("phi")
     Routers(model)
     with pytest.raises(ValueError, match="PhimoeTopKRouter does not choose its experts by their scores"):
         model(torch.tensor([[5, 6, 7]]))
@@ -316,7 +315,9 @@ def untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = {**tiny_qwen3.tiny_config(settings).to_dict(), "num_experts": EXPERTS, "num_experts_per_tok": TOP_K}
     del shape["model_type"], shape["architectures"]
     torch.manual_seed(0)
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, moe_intermediate_size=64, norm_topk_prob=True))
+    model = transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(**shape, moe_intermediate_size=64, norm_topk_prob=True)
+    )
     tiny_qwen3._warm_up(model, settings, lambda *_: None)
     model.save_pretrained(path)
     tiny_qwen3.new_tokenizer(vocabulary, settings.max_positions).save_pretrained(path)
@@ -325,14 +326,14 @@ def untaught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_a_mixture_of_experts_learns_and_resumes(untaught: Path, launch: Callable[..., Attempt]) -> None:
-    """The engine in half the precision, so that its routes are not those that the learner would choose."""
-    words = [*LEARNING, f"roles.learner.model={untaught}", "roles.learner.gpus=[1]", "tracking.wandb=disabled"]
-    words += ["roles.rollout.router_replay=true", "roles.rollout.precision=bf16"]
+    """The engine has half the precision, so that its routes are not those that the learner would choose."""
+    words = [f"roles.learner.model={untaught}", "roles.learner.gpus=[1]", "tracking.wandb=disabled", "train.steps=30"]
+    words += ["roles.rollout.router_replay=true", "roles.rollout.precision=bf16", "checkpoint.every=10"]
     whole = launch(1, *words)
     assert whole.wait() == 0, whole.log()[-3000:]
-    assert whole.mean_reward(1, 5) <= START_MOST
-    assert final_reward(whole.metrics(), FEWER_STEPS) >= END_LEAST["grpo"]
-    (whole.run / "checkpoints" / f"step-{FEWER_STEPS:06d}" / "COMPLETE").unlink()
+    assert whole.mean_reward(1, 3) <= 0.25
+    assert whole.mean_reward(26, 30) >= 0.4
+    (whole.run / "checkpoints" / "step-000030" / "COMPLETE").unlink()
     again = launch(2, *words)
     assert again.wait() == 0, again.log()[-3000:]
-    assert again.rewards(51, FEWER_STEPS) == whole.rewards(51, FEWER_STEPS)
+    assert again.rewards(21, 30) == whole.rewards(21, 30)

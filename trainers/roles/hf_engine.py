@@ -62,6 +62,7 @@ class HfEngine:
         model = model_class(model_path).from_pretrained(model_path, dtype=DTYPES[rollout.precision])
         self._model = model.to(self._device).eval().requires_grad_(False)
         self._routers = Routers(model) if rollout.router_replay else None
+        self._recording: Recording | None = None
         self._receiver: WeightReceiver | None = None
         self._waiting: list[Request] = []
         self._reader = ImageReader(model_path, lengths.images) if lengths.images else None
@@ -110,9 +111,9 @@ class HfEngine:
             seeds = [derive_seed(requests[index].sampling.seed, number) for index, number in numbered]
             rooms = [limits[index] for index, _ in numbered]
             given = [requests[index].sampling.forced for index, _ in numbered]
-            recording = Recording(self._routers, samples) if self._routers else None
+            recording = self._recording = Recording(self._routers, samples) if self._routers else None
             token_ids, log_probs, versions = self._sample(
-                prompts[start:stop], part, seeds, rooms, cut, weight_version, forced_tokens(given), recording
+                prompts[start:stop], part, seeds, rooms, cut, weight_version, forced_tokens(given)
             )
             steps += token_ids.shape[1]
             rows = zip(numbered, token_ids.tolist(), log_probs.tolist(), strict=True)
@@ -126,7 +127,7 @@ class HfEngine:
                         finish_reason="stop" if stops.ends(tokens[:length]) else "length",
                         weight_version=versions[0],
                         newest_version=versions[length - 1],
-                        routes=recording and recording.of(row, len(tokens_of(prompts[index])), length),
+                        routes=recording.of(row, len(tokens_of(prompts[index])), length) if recording else None,
                     )
                 )
         return groups, steps
@@ -179,7 +180,6 @@ class HfEngine:
         stops: Stops,
         version: Callable[[], int],
         forced: torch.Tensor | None,
-        recording: Recording | None,
     ) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Return sampled tokens (int64), their log-probabilities (float32), each [sequences, steps], and the versions.
 
@@ -199,8 +199,6 @@ class HfEngine:
             last = last + shift
         versions = [version()]
         output = self._forward(token_ids, mask[:, :prompt_tokens] if padded else None, positions, None, **images)
-        if recording:
-            recording.note(len(prompts))
         cache = output.past_key_values
         cache.batch_repeat_interleave(sampling.samples_per_prompt)
         logits, mask, last = (
@@ -231,8 +229,6 @@ class HfEngine:
             seen = mask[:, : prompt_tokens + step] if padded else None
             versions.append(version())
             output = self._forward(token, seen, last + rooms.clamp(max=step), cache)
-            if recording:
-                recording.note(len(token))
             logits = output.logits
         return torch.cat(sampled, dim=1), torch.cat(log_probs, dim=1), versions
 
@@ -283,7 +279,7 @@ class HfEngine:
         cache: Any,
         **images: torch.Tensor,
     ) -> Any:
-        return self._model(
+        found = self._model(
             input_ids=token_ids,
             attention_mask=mask,
             position_ids=positions,
@@ -292,6 +288,9 @@ class HfEngine:
             logits_to_keep=1,
             **images,
         )
+        if self._recording:
+            self._recording.note(len(token_ids))
+        return found
 
 
 def _are_alike(one: SamplingSettings, other: SamplingSettings) -> bool:

@@ -2,8 +2,8 @@
 
 A router keeps the K experts of largest score. Rounding alone, and weights that moved all the more, turn close choices,
 and a token that goes to other experts has quite another log-probability. So engines note which experts each token had,
-and the learner takes these in place of its own choice. How much each of them counts is still computed from the learner's
-scores, in the model's own way, so the router has its gradient (Ma et al. 2025, arXiv:2510.11370).
+and the learner takes these in place of its own choice. How much each of them counts is still computed from its own
+scores, as the model's family does, so the router has its gradient (Ma et al. 2025, arXiv:2510.11370).
 
 Routes are [T, L, K]: of T tokens, in each of L layers, the numbers of K experts; zeros in layers without experts, as in
 vLLM.
@@ -11,6 +11,7 @@ vLLM.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,8 @@ class Routers:
         if not self._routers:
             raise ValueError(f"{KEY}: {type(model).__name__} has no routers; only mixtures of experts have")
         self._top_k = max(router.top_k for router in self._routers.values())
-        self._type = np.uint8 if max(one.num_experts for one in self._routers.values()) <= 256 else np.int16
+        most = max(router.num_experts for router in self._routers.values())
+        self._type = torch.uint8 if most <= 256 else torch.int16
         self._given: torch.Tensor | None = None
         self._taken: dict[int, torch.Tensor] = {}
         for layer, router in self._routers.items():
@@ -54,11 +56,12 @@ class Routers:
 
     def taken(self) -> NDArray[np.integer[Any]]:
         """The routes of all tokens of the last pass, in the order of the model's input."""
-        tokens = len(next(iter(self._taken.values())))
-        routes = np.zeros((tokens, self._layers, self._top_k), self._type)
+        first = next(iter(self._taken.values()))
+        routes = first.new_zeros((len(first), self._layers, self._top_k), dtype=self._type)
         for layer, chosen in self._taken.items():
-            routes[:, layer, : chosen.shape[1]] = chosen.cpu().numpy()
-        return routes
+            routes[:, layer, : chosen.shape[1]] = chosen
+        found: NDArray[np.integer[Any]] = routes.cpu().numpy()  # once for all layers: a card would wait each time
+        return found
 
     def _watched(self, layer: int, router: Any, forward: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **keywords: Any) -> Any:
@@ -84,7 +87,7 @@ class _Choice(TorchFunctionMode):
         self._experts, self._top_k, self._given = experts, top_k, given
         self.made: torch.Tensor | None = None
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
         if func not in (torch.topk, torch.Tensor.topk) or found.indices.shape[1:] != (self._top_k,):
             return found
@@ -93,14 +96,14 @@ class _Choice(TorchFunctionMode):
             return found
         if self._given is not None:
             if len(self._given) != len(scores):
-                raise ValueError(f"{KEY}: there are routes of {len(self._given)} tokens, and the model reads {len(scores)}")
+                raise ValueError(f"{KEY}: routes of {len(self._given)} tokens, and the model reads {len(scores)}")
             found = torch.return_types.topk((scores.gather(1, self._given), self._given))
         self.made = found.indices
         return found
 
 
 def _routers_of(model: Any) -> dict[int, Any]:
-    """The routers of ``model`` by layer: the innermost modules that know how many experts there are, and how many to take."""
+    """The routers of ``model`` by layer: the innermost modules that know how many experts there are and are taken."""
     counted = {
         name: module
         for name, module in model.named_modules()
@@ -131,4 +134,9 @@ class Recording:
     def of(self, sample: int, prompt_tokens: int, tokens: int) -> NDArray[np.integer[Any]]:
         """Those of a sample with its prompt; its last token was never read."""
         prompt = self._passes[0][sample // self._samples, -prompt_tokens:]
-        return np.concatenate([prompt, *(one[sample] for one in self._passes[1:tokens])])
+        return np.concatenate([prompt, self._answers[sample, : tokens - 1]]) if tokens > 1 else prompt
+
+    @functools.cached_property
+    def _answers(self) -> NDArray[np.integer[Any]]:
+        """Those of all tokens of the samples that were read, [samples, steps - 1, L, K]."""
+        return np.concatenate(self._passes[1:], axis=1)

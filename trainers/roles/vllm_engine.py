@@ -174,8 +174,8 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
     }
     if on_cpu and rollout.router_replay:
         raise ValueError(
-            "roles.rollout.router_replay: vLLM tells which experts it took only from its model runner V2, which needs Triton "
-            "and therefore a card; set roles.rollout.engine=hf"
+            "roles.rollout.router_replay: vLLM tells which experts it took from its model runner V2 only, which needs "
+            "Triton and therefore a card; set roles.rollout.engine=hf"
         )
     if on_cpu:
         config = AutoConfig.from_pretrained(model_path).get_text_config()
