@@ -287,24 +287,24 @@ def test_routes_that_did_not_come_end_the_run() -> None:
         split([Sample((3,), (4,), routes=np.zeros((1, 1, 1), np.uint8)), Sample((3,), (4,))], 1)
 
 
-def answer(sample: vllm_samples.Sample, *, finished: bool) -> RequestOutput:
-    """vLLM's of a step that sampled token 7, with its own classes."""
-    routes = np.full((4, LAYERS, TOP_K), 300, np.uint16) if finished else None
+def answer(sample: vllm_samples.Sample, routes: Any = None) -> RequestOutput:
+    """vLLM's of a step that sampled token 7, with its own classes; the last has routes."""
     output = CompletionOutput(0, "", [7], None, [{7: SimpleNamespace(logprob=-0.5)}], routed_experts=routes)  # type: ignore[list-item]
     output.weight_versions = [SimpleNamespace(version="3")]
-    return RequestOutput(sample.name, None, [3, 4, 5], None, [output], finished)
+    return RequestOutput(sample.name, None, [3, 4, 5], None, [output], finished=routes is not None)
 
 
-def test_vllm_tells_the_routes_of_a_sample_at_its_end() -> None:
+@pytest.mark.parametrize(("told", "kept", "expert"), [(np.uint8, np.uint8, 255), (np.uint16, np.int16, 300)])
+def test_vllm_tells_the_routes_of_a_sample_at_its_end(told: Any, kept: Any, expert: int) -> None:
     request = Request(1, [3, 4, 5], sampling(samples_per_prompt=1, max_tokens=2))
     sample = vllm_samples.Sample(request, 0, {}, Stops((STOP,), (), ""))
-    sample.take(answer(sample, finished=False))
-    sample.take(answer(sample, finished=True))
+    sample.take(answer(sample))
+    sample.take(answer(sample, np.full((4, LAYERS, TOP_K), expert, told)))
     routes = sample.completion().routes
     assert routes is not None
-    assert routes.dtype == np.int16  # torch makes no tensors of unsigned numbers of 16 bits that it could compute with
+    assert routes.dtype == kept
     assert routes.shape == (3 + 2 - 1, LAYERS, TOP_K)
-    assert routes.max() == 300
+    assert routes.max() == expert
 
 
 @pytest.fixture(scope="module")

@@ -187,8 +187,9 @@ class Sample:
         """Append what is new in vLLM's ``RequestOutput``, up to a text that ends it; returns whether one does."""
         output = answer.outputs[0]
         self.versions = [int(span.version) for span in output.weight_versions or ()] or self.versions
-        if output.routed_experts is not None:
-            self.routes = output.routed_experts.astype(np.int16)
+        if (routes := output.routed_experts) is not None:
+            # torch computes with no 16 bits that are unsigned
+            self.routes = routes if routes.dtype == np.uint8 else routes.astype(np.int16)
         forced = self.request.sampling.forced
         if forced:
             self.token_ids = list(forced)
