@@ -10,7 +10,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from trainers.environments.opening import task_of
 from trainers.environments.outcome import Outcome
@@ -20,6 +22,8 @@ from trainers.roles.engine import Completion, derive_seed, grouped
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from numpy.typing import NDArray
 
     from rltui.layout.schema import Layout
     from trainers.data.chat import Renderer
@@ -100,7 +104,15 @@ def _joined(before: Completion, turn: Completion) -> Completion:
         log_probs=(*before.log_probs, *turn.log_probs),
         weight_version=before.weight_version,
         newest_version=max(before.newest_version, turn.newest_version, turn.weight_version),
+        routes=_joined_routes(before, turn),
     )
+
+
+def _joined_routes(before: Completion, turn: Completion) -> NDArray[np.integer[Any]] | None:
+    """Each token's when it was sampled; a turn read what was said before it once more."""
+    if before.routes is None or turn.routes is None:
+        return None
+    return np.concatenate([before.routes, turn.routes[len(before.routes) :]])
 
 
 @dataclass(eq=False)

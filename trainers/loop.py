@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from trainers.data.batch import join_columns, packing_efficiency, shard, split
+from trainers.data.batch import join_columns, shard, split, without_routes
 from trainers.data.curriculum import make_curriculum
 from trainers.data.models import routes_to_experts
+from trainers.data.packing import packing_efficiency
 from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
@@ -21,7 +22,7 @@ from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, merge, rates
 from trainers.playing import make_playing
 from trainers.prefetch import Prefetch, expect_all
-from trainers.proofs import prove_engines
+from trainers.proofs import check_routes, prove_engines
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RunRewards
@@ -66,7 +67,7 @@ class Loop(abc.ABC):
     Attributes:
         state: What a checkpoint must remember; that of the last whole step.
         memory_gib: Memory of each learner rank in the last step.
-        has_experts: Whether the policy routes tokens to experts.
+        has_experts: Whether the policy routes tokens to experts, and learners choose these by themselves.
         sample_log: Where some answers are written.
         playing: The environments; None where answers have one turn.
     """
@@ -102,7 +103,7 @@ class Loop(abc.ABC):
         self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=not are_apart(layout))
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
-        self.has_experts = routes_to_experts(codec.model_path)
+        self.has_experts = routes_to_experts(codec.model_path) and not layout.roles.rollout.router_replay
         self.reporter = Reporter(session, fleet)
         self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         queues = {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
@@ -178,6 +179,8 @@ class Loop(abc.ABC):
             prompts, groups = self.lookahead.draw(number, drawn, count, self.check)
         else:
             prompts, groups = self.lookahead.collect(number, self.check)
+        if self.layout.roles.rollout.router_replay:
+            check_routes(prompts, groups)
         return prompts, self.staleness.note(groups, self.state.weight_version)
 
     def sampling(self, step: int) -> SamplingSettings:
@@ -267,6 +270,7 @@ class Loop(abc.ABC):
 
     def split(self, samples: Sequence[Sample], kind: str) -> list[Rows]:
         """The rows of ``samples`` for each role of a kind."""
+        samples = samples if kind == "learner" else without_routes(samples)
         return split(samples, len(self.fleet.of(kind)), self.layout.lengths.pack, self.layout.sharing_of(kind))
 
     def optimize(self, number: int, trained: Sequence[Sample], measured: Sequence[Sample] = ()) -> dict[str, float]:

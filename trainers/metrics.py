@@ -237,8 +237,8 @@ def check_parity(who: str, apart: LogProbGap, layout: Layout, *, has_experts: bo
         who: Whom ``apart`` is of, for the error.
         apart: How far apart they are.
         layout: The layout.
-        has_experts: Whether the policy routes tokens to experts: rounding then changes routes, and with them single
-            tokens by much.
+        has_experts: Whether the policy routes tokens to experts that the learner chooses by itself: rounding then
+            changes routes, and with them single tokens by much.
 
     Raises:
         TrainingError: They disagree by more than their precision explains.

@@ -23,11 +23,12 @@ from trainers.data.batch import (
     RETURNS,
     VALUES,
     Rows,
-    packing_efficiency,
     pad,
     sampled,
     with_columns,
+    without_routes,
 )
+from trainers.data.packing import packing_efficiency
 from trainers.loop import Loop, concurrent
 from trainers.metrics import (
     check_numbers,
@@ -110,7 +111,7 @@ class Ppo(Loop):
         from trainers.advantages import generalised_advantages, token_rewards, whiten
         from trainers.losses import kl_estimate
 
-        settings, rows = self.layout.ppo, pad(samples)
+        settings, rows = self.layout.ppo, pad(without_routes(samples))
         mask = torch.from_numpy(rows.response_mask)
         values, kl = _column(rows, VALUES), None
         if REFERENCE_LOG_PROBS in rows.columns:
@@ -137,7 +138,7 @@ class Ppo(Loop):
         # in the warm-up of the critic, the policy's samples are only measured
         trained, measured = ([], samples) if self.warming_up else (samples, [])
         shards = {
-            "critic": self.shards(number, samples, kind="critic"),
+            "critic": self.shards(number, without_routes(samples), kind="critic"),
             "learner": self.shards(number, trained, measured),
         }
         reports: dict[str, list[Any]] = {}

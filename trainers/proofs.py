@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,15 @@ import numpy as np
 
 from rltui.onnode import rundir
 from trainers.data.batch import sampled
-from trainers.metrics import check_parity, log_prob_gap
+from trainers.metrics import TrainingError, check_parity, log_prob_gap
 from trainers.roles.fleet import ask
 
 if TYPE_CHECKING:
+    from trainers.data.prompts import Prompt
     from trainers.loop import Loop
     from trainers.metrics import LogProbGap
     from trainers.roles.calls import Role
+    from trainers.roles.engine import Completion
 
 PROOF_INTERVAL = 20
 """Weight versions between two proofs of all engines where samples do not show it."""
@@ -50,6 +52,22 @@ def prove_engines(loop: Loop, version: int, restarted: Collection[Role]) -> None
             words = f"{text}; {apart.max_abs:.1e} apart from the learners"
             loop.session.event(rundir.RESTART, words, roles=loop.fleet.map())
             log.warning(text)
+
+
+def check_routes(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> None:
+    """See that the engines said which experts each token had that a model reads.
+
+    Raises:
+        TrainingError: Some routes did not come: the learner would choose experts by itself without a word.
+    """
+    for prompt, group in zip(prompts, groups, strict=True):
+        for one in group:
+            wanted, found = len(prompt.token_ids) + len(one.token_ids) - 1, 0 if one.routes is None else len(one.routes)
+            if found != wanted:
+                raise TrainingError(
+                    f"roles.rollout.router_replay: an engine told the experts of {found} tokens of a sample, not of "
+                    f"{wanted}; set it to false, or try roles.rollout.engine=hf"
+                )
 
 
 def prove(loop: Loop, engine: Role, title: str) -> LogProbGap:

@@ -65,6 +65,18 @@ def _training(layout: Layout) -> Iterator[str]:
         yield "images with LoRA"
     if layout.lengths.images and layout.roles.learner.sequence_parallel > 1:
         yield "images with sequence_parallel"
+    yield from _routing(layout)
+
+
+def _routing(layout: Layout) -> Iterator[str]:
+    """What replays no routes: vLLM tells those of answers that it ends itself, not our texts, and on cards only."""
+    rollout = layout.roles.rollout
+    if rollout.router_replay and layout.lengths.images:
+        yield "images with router_replay"
+    if rollout.router_replay and rollout.engine == "vllm" and layout.hardware.on_cpu:
+        yield "router_replay with vLLM on CPU"
+    if rollout.router_replay and rollout.engine == "vllm" and layout.train.stop:
+        yield "router_replay with vLLM and train.stop"
 
 
 def _environment(layout: Layout) -> Iterator[str]:

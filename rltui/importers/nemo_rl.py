@@ -43,6 +43,7 @@ _TABLE: Mapping[str, str] = {
     "policy.train_micro_batch_size": "roles.learner.micro_batch",
     f"{_GENERATION}.vllm_cfg.gpu_memory_utilization": "roles.rollout.memory_utilization",
     f"{_GENERATION}.vllm_cfg.enforce_eager": "roles.rollout.enforce_eager",
+    "policy.router_replay.enabled": "roles.rollout.router_replay",
     "loss_fn.ratio_clip_min": "grpo.clip_low",
     "loss_fn.ratio_clip_max": "grpo.clip_high",
     "loss_fn.reference_policy_kl_penalty": "grpo.kl_coefficient",

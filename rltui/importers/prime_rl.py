@@ -33,6 +33,7 @@ _TABLE: Mapping[str, str] = {
     "inference.gpu_memory_utilization": "roles.rollout.memory_utilization",
     "inference.vllm.gpu_memory_utilization": "roles.rollout.memory_utilization",
     "inference.model.enforce_eager": "roles.rollout.enforce_eager",
+    "trainer.enable_router_replay": "roles.rollout.router_replay",
     "ckpt.interval": "checkpoint.every",
     "ckpt.keep_last": "checkpoint.keep",
     "orchestrator.eval.interval": "data.eval_every",

@@ -37,6 +37,7 @@ _TABLE: Mapping[str, str] = {
     "lora_rank": "roles.learner.lora_rank",
     "sglang_mem_fraction_static": "roles.rollout.memory_utilization",
     "sglang_disable_cuda_graph": "roles.rollout.enforce_eager",
+    "use_rollout_routing_replay": "roles.rollout.router_replay",
     "sglang_max_running_requests": "roles.rollout.max_concurrency",
     "eps_clip": "grpo.clip_low",
     "eps_clip_high": "grpo.clip_high",

@@ -57,6 +57,7 @@ _TABLE: Mapping[str, str] = {
     f"{_ACTOR}.ppo_micro_batch_size_per_gpu": "roles.learner.micro_batch",
     f"{_ROLLOUT}.gpu_memory_utilization": "roles.rollout.memory_utilization",
     f"{_ROLLOUT}.enforce_eager": "roles.rollout.enforce_eager",
+    f"{_ROLLOUT}.enable_rollout_routing_replay": "roles.rollout.router_replay",
     "trainer.save_freq": "checkpoint.every",
     "trainer.test_freq": "data.eval_every",
     "trainer.project_name": "tracking.project",

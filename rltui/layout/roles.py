@@ -194,6 +194,9 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     enforce_eager: Annotated[bool, Meta(description="No CUDA graphs: slower decoding, less memory.")] = False
     precision: Annotated[Precision, Meta(description="Precision the engine computes in.")] = "bf16"
     max_concurrency: Annotated[CountOrZero, Meta(description="Sequences in flight per engine; 0: vLLM's own.")] = 0
+    router_replay: Annotated[
+        bool, Meta(description="Train each token with the experts that it had when it was sampled (R3).")
+    ] = False
     engine_args: Annotated[
         dict[Name, bool | int | float | str],
         Meta(description="Arguments of vLLM passed on as they are, such as max_num_batched_tokens: 8192."),

@@ -26,7 +26,7 @@ ELSEWHERE = {"engines", "pool", "engine"}
 """Keys that placement and the choice of the engine read."""
 OTHER: dict[str, Any] = {
     "precision": "fp16", "tensor_parallel": 2, "max_concurrency": 7, "memory_utilization": 0.3,
-    "sleep_while_training": True, "enforce_eager": True,
+    "sleep_while_training": True, "enforce_eager": True, "router_replay": True,
 }  # fmt: skip
 
 
@@ -53,6 +53,11 @@ def test_installed_vllm_knows_all_arguments(tmp_path: Path) -> None:
     teacher = teacher_arguments(layout, Teacher(model="x"), "nowhere", on_cpu=False)
     on_cpu = engine_arguments(Rollout(engines=1), str(tmp_path), LENGTHS, on_cpu=True)
     assert KNOWN.issuperset([*on_gpus(), *on_cpu, *teacher])
+
+
+def test_without_a_card_vllm_tells_no_routes() -> None:
+    with pytest.raises(ValueError, match=r"router_replay: vLLM .* needs Triton"):
+        engine_arguments(Rollout(engines=1, router_replay=True), "nowhere", LENGTHS, on_cpu=True)
 
 
 def test_own_arguments_are_passed_on_or_refused_in_words() -> None:

@@ -15,8 +15,8 @@ from transformers import AttentionInterface, Qwen3Config, Qwen3ForCausalLM, Qwen
 from variant_support import TOKEN_MEAN
 
 from rltui.layout.load import load_layout
-from trainers.data.batch import Rows, RowTensors, Sample, join_columns, packing_efficiency, shard, split, with_columns
-from trainers.data.packing import FILLER, packed_rows, share_out
+from trainers.data.batch import Rows, RowTensors, Sample, join_columns, shard, split, with_columns
+from trainers.data.packing import FILLER, packed_rows, packing_efficiency, share_out
 from trainers.losses import value_loss
 from trainers.objectives import objective
 from trainers.roles.attention import check_isolation, prepare_for_packing

@@ -97,6 +97,7 @@ class FakeVllm:
                 token_ids=[token],
                 logprobs=[{token: SimpleNamespace(logprob=-1.0)}],
                 weight_versions=[SimpleNamespace(version="3")],
+                routed_experts=None,
             )
             outputs.append(SimpleNamespace(request_id=name, outputs=[told], finished=finished, prompt_token_ids=[1]))
         return outputs

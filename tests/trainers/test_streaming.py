@@ -92,7 +92,10 @@ class Decoder:
         over = [name for name in running if not self.requests[name]]
         self.abort_request(over)
         told = SimpleNamespace(
-            token_ids=[5], logprobs=[{5: SimpleNamespace(logprob=-1.0)}], weight_versions=[SimpleNamespace(version="0")]
+            token_ids=[5],
+            logprobs=[{5: SimpleNamespace(logprob=-1.0)}],
+            weight_versions=[SimpleNamespace(version="0")],
+            routed_experts=None,
         )
         return [SimpleNamespace(request_id=n, outputs=[told], finished=True, prompt_token_ids=[1]) for n in over]
 

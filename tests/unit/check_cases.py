@@ -293,6 +293,8 @@ DATA: list[Case] = [
     ("D525", "gpu", ["data.environment=my.games:Chess", "data.mixture=[{name: b, train: b.jsonl, reward: math}]"],
      ["data.environment=my.games:Chess", "data.mixture=[{name: b, train: b.jsonl}]"]),
     ("D501", "tiny", ["data.mixture=[{name: b, train: builtin/sort-letters}]"], []),
+    ("D528", "gpu", ["roles.rollout.router_replay=true"],
+     ["roles.rollout.router_replay=true", "roles.learner.model=Qwen/Qwen3-30B-A3B"]),
     ("D508", "gpu", ["data.mixture=[{name: b, train: path/to/rows.jsonl}]"], []),
     ("D510", "gpu", ["data.mixture=[{name: b, train: b.jsonl, reward: code}]"],
      ["data.mixture=[{name: b, train: b.jsonl, reward: code}]", REWARD, CORES]),

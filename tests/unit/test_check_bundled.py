@@ -35,6 +35,7 @@ RUNS = [
     ["data.train=rows.parquet", "data.reward=http", "data.reward_url=http://judge:8000/score"],
     ["data.environment=builtin/guess-order", "data.max_turns=1", "roles.rollout.engine=vllm"],
     ["roles.learner.gpus=[2]", "roles.learner.sequence_parallel=2"],
+    ["roles.rollout.router_replay=true", "train.stop=['</answer>']", "lengths.pack=64"],
     ["data.environment=my.games:Chess", "data.reward=none", "roles.reward={workers: 2}"],
 ]  # fmt: skip
 
@@ -49,6 +50,7 @@ REFUSED = {
     "roles.learner.tensor_parallel=2": "learner tensor_parallel 2",
     "lengths={prompt: 8, response: 4, images: 2, pack: 64}": "images in packed rows",
     "data.environment=builtin/chess": "the environment builtin/chess",
+    "roles.rollout={engines: 1, engine: vllm, router_replay: true}": "router_replay with vLLM on CPU",
 }
 
 

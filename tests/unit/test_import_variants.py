@@ -54,6 +54,11 @@ def value(layout: Layout, key: str) -> Any:
     [
         (
             VERL,
+            "actor_rollout_ref.rollout.enable_rollout_routing_replay=True",
+            {"roles.rollout.router_replay": True},
+        ),
+        (
+            VERL,
             "",
             {"grpo.dual_clip": 3.0, "grpo.clip_high": 0.2, "grpo.importance": "off", "grpo.filter_zero_std": False},
         ),

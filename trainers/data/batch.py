@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainers.data.columns import as_tensor, flat
+from trainers.data.columns import as_tensor, flat, spread_routes
 from trainers.data.images import image_inputs
 from trainers.data.packing import FILLER, share_out
 from trainers.data.shared_prompts import shared_prompts
@@ -70,6 +70,7 @@ class Sample:
         columns: By name, a value for each response token or one for all.
         images: The files of the prompt's images.
         response_mask: Which response tokens the policy chose; empty: all. The others an environment said.
+        routes: The experts that each token but the last is to be sent to, see ``trainers.roles.engine.Completion``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -77,6 +78,7 @@ class Sample:
     columns: Mapping[str, Column] = field(default_factory=dict)
     images: tuple[bytes, ...] = ()
     response_mask: tuple[bool, ...] = ()
+    routes: NDArray[np.integer[Any]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def chosen_tokens(self) -> int:
@@ -87,7 +89,13 @@ class Sample:
 def sampled(prompt: Prompt, completion: Completion, **columns: Column) -> Sample:
     """What an engine sampled, with the columns that every sample has and ``columns``."""
     own: dict[str, Column] = {ENGINE_LOG_PROBS: completion.log_probs, STALENESS: float(completion.staleness)}
-    return Sample(prompt.token_ids, completion.token_ids, {**own, **columns}, prompt.images, completion.response_mask)
+    mask, routes = completion.response_mask, completion.routes
+    return Sample(prompt.token_ids, completion.token_ids, {**own, **columns}, prompt.images, mask, routes)
+
+
+def without_routes(samples: Sequence[Sample]) -> list[Sample]:
+    """The same for models of other weights than the policy's, which choose experts of their own."""
+    return [replace(one, routes=None) for one in samples]
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,7 @@ class Rows:
         numbers: [B] int64, each row's place in the list of samples that was split; ``FILLER`` in rows that fill up.
         packs: Numbers of rows that run through a model as one packed row; empty: each runs in a row of its own.
         images: [B] objects, the files of each row's images as a tuple; None: no row has any.
+        routes: [B, P + R, L, K], the experts that each token is to be sent to; None: the model chooses.
     """
 
     token_ids: NDArray[np.int32]
@@ -112,6 +121,7 @@ class Rows:
     numbers: NDArray[np.int64]
     packs: tuple[int, ...] = ()
     images: NDArray[Any] | None = None
+    routes: NDArray[np.integer[Any]] | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -150,7 +160,8 @@ class Rows:
             {name: as_tensor(values, device) for name, values in self.columns.items()},
             is_packed=bool(self.packs),
             images=image_inputs(self, reader, device),
-            prompts=shared_prompts(self, device),
+            prompts=shared_prompts(self, device) if self.routes is None else None,
+            routes=None if self.routes is None else as_tensor(self.routes, device),
         )
 
     def micro_batches(self, size: int) -> Iterator[Rows]:
@@ -178,13 +189,14 @@ class Rows:
             attention_mask=self.attention_mask[:, width],
             response_mask=self.response_mask[:, :end],
             columns=columns,
+            routes=None if self.routes is None else self.routes[:, width],
         )
 
     def _rows(self, rows: slice | NDArray[np.int64]) -> Rows:
         columns = {name: values[rows] for name, values in self.columns.items()}
         arrays = (self.token_ids[rows], self.attention_mask[rows], self.response_mask[rows])
-        images = None if self.images is None else self.images[rows]
-        return Rows(*arrays, columns, self.numbers[rows], images=images)
+        images, routes = (None if one is None else one[rows] for one in (self.images, self.routes))
+        return Rows(*arrays, columns, self.numbers[rows], images=images, routes=routes)
 
 
 @dataclass(frozen=True)
@@ -196,6 +208,7 @@ class RowTensors:
         images: What a model is called with for the images, see ``trainers.data.images.image_inputs``.
         prompts: Which rows begin alike, where that is worth heeding.
         sequence: The ranks that share the packed row's tokens; None: this one has them all.
+        routes: As in ``Rows``.
     """
 
     token_ids: torch.Tensor
@@ -206,6 +219,7 @@ class RowTensors:
     images: Mapping[str, torch.Tensor] = field(default_factory=dict)
     prompts: SharedPrompts | None = None
     sequence: SequenceGroup | None = None
+    routes: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -265,20 +279,6 @@ def shard(
     ]
 
 
-def packing_efficiency(shards: Sequence[Shard], micro_batch: int) -> float:
-    """Share of the trained tokens among all that the ranks had time for; 1 where there is nothing to train on.
-
-    In each pass all ranks wait for the one with the most tokens, so padding, rows that fill up and waiting count alike.
-    """
-    real = room = 0
-    for batch in range(len(shards[0].trained)):
-        parts = [part.trained[batch].rows for part in shards]
-        real += sum(part.real_tokens for part in parts)
-        passes = zip(*(part.micro_batches(micro_batch) for part in parts), strict=True)
-        room += sum(max(rows.passed_tokens for rows in together) * len(shards) for together in passes)
-    return real / room if room else 1.0
-
-
 def _cut(samples: Sequence[Sample], parts: int, seed: int) -> list[list[Sample]]:
     """Cut into at most ``parts`` nearly equal lists, shuffled where there are several; none of them is empty."""
     order = list(samples)
@@ -318,7 +318,8 @@ def pad(samples: Sequence[Sample]) -> Rows:
     rows.token_ids[rows.attention_mask] = np.fromiter(ids, np.int32, int(prompts.sum() + responses.sum()))
     for name in columns:
         rows.columns[name][said] = flat([sample.columns[name] for sample in samples], responses)
-    return replace(rows, images=_images(samples))
+    routes = spread_routes([sample.routes for sample in samples], prompt_columns - prompts, len(places))
+    return replace(rows, images=_images(samples), routes=routes)
 
 
 def _images(samples: Sequence[Sample]) -> NDArray[Any] | None:

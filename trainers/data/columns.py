@@ -28,6 +28,25 @@ def flat(values: Sequence[Column], lengths: NDArray[np.int64]) -> NDArray[Any]:
     return np.concatenate([value if np.ndim(value) else np.full(length, value) for value, length in spread])
 
 
+def spread_routes(
+    routes: Sequence[NDArray[np.integer[Any]] | None], starts: NDArray[np.int64], width: int
+) -> NDArray[np.integer[Any]] | None:
+    """Routes [T, L, K] of samples as rows [B, ``width``, L, K], each from its own start on; None where there are none.
+
+    Raises:
+        ValueError: Some samples have routes, and others have none.
+    """
+    known = [one for one in routes if one is not None]
+    if not known:
+        return None
+    if len(known) < len(routes):
+        raise ValueError(f"router_replay: {len(routes) - len(known)} of {len(routes)} samples came without routes")
+    rows = np.zeros((len(routes), width, *known[0].shape[1:]), known[0].dtype)
+    for row, start, one in zip(rows, starts.tolist(), known, strict=True):
+        row[start : start + len(one)] = one
+    return rows
+
+
 def as_tensor(values: NDArray[Any], device: torch.device) -> torch.Tensor:
     """A copy of numbers or ids on ``device``; ids, half as wide on the way, become int64."""
     import torch

@@ -26,6 +26,9 @@ from trainers.roles.meter import measured
 from trainers.roles.model_lock import ModelLock
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
     from trainers.environments.outcome import Outcome
@@ -53,6 +56,8 @@ class Completion:
         staleness: Versions that the learner's weights were ahead of that when training on it began.
         response_mask: Which tokens the policy sampled; empty: all. What an environment said has log-probability 0.
         outcome: What an environment made of it; None where there is none.
+        routes: [prompt + tokens - 1, L, K], the experts that each token was sent to, see
+            ``trainers.roles.router_replay``; the last one was never read. None: nobody noted them.
     """
 
     prompt_index: int
@@ -64,6 +69,7 @@ class Completion:
     staleness: int = 0
     response_mask: tuple[bool, ...] = ()
     outcome: Outcome | None = None
+    routes: NDArray[np.integer[Any]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def sampled_tokens(self) -> int:

@@ -16,6 +16,7 @@ from trainers.data.prompts import images_of, tokens_of
 from trainers.data.stops import Stops
 from trainers.roles.card import release_card
 from trainers.roles.engine import Completion, Streamed, derive_seed
+from trainers.roles.router_replay import Recording, Routers
 from trainers.roles.vision import model_class
 from trainers.weights import WeightReceiver, WeightTransferError
 
@@ -60,6 +61,8 @@ class HfEngine:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model = model_class(model_path).from_pretrained(model_path, dtype=DTYPES[rollout.precision])
         self._model = model.to(self._device).eval().requires_grad_(False)
+        self._routers = Routers(model) if rollout.router_replay else None
+        self._recording: Recording | None = None
         self._receiver: WeightReceiver | None = None
         self._waiting: list[Request] = []
         self._reader = ImageReader(model_path, lengths.images) if lengths.images else None
@@ -108,12 +111,13 @@ class HfEngine:
             seeds = [derive_seed(requests[index].sampling.seed, number) for index, number in numbered]
             rooms = [limits[index] for index, _ in numbered]
             given = [requests[index].sampling.forced for index, _ in numbered]
+            recording = self._recording = Recording(self._routers, samples) if self._routers else None
             token_ids, log_probs, versions = self._sample(
                 prompts[start:stop], part, seeds, rooms, cut, weight_version, forced_tokens(given)
             )
             steps += token_ids.shape[1]
             rows = zip(numbered, token_ids.tolist(), log_probs.tolist(), strict=True)
-            for (index, _), tokens, values in rows:
+            for row, ((index, _), tokens, values) in enumerate(rows):
                 length = min(cut.length(tokens), limits[index])
                 groups[index].append(
                     Completion(
@@ -123,6 +127,7 @@ class HfEngine:
                         finish_reason="stop" if stops.ends(tokens[:length]) else "length",
                         weight_version=versions[0],
                         newest_version=versions[length - 1],
+                        routes=recording.of(row, len(tokens_of(prompts[index])), length) if recording else None,
                     )
                 )
         return groups, steps
@@ -274,7 +279,7 @@ class HfEngine:
         cache: Any,
         **images: torch.Tensor,
     ) -> Any:
-        return self._model(
+        found = self._model(
             input_ids=token_ids,
             attention_mask=mask,
             position_ids=positions,
@@ -283,6 +288,9 @@ class HfEngine:
             logits_to_keep=1,
             **images,
         )
+        if self._recording:
+            self._recording.note(len(token_ids))
+        return found
 
 
 def _are_alike(one: SamplingSettings, other: SamplingSettings) -> bool:

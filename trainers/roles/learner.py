@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainers.data.images import ImageReader
     from trainers.objectives import Objective
     from trainers.roles.forward import Scores
+    from trainers.roles.router_replay import Routers
     from trainers.roles.sequence_parallel import SequenceGroup
     from trainers.weights import ParameterMeta, WeightGroup, WeightSender
 
@@ -39,6 +40,7 @@ class Learner(DeepSpeedRank):
         self._reader: ImageReader | None = None
         self._sender: WeightSender | None = None
         self._sequence: SequenceGroup | None = None
+        self._routers: Routers | None = None
 
     @property
     def _role(self) -> schema.Learner:
@@ -71,6 +73,10 @@ class Learner(DeepSpeedRank):
             model = with_adapters(model, self._role, self._layout.train.seed)
         if self._role.freeze_vision:
             freeze_vision(model)  # with its adapters, where it has any
+        if self._layout.roles.rollout.router_replay:
+            from trainers.roles.router_replay import Routers
+
+            self._routers = Routers(model)
         return model
 
     @property
@@ -146,6 +152,10 @@ class Learner(DeepSpeedRank):
 
         if self._sequence:
             rows = replace(rows, sequence=self._sequence)
+        if self._routers:
+            from trainers.roles.model_inputs import response_routes
+
+            self._routers.replay(response_routes(rows))
         return response_scores(
             self._engine,
             rows,

@@ -47,6 +47,16 @@ def response_inputs(rows: RowTensors) -> dict[str, Any]:
     return rows.sequence.share(inputs) if rows.sequence else inputs
 
 
+def response_routes(rows: RowTensors) -> torch.Tensor | None:
+    """[T, L, K]: the experts of each token that ``response_inputs`` feeds; None: the model chooses."""
+    if rows.routes is None:
+        return None
+    if not rows.is_packed:
+        return rows.routes[:, :-1].flatten(0, 1)
+    routes = rows.routes[_fed(rows.attention_mask)]
+    return rows.sequence.own(routes) if rows.sequence else routes
+
+
 def _fed(present: torch.Tensor) -> torch.Tensor:
     """Which tokens [B, P + R] of packed rows a model takes: all but the last of each sample."""
     return present & (present.cumsum(dim=1) < present.sum(dim=1, keepdim=True))

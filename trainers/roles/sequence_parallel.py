@@ -55,6 +55,12 @@ class SequenceGroup:
             "logits_to_keep": places[self.predicted(places, tokens)] - mine.start,
         }
 
+    def own(self, values: torch.Tensor) -> torch.Tensor:
+        """This rank's share of what is said of a packed row's tokens [T, …], with 0 for those that fill it up."""
+        width = -(-len(values) // self.size)
+        filled = torch.cat([values, values.new_zeros((width * self.size - len(values), *values.shape[1:]))])
+        return filled[self.place * width : (self.place + 1) * width]
+
     def predicted(self, places: torch.Tensor, tokens: int) -> torch.Tensor:
         """Which of the ``places`` [N] in a row of ``tokens`` that predict response tokens are this rank's."""
         width = -(-tokens // self.size)

@@ -33,6 +33,7 @@ ARGUMENT_OF = {
     "memory_utilization": "gpu_memory_utilization",
     "sleep_while_training": "enable_sleep_mode",
     "enforce_eager": "enforce_eager",
+    "router_replay": "enable_return_routed_experts",
 }
 """The argument of vLLM that each key of a rollout role decides; the other keys are about where and how many."""
 
@@ -171,6 +172,11 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         "weight_transfer_config": {"backend": BACKEND},
         "worker_extension_cls": WORKER_EXTENSION,
     }
+    if on_cpu and rollout.router_replay:
+        raise ValueError(
+            "roles.rollout.router_replay: vLLM tells which experts it took from its model runner V2 only, which needs "
+            "Triton and therefore a card; set roles.rollout.engine=hf"
+        )
     if on_cpu:
         config = AutoConfig.from_pretrained(model_path).get_text_config()
         itemsize = getattr(torch, DTYPES[rollout.precision]).itemsize
@@ -178,7 +184,7 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         arguments["enforce_eager"] = True
     else:
         # On CPU vLLM refuses the second, and takes its calls without doing anything.
-        for key in ("memory_utilization", "sleep_while_training", "enforce_eager"):
+        for key in ("memory_utilization", "sleep_while_training", "enforce_eager", "router_replay"):
             arguments[ARGUMENT_OF[key]] = getattr(rollout, key)
     check_own_arguments(rollout.engine_args, arguments)
     return arguments | rollout.engine_args

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
@@ -14,6 +15,8 @@ from trainers.data.prompts import tokens_of
 from trainers.roles.engine import Completion, Streamed, derive_seed
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from trainers.data.stops import Stops
     from trainers.roles.engine import Request
 
@@ -163,6 +166,7 @@ class Sample:
         token_ids: What vLLM told of so far.
         log_probs: Of these.
         versions: Of the weights that sampled it, oldest first; empty before its end.
+        routes: Of all its tokens but the last, where vLLM was asked for them; they come at its end.
     """
 
     request: Request
@@ -172,6 +176,7 @@ class Sample:
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    routes: NDArray[np.integer[Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -182,6 +187,9 @@ class Sample:
         """Append what is new in vLLM's ``RequestOutput``, up to a text that ends it; returns whether one does."""
         output = answer.outputs[0]
         self.versions = [int(span.version) for span in output.weight_versions or ()] or self.versions
+        if (routes := output.routed_experts) is not None:
+            # torch computes with no 16 bits that are unsigned
+            self.routes = routes if routes.dtype == np.uint8 else routes.astype(np.int16)
         forced = self.request.sampling.forced
         if forced:
             self.token_ids = list(forced)
@@ -204,4 +212,5 @@ class Sample:
             finish_reason="stop" if self.stops.ends(self.token_ids) else "length",
             weight_version=self.versions[0],
             newest_version=self.versions[-1],
+            routes=self.routes,
         )

@@ -134,8 +134,9 @@ def not_for_the_bundled_trainers(subject: Subject) -> Iterator[Trouble]:
     """The trainers that come with this version of rltui cannot run this layout.
 
     They run GRPO, PPO and OPD with every role; the message names what they lack: tensor parallel learners, images with
-    a critic, packed rows, LoRA or `sequence_parallel`, environments in distillation or with images, a server on GPUs
-    outside Ray. The layout can be checked, drawn and estimated all the same; a launch is refused.
+    a critic, packed rows, LoRA, `sequence_parallel` or `router_replay`, environments in distillation or with images, a
+    server on GPUs outside Ray, `router_replay` by vLLM on CPU or with `train.stop`. The layout can be checked, drawn
+    and estimated all the same; a launch is refused.
     """
     reasons = unsupported(subject.layout)
     if reasons:

@@ -225,6 +225,18 @@ def unknown_shape(subject: Subject) -> Iterator[Trouble]:
         )
 
 
+@rule("D528", "error")
+def replay_without_experts(subject: Subject) -> Iterator[Trouble]:
+    """Routing replay is asked for, and the policy has no experts.
+
+    Only mixtures of experts send tokens to some of their parameters; of a dense model there is nothing to note.
+    """
+    layout = subject.layout
+    model = known_model(layout.roles.learner.model) if layout.roles.rollout.router_replay else None
+    if model is not None and model.experts is None:
+        yield settled_by(f"{layout.roles.learner.model} has no experts", "roles.rollout.router_replay", "false")
+
+
 @rule("D507", "error")
 def images_without_eyes(subject: Subject) -> Iterator[Trouble]:
     """Prompts hold images, and the model takes none."""
