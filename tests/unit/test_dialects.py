@@ -93,6 +93,13 @@ SAID: list[tuple[str, list[str], tuple[int | None, int | None], dict[str, float]
     ),
     ("open-instruct", ["training_step: 9 scores: 4.5 time/total: 30.0"], (9, None), {"reward": 4.5}),
     ("generic", ["Step 10/20: loss=0.5, reward=1.0"], (10, 20), {"loss": 0.5, "reward": 1.0}),
+    ("generic", ["[step 10 of 20] loss: 0.5 | reward: 1.0"], (10, 20), {"loss": 0.5, "reward": 1.0}),
+    (
+        "generic",
+        ["step 10/20  loss 5e-1, mean reward -1.0 (kl 0.25)  998 tok/s  0.95 steps/s  took 3s"],
+        (10, 20),
+        {"loss": 0.5, "mean reward": -1.0, "kl": 0.25},
+    ),
 ]  # fmt: skip
 
 WRITTEN = {
@@ -242,6 +249,9 @@ def test_a_file_that_starts_anew_is_read_from_its_start(tmp_path: Path) -> None:
         ('{"a": true, "b": "2,000", "c": 3}', "json", {"b": 2000.0, "c": 3.0}),
         ("a:1 - b/c: -2.5e-3 | d=7", "pairs", {"a": 1.0, "b/c": -0.0025, "d": 7.0}),
         ("torch 2.13.0 at 10:11:12", "pairs", {}),
+        ("loss 0.5 reward=1", "pairs", {"loss 0.5 reward": 1.0}),
+        ("reward 0.9  2.3k tok/s  0.91 steps/s  kl -inf", "words", {"reward": 0.9, "kl": -float("inf")}),
+        ("of all that was seen 7 times 12:30:01 ago", "words", {}),
     ],
 )
 def test_values_are_read_and_never_run(text: str, kind: str, values: dict[str, float]) -> None:
