@@ -25,7 +25,7 @@ UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 def reading(folder: Path, overrides: list[str], behind: str = '"$@"') -> Reading:
     text = VERL.format(behind=behind)
     before = prepared(folder, text).job
-    return read_again(text, before, changed_script(before, overrides, []), overrides)
+    return read_again(text, before, changed_script(before, overrides), overrides)
 
 
 @pytest.mark.parametrize("word", [f"{UTILIZATION}=0.4", "roles.rollout.memory_utilization=0.4"])

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from rltui.cluster.profile import Profile
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.onnode import rundir
 from rltui.onnode.script_resume import Checkpoint, here
 from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
 from rltui.service.context import Context
-from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
+from rltui.service.resubmit import changed
+from rltui.service.script_changes import changed_script, excluding, newest_checkpoint, resumed
 from rltui.service.scripts import Prepared, prepare
 from rltui.service.wishes import Wishes
 
@@ -148,23 +153,39 @@ def test_a_script_of_two_systems_says_so(tmp_path: Path) -> None:
 
 def test_changes_are_the_jobs_or_appended_words(tmp_path: Path) -> None:
     before = prepared(tmp_path).job
-    after = changed_script(before, ["slurm.time=8:00:00", "data.seed=3"], ["node7"])
+    after = changed_script(before, ["slurm.time=8:00:00", "data.seed=3", excluding([], ["node7"])])
     assert (after.slurm.time, after.slurm.exclude, after.words) == ("8:00:00", ["node7"], ("data.seed=3",))
     assert after.hardware == before.hardware
     with pytest.raises(UsageError, match=r"slurm.nonsense=1 is no setting"):
-        changed_script(before, ["slurm.nonsense=1"], [])
+        changed_script(before, ["slurm.nonsense=1"])
     with pytest.raises(UsageError, match="its roles need 16 GPUs"):
-        changed_script(before, ["hardware.nodes=1"], [])
+        changed_script(before, ["hardware.nodes=1"])
+
+
+def test_that_the_next_attempt_keeps_away_from_a_node_is_among_the_words_whose_origin_is_kept(
+    tmp_path: Path, client: RelayClient
+) -> None:
+    found = prepared(tmp_path)
+    attempt = tmp_path / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    slurm = structs.replace(found.job.slurm, exclude=["n1"])
+    job = structs.replace(found.job, script="script.sh", slurm=slurm)
+    attempt.joinpath("script.sh").write_bytes(found.text)
+    attempt.joinpath(rundir.SCRIPT_RUN).write_bytes(msgspec.json.encode(job))
+    context: Any = SimpleNamespace(cluster=SimpleNamespace(client=client), require_own=lambda _: None)
+    run: Any = SimpleNamespace(run_id="r", path=str(tmp_path), attempt=1, archived=None)
+    change = changed(context, run, ["slurm.time=8:00:00"], ["n7"])
+    assert change.words == ("slurm.time=8:00:00", "slurm.exclude=[n1, n7]")
 
 
 def test_a_layouts_key_becomes_the_systems_word_or_is_refused(tmp_path: Path) -> None:
     before = prepared(tmp_path).job
-    after = changed_script(before, ["roles.rollout.memory_utilization=0.4"], [])
+    after = changed_script(before, ["roles.rollout.memory_utilization=0.4"])
     assert after.words == ("actor_rollout_ref.rollout.gpu_memory_utilization=0.4",)
     with pytest.raises(UsageError, match="no word of verl"):
-        changed_script(before, ["roles.learner.hpz_partition=8"], [])
+        changed_script(before, ["roles.learner.hpz_partition=8"])
     openrlhf = prepared(tmp_path, "deepspeed --module openrlhf.cli.train_ppo_ray $@\n", nodes=1, gpus_per_node=8).job
-    assert changed_script(openrlhf, ["roles.rollout.enforce_eager=true"], []).words == ("--vllm.enforce_eager",)
+    assert changed_script(openrlhf, ["roles.rollout.enforce_eager=true"]).words == ("--vllm.enforce_eager",)
 
 
 def test_every_word_of_every_dialect_stands_for_a_key_that_layouts_have() -> None:
