@@ -130,7 +130,15 @@ class RelayClient:
             return self._read_many(ranges)
 
     def search(
-        self, path: str, pattern: str, offset: int, limit: int, hits: int, anchors: Sequence[str] = (), newest: bool = False
+        self,
+        path: str,
+        pattern: str,
+        offset: int,
+        limit: int,
+        hits: int,
+        anchors: Sequence[str] = (),
+        *,
+        newest: bool = False,
     ) -> Found:
         """Lines of a regular file in which the regular expression ``pattern`` is found, on the cluster's side.
 

@@ -88,7 +88,7 @@ def _newest(descriptor: int, start: int, limit: int, most: int, find: Find) -> T
 def _shown(block: bytes, begin: int, stop: int, at: int) -> List[object]:
     """The line from ``begin`` to ``stop`` as it is sent; of a long one what stands around ``at``."""
     first = max(begin, at - BEFORE) if at - begin > MAX_LINE - BEFORE else begin
-    return pack(block[first : min(stop, first + MAX_LINE)])
+    return list(pack(block[first : min(stop, first + MAX_LINE)]))
 
 
 def finder(request: Request) -> Find:
@@ -161,5 +161,6 @@ def _found_by(anchors: List[bytes], block: bytes, pattern: Pattern[bytes]) -> It
 
 
 def end_of_line(block: bytes, begin: int) -> int:
+    """Where the line with the byte ``begin`` ends."""
     stop = block.find(b"\n", begin)
     return len(block) if stop < 0 else stop

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rltui.watch.log_search import LogQuery
     from rltui.watch.samples import SampleQuery
 
+
 class Searches:
     """Searches what a run has written, in a thread of its own.
 

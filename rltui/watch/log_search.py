@@ -183,7 +183,7 @@ def search_log(
     most = NEWEST_HITS if newest else HITS_AT_ONCE
     while end is None or offset < end:
         limit = PIECE_BYTES if end is None else min(PIECE_BYTES, end - offset)
-        found = client.search(f"{attempt}/{name}", query.pattern, offset, limit, most, query.anchors, newest)
+        found = client.search(f"{attempt}/{name}", query.pattern, offset, limit, most, query.anchors, newest=newest)
         end = found.size if end is None else end
         hits = tuple(LogHit(name, line + number, at, plain_line(text)) for number, at, text in found.hits)
         yield Searched(hits, found.offset, end)

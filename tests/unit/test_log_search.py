@@ -61,7 +61,9 @@ def test_numbers_hold_over_blocks_pieces_and_many_hits(
 def test_the_newest_hits_of_each_piece_are_the_last_of_all_that_it_has(
     client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    (tmp_path / "out.log").write_text("".join(f"step {number} {'-' * (350 + number % 90)}\n" for number in range(28_000)))
+    (tmp_path / "out.log").write_text(
+        "".join(f"step {number} {'-' * (350 + number % 90)}\n" for number in range(28_000))
+    )
     monkeypatch.setattr(log_search, "PIECE_BYTES", 5 << 20)  # two blocks of the relay, one of them not a whole one
 
     def pieces(limit: int, **how: bool) -> list[log_search.Searched]:
