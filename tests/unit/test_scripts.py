@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from rltui.cluster.profile import Profile
-from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
-from rltui.onnode import rundir
 from rltui.onnode.script_resume import Checkpoint, here
 from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
 from rltui.service.context import Context
-from rltui.service.resubmit import changed
 from rltui.service.script_changes import changed_script, excluding, newest_checkpoint, resumed
 from rltui.service.scripts import Prepared, prepare
 from rltui.service.wishes import Wishes
@@ -160,22 +155,6 @@ def test_changes_are_the_jobs_or_appended_words(tmp_path: Path) -> None:
         changed_script(before, ["slurm.nonsense=1"])
     with pytest.raises(UsageError, match="its roles need 16 GPUs"):
         changed_script(before, ["hardware.nodes=1"])
-
-
-def test_that_the_next_attempt_keeps_away_from_a_node_is_among_the_words_whose_origin_is_kept(
-    tmp_path: Path, client: RelayClient
-) -> None:
-    found = prepared(tmp_path)
-    attempt = tmp_path / "attempts" / "01"
-    attempt.mkdir(parents=True)
-    slurm = structs.replace(found.job.slurm, exclude=["n1"])
-    job = structs.replace(found.job, script="script.sh", slurm=slurm)
-    attempt.joinpath("script.sh").write_bytes(found.text)
-    attempt.joinpath(rundir.SCRIPT_RUN).write_bytes(msgspec.json.encode(job))
-    context: Any = SimpleNamespace(cluster=SimpleNamespace(client=client), require_own=lambda _: None)
-    run: Any = SimpleNamespace(run_id="r", path=str(tmp_path), attempt=1, archived=None)
-    change = changed(context, run, ["slurm.time=8:00:00"], ["n7"])
-    assert change.words == ("slurm.time=8:00:00", "slurm.exclude=[n1, n7]")
 
 
 def test_a_layouts_key_becomes_the_systems_word_or_is_refused(tmp_path: Path) -> None:
