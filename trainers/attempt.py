@@ -34,8 +34,7 @@ log = logging.getLogger("trainers")
 def train(session: Session, make_loop: Callable[[Session, Fleet, Codec], Loop]) -> bool:
     """Bring up the roles of the session's layout, train, and end them; returns whether all steps are done."""
     layout, stages, stop = session.layout, session.stages, session.stop
-    check_fits(session)
-    stages.show("placing", "asking Ray for the bundles")
+    stages.show("placing", "asking Ray for the bundles", step=check_fits(session))
     fleet = Fleet(layout, stop.check, session.event)
     try:
         fleet.reserve()
@@ -56,10 +55,11 @@ def train(session: Session, make_loop: Callable[[Session, Fleet, Codec], Loop]) 
 def _prepare_models(session: Session) -> dict[str, str]:
     """The folder of each kind of role's model; some may have to be made or downloaded first."""
 
-    def on_progress(words: str, done: float) -> None:
+    def on_progress(words: str, _: float) -> None:
         session.stop.check()
-        session.stages.show("loading", words, progress=done)
+        session.stages.show("loading", words)
 
+    # no share is told, as models mostly are there already: that of the stage counts roles
     session.stages.show("loading", "making the models ready")
     names = model_names(session.layout)
     paths = {kind: resolve_model(name, session.layout, on_progress) for kind, name in names.items()}

@@ -37,15 +37,17 @@ def initial_state(layout: Layout) -> TrainingState:
     )
 
 
-def check_fits(session: Session) -> None:
-    """Look at the run's newest checkpoint before anything is placed or loaded.
+def check_fits(session: Session) -> int:
+    """Look at the run's newest checkpoint before anything is placed or loaded; the step that it goes on from.
 
     Raises:
         ValueError: It is unreadable, or the layout's roles cannot go on from it.
     """
     found = Checkpoints(str(session.run), session.layout.checkpoint.keep).newest()
-    if found is not None:
-        found[1].ranks_changed(initial_state(session.layout))
+    if found is None:
+        return 0
+    found[1].ranks_changed(initial_state(session.layout))
+    return found[1].step
 
 
 def restore(path: Path, saved: TrainingState, here: TrainingState, session: Session, fleet: Fleet) -> TrainingState:

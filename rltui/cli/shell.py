@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 
 from rltui.cli.output import add_run, print_lines
@@ -26,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     with open_run(options.cluster, options.run) as (context, summary):
         shell = node_shell(context, summary, options.node)
     if options.only_print:
-        print_lines([shlex.join(shell.argv)])
+        print_lines([shell.command])
         return 0
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("A shell needs a terminal.", "--print prints the command.")

@@ -128,7 +128,17 @@ class RelayClient:
                 raise
             return self._read_many(ranges)
 
-    def search(self, path: str, pattern: str, offset: int, limit: int, hits: int, anchors: Sequence[str] = ()) -> Found:
+    def search(
+        self,
+        path: str,
+        pattern: str,
+        offset: int,
+        limit: int,
+        hits: int,
+        anchors: Sequence[str] = (),
+        *,
+        newest: bool = False,
+    ) -> Found:
         """Lines of a regular file in which the regular expression ``pattern`` is found, on the cluster's side.
 
         Args:
@@ -138,8 +148,9 @@ class RelayClient:
             limit: Bytes to look at, about.
             hits: Lines to find at most.
             anchors: Every line that the pattern finds has one of these, as it stands; none: nobody knows.
+            newest: Of more than ``hits`` lines the last ones are found, and all of ``limit`` is looked at.
         """
-        fields = {"path": path, "pattern": pattern, "offset": offset, "limit": limit, "hits": hits}
+        fields = {"path": path, "pattern": pattern, "offset": offset, "limit": limit, "hits": hits, "newest": newest}
         fields |= {"anchors": list(anchors)} if anchors else {}
         answer = self._ask("search", fields)
         found = tuple((number, at, unpack(data, packed, MAX_DATA)) for number, at, data, packed in answer["hits"])

@@ -11,7 +11,7 @@ from rltui.errors import RltuiError
 
 RoleName = Literal["learner", "engine", "reference", "critic", "teacher", "judge", "reward"]
 
-Values = Literal["", "pairs", "python", "json", "block"]
+Values = Literal["", "pairs", "words", "python", "json", "block"]
 """How the numbers of a line are worded: ``name:1.5 - other:2``, a Python or JSON dictionary, one over several lines."""
 
 

@@ -4,11 +4,11 @@ import heapq
 import json
 import os
 import re
-from typing import Any, Dict, Iterator, List, Optional, Pattern, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from rltui.onnode.relay_files import open_file
 from rltui.onnode.relay_request import MIB, Answer, Request, count_of, text_of
-from rltui.onnode.relay_search import _LOOKS_AROUND, MAX_SCAN, _blocks, _compiled, _end_of_line, _found, _found_by
+from rltui.onnode.relay_search import MAX_SCAN, blocks, end_of_line, finder
 
 MAX_RECORDS = 1000
 MAX_ANSWER = 8 * MIB
@@ -37,12 +37,13 @@ def records(request: Request) -> Answer:
     clip = min(count_of(request, "clip", 200), MAX_ANSWER // most)
     number = text_of(request, "number", "")
     sign = -1.0 if request.get("smallest") else 1.0
+    find = finder(request) if request.get("pattern") or request.get("anchors") else None
     descriptor, found = open_file(request)
     best: List[Kept] = []
     offset = start
     try:
-        for block in _blocks(descriptor, start, limit):
-            for value, begin, stop in _ranked(block, offset, _chosen(block, request), number, sign):
+        for block in blocks(descriptor, start, limit):
+            for value, begin, stop in _ranked(block, offset, find(block) if find else None, number, sign):
                 if len(best) < most:
                     heapq.heappush(best, (value, offset + begin, block[begin:stop]))
                 elif (value, offset + begin) > best[0][:2]:
@@ -53,16 +54,6 @@ def records(request: Request) -> Answer:
     objects = [(at, len(line), _object(line, clip)) for _, at, line in sorted(best, reverse=True)]
     told = [list(one) for one in objects if one[2] is not None]
     return {"records": told, "unread": len(objects) - len(told), "offset": offset, "size": found.st_size}
-
-
-def _chosen(block: bytes, request: Request) -> Optional[Iterator[List[int]]]:
-    """Start and end of each line that counts; None: all do."""
-    text = text_of(request, "pattern", "")
-    anchors = [str(anchor).encode() for anchor in request.get("anchors") or () if anchor]
-    if not text and not anchors:
-        return None
-    pattern: Pattern[bytes] = _compiled(text)
-    return _found_by(anchors, block, pattern) if anchors else _found(block, pattern, bool(_LOOKS_AROUND.search(text)))
 
 
 def _ranked(
@@ -97,7 +88,7 @@ def _placed(block: bytes, chosen: Optional[Iterator[List[int]]], needle: bytes) 
         if place < 0:
             return
         begin = block.rfind(b"\n", at, place) + 1 or at
-        stop = _end_of_line(block, place)
+        stop = end_of_line(block, place)
         if stop > begin:
             yield begin, stop, place
         at = stop + 1

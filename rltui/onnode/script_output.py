@@ -26,6 +26,10 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\([\w.:<>/ -]+? (?:pid|ip)=[^)]*\) ?")
 _PAIRED = re.compile(r"[:=]\s*([-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))(?![\w.:])")
 """The value of a pair, with what stands between it and its name."""
+_BARE_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)")
+_NAME = re.compile(r"[A-Za-z_][\w/@.\-]*")
+MOST_WORDS = 3
+"""Words of a name before a number without a mark; more of them are a sentence."""
 _NOT_IN_NAMES, _LETTER = re.compile(r"[^\w/@.()+\- ]"), re.compile("[A-Za-z_]")
 _WRAPPED_NUMBER = re.compile(
     r"\b(?:np|numpy|torch)?\.?(?:float|int|tensor)\d*\(([^()]*?)(?:, ?dtype=[^()]*|, ?device=[^()]*)?\)"
@@ -259,13 +263,15 @@ def parse_values(text: str, kind: str) -> Dict[str, float]:
     """The numbers in ``text``.
 
     Args:
-        text: ``a/b:1.5 - c:2`` for ``pairs``; ``{'a': 1.5, 'c': '2'}`` for ``python`` and ``json``.
+        text: ``a/b:1.5 - c:2`` for ``pairs``, for ``words`` also ``a/b 1.5, c 2``; ``{'a': 1.5, 'c': '2'}`` for
+            ``python`` and ``json``.
         kind: How it is worded; empty: it holds no values.
     """
     text = _WRAPPED_NUMBER.sub(r"\1", text)
-    if kind == "pairs":
+    if kind in ("pairs", "words"):
         pairs = ((name.strip(" -|"), _number(value)) for name, value in _pairs(text))
-        return {name: value for name, value in pairs if value is not None}
+        told = {name: value for name, value in pairs if value is not None}
+        return told or (dict(_worded(text)) if kind == "words" else {})
     if kind not in ("python", "json"):
         return {}
     try:
@@ -287,6 +293,23 @@ def _pairs(text: str) -> Iterator[Tuple[str, str]]:
         if first is not None:
             behind = found.end()
             yield words[first.start() :], found.group(1)
+
+
+def _worded(text: str) -> Iterator[Tuple[str, float]]:
+    """Numbers that stand behind their names without a mark; the word behind a number without a name is its unit."""
+    name: List[str] = []
+    is_unit = False
+    for token in re.split(r"\s+|[,;|()\[\]]+", text):
+        if _BARE_NUMBER.fullmatch(token):
+            value = _number(token)
+            if 0 < len(name) <= MOST_WORDS and value is not None:
+                yield " ".join(name), value
+            is_unit = not name
+            name = []
+        elif not is_unit and _NAME.fullmatch(token):
+            name.append(token)
+        else:
+            name, is_unit = [], token[:1].isdigit()  # 2.3k, 98%
 
 
 def _number(value: Any) -> Optional[float]:

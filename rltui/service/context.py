@@ -142,7 +142,8 @@ class Context:
             raise ForeignRunError(run, self.name)
 
     def close(self) -> None:
-        """End the relay."""
+        """End the relay; that the queue could not be asked over it is forgotten."""
+        self._queue = None
         self.cluster.close()
 
     def _claimed(self, run: RunSummary) -> RunSummary:

@@ -77,7 +77,7 @@ def no_log_of(node: str, files: tuple[LogFile, ...]) -> UsageError:
 
 
 def search_run(client: RelayClient, run: RunSummary, name: str, query: LogQuery) -> Iterator[Searched]:
-    """Search the log ``name``, or all logs, as a whole, one after the other; each hit with its time.
+    """Search the log ``name``, or all logs, as a whole, one after the other, for the newest hits; each with its time.
 
     Raises:
         UsageError: The node has no log, or its log says no times and they are wanted.
@@ -85,7 +85,7 @@ def search_run(client: RelayClient, run: RunSummary, name: str, query: LogQuery)
     """
     attempt = attempt_path(run)
     if name != ALL_LOGS and not query.is_limited:
-        yield from search_log(client, attempt, name or rundir.OUT_LOG, query)
+        yield from search_log(client, attempt, name or rundir.OUT_LOG, query, newest=True)
         return
     files = _named(client, run, ALL_LOGS if query.node else name)
     sources = sources_of(client, run, tuple(one for one in files if query.node in ("", one.node)))
@@ -97,7 +97,7 @@ def search_run(client: RelayClient, run: RunSummary, name: str, query: LogQuery)
     passed, size = 0, sum(source.size for source in sources)
     for source in sources:
         start = place_line(client, source.path, starts.get(source.name, 0))
-        for piece in search_log(client, attempt, source.name, query, start):
+        for piece in search_log(client, attempt, source.name, query, start, newest=True):
             timed = timed_hits(client, source, piece.hits)
             yield Searched(piece.hits, min(size, passed + piece.offset), size, tuple(at for at, _ in timed))
         passed += source.size

@@ -40,6 +40,7 @@ class NodeShell:
 
     Attributes:
         argv: The same.
+        command: The same as a line for a shell, with its folder.
         where: Its run and place, in words.
     """
 
@@ -56,7 +57,7 @@ class NodeShell:
         self.argv = argv
         self.where = f"{run.run_id} on {node}"
         self._about = {"run": run.run_id, "attempt": run.attempt, "cluster": run.cluster, "job": run.job_id}
-        self._command = shlex.join(argv)
+        self.command = f"cd {shlex.quote(folder)} && {shlex.join(argv)}" if folder else shlex.join(argv)
         self._journal = journal
         self._folder = folder
         self._what = what
@@ -71,9 +72,9 @@ class NodeShell:
         Raises:
             RltuiError: The journal cannot be written, or the command is not there.
         """
-        about = {**self._about, "command": self._command}
+        about = {**self._about, "command": self.command}
         self._journal.write(self._action, "intent", **about)
-        sys.stderr.write(f"rltui: {self.where}: {self._what}\n$ {self._command}\n")
+        sys.stderr.write(f"rltui: {self.where}: {self._what}\n$ {self.command}\n")
         sys.stderr.flush()
         # what is typed is for the shell; one that ignores a signal would hand that on to it, a handler does not
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
@@ -81,7 +82,7 @@ class NodeShell:
             code = subprocess.call(self.argv, cwd=self._folder or None, env=_environment(), stdout=stdout)
         except OSError as error:
             self._journal.write(self._action, "failed", **self._about, reason=str(error))
-            raise RltuiError(f"{self.argv[0]} cannot be started: {error.strerror}.", self._command) from error
+            raise RltuiError(f"{self.argv[0]} cannot be started: {error.strerror}.", self.command) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

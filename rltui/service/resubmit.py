@@ -28,7 +28,7 @@ from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_facts import ask_cluster
 from rltui.service.run_jobs import write_last_word
-from rltui.service.script_changes import SECTIONS, changed_script, newest_checkpoint, resumed
+from rltui.service.script_changes import SECTIONS, changed_script, excluding, newest_checkpoint, resumed
 from rltui.service.submit import Launched, submit_attempt
 from rltui.service.this_machine import here_instead_of_slurm
 
@@ -251,14 +251,13 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
     path = attempt_path(run)
     script = read_script_job(context.cluster.client, path)
     if script is not None:
-        return _changed_script(context, path, script, overrides, exclude)
+        words = (*overrides, *([excluding(script.slurm.exclude, exclude)] if exclude else []))
+        return _changed_script(context, path, script, words)
     text, name = read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}"
     loaded_before = load_text(text, name)
-    before = loaded_before.layout
-    words = tuple(overrides)
+    before, words = loaded_before.layout, tuple(overrides)
     if exclude:
-        nodes = dict.fromkeys([*load_text(text, name, words).layout.slurm.exclude, *exclude])
-        words += (f"slurm.exclude=[{', '.join(nodes)}]",)
+        words += (excluding(load_text(text, name, words).layout.slurm.exclude, exclude),)
     loaded = load_text(text, name, words)
     step = newest_checkpoint_step(context, run)
     _require_steps_left(before, loaded.layout, step)
@@ -283,9 +282,7 @@ def _require_steps_left(before: Layout, after: Layout, step: int | None) -> None
         )
 
 
-def _changed_script(
-    context: Context, path: str, before: ScriptJob, overrides: Sequence[str], exclude: Sequence[str]
-) -> Change:
+def _changed_script(context: Context, path: str, before: ScriptJob, overrides: Sequence[str]) -> Change:
     """The script of the attempt at ``path`` with the change, and with the words by which it goes on."""
     if not before.script:
         raise RltuiError(
@@ -295,7 +292,7 @@ def _changed_script(
     from rltui.service.script_meaning import read_again  # a list of runs can do without importers
 
     text = context.cluster.client.read(f"{path}/{before.script}", 0, LARGEST).data
-    wanted = changed_script(before, overrides, exclude)
+    wanted = changed_script(before, overrides)
     reading = read_again(text.decode("utf-8", "replace"), before, wanted, overrides)
     after, start = resumed(reading.job, newest_checkpoint(context, before))
     lines = [f"- {word}" for word in before.words if word not in after.words]

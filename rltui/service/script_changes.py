@@ -27,7 +27,12 @@ LAYOUT_SECTIONS = frozenset({"roles", "lengths"})
 """Parts of a layout whose keys are no words of any system that rltui knows."""
 
 
-def changed_script(before: ScriptJob, overrides: Sequence[str], exclude: Sequence[str]) -> ScriptJob:
+def excluding(known: Sequence[str], nodes: Sequence[str]) -> str:
+    """The override that keeps a job away from ``nodes``, beside those that it keeps away from already."""
+    return f"slurm.exclude=[{', '.join(dict.fromkeys([*known, *nodes]))}]"
+
+
+def changed_script(before: ScriptJob, overrides: Sequence[str]) -> ScriptJob:
     """``before`` with a change: ``slurm.…=`` and ``hardware.…=`` change the job, all other words are appended.
 
     Raises:
@@ -40,9 +45,6 @@ def changed_script(before: ScriptJob, overrides: Sequence[str], exclude: Sequenc
             f"{Path(before.source).name} does not hand its arguments on, so {words[0]} would not reach the training.",
             'Put "$@" at the end of the command that trains, and launch the script again.',
         )
-    if exclude:
-        nodes = dict.fromkeys([*before.slurm.exclude, *exclude])
-        settings.append(f"slurm.exclude=[{', '.join(nodes)}]")
     after = structs.replace(
         before,
         words=(*before.words, *words),

@@ -78,6 +78,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         # With native colours Textual's filter for NO_COLOR takes all colour away; without, it would only make greys.
         super().__init__(ansi_color=True if no_colour else None)
         self.glyphs = alphabet(ascii_only)
+        self.set_class(self.glyphs.ascii_only, "-ascii")
         self.readonly = readonly
         self.paused = False
         self.launch_cluster = ""

@@ -6,9 +6,11 @@ says so. Soon after a key it looks as often as Textual does: only so does it tel
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import selectors
+import signal
 import termios
 import time
 from types import SimpleNamespace
@@ -54,7 +56,16 @@ class PatientDriver(linux_driver.LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal; what it is given back as is a terminal that echoes and reads lines."""
         mend(self.fileno)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._leave)
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back: nobody has to any more who is told to end."""
+        super().stop_application_mode()
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+    def _leave(self) -> None:
+        self._app.exit(return_code=128 + signal.SIGTERM)
 
     def run_input_thread(self) -> None:
         """Read the terminal until the end."""

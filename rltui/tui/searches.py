@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.tui import messages
 from rltui.tui.threads import RequestThread
+from rltui.watch.log_search import NEWEST_HITS
 from rltui.watch.samples import SamplesFound
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from rltui.service.cockpit import Cockpit
     from rltui.watch.log_search import LogQuery
     from rltui.watch.samples import SampleQuery
-
-MOST_HITS = 20_000
-"""Hits of a search that are kept, the newest ones: nobody steps through more."""
 
 
 class Searches:
@@ -52,7 +50,7 @@ class Searches:
         def call() -> messages.LogSearched:
             found: list[messages.FoundLine] = []
             for piece in self._cockpit.search_log(run_id, name, query):
-                found = messages.newest_lines(found, piece, MOST_HITS)
+                found = messages.newest_lines(found, piece, NEWEST_HITS)
                 if self._searched is not query:
                     break
                 share = min(0.99, piece.offset / max(1, piece.size))

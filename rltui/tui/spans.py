@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from rich.cells import cell_len
@@ -142,11 +142,25 @@ def fit(row: Line, width: int, ellipsis: str = "…") -> Line:
     return Line((*spans, (" " * short, "text")) if short > 0 else spans, row.selected)
 
 
+def _pieces(word: str, room: int) -> Iterator[str]:
+    """A word in pieces of at most ``room`` characters, each up to behind one of its marks where it has one."""
+    while len(word) > room:
+        cut = max(map(word[:room].rfind, "/=,;:")) + 1 or room
+        yield word[:cut]
+        word = word[cut:]
+    yield word
+
+
 def wrapped(text: str, width: int, first: str, role: Role, mark: Span | None = None) -> list[Line]:
-    """``text`` on as many lines as it needs, indented under ``first`` (or under ``mark``)."""
+    """``text`` on as many lines as it needs, indented under ``first`` (or under ``mark``).
+
+    What is longer than a line, such as a path, goes on in the next one behind one of its marks where it has any.
+    """
     head: Span = mark or (first, role)
     indent = " " * len(head[0])
-    rows = textwrap.wrap(clean(text), max(10, width - len(indent)), break_on_hyphens=False) or [""]
+    room = max(10, width - len(indent))
+    text = re.sub(rf"\S{{{room + 1},}}", lambda long: " ".join(_pieces(long[0], room)), clean(text))
+    rows = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     return [line(head if index == 0 else (indent, role), (row, role)) for index, row in enumerate(rows)]
 
 

@@ -22,6 +22,8 @@ PIECE_BYTES = 64 << 20
 
 HITS_AT_ONCE = 1000
 
+NEWEST_HITS = 10_000
+"""Where only the newest hits are wanted, so many: as many as the relay gives at once. Nobody steps through more."""
 
 _GLOG, _RAYS = r"(?:^|[ \[]){}\d{{4}} \d\d:\d\d", r",\d+ {} \d+ \d+\].*\.cc:"
 _ERROR = (
@@ -160,18 +162,28 @@ class Searched(Struct, frozen=True):
 
 
 def search_log(
-    client: RelayClient, attempt: str, name: str, query: LogQuery, start: Place | None = None
+    client: RelayClient, attempt: str, name: str, query: LogQuery, start: Place | None = None, *, newest: bool = False
 ) -> Iterator[Searched]:
     """Search the log ``name`` (a path below ``attempt``) from ``start`` to where it ends now, piece by piece.
+
+    Args:
+        client: The relay.
+        attempt: The attempt's folder.
+        name: The log.
+        query: What lines are meant.
+        start: Where to begin; None: at its start.
+        newest: Of a piece with more than ``NEWEST_HITS`` only the last ones are wanted. A word that is in each of ten
+            million lines would else take minutes to send.
 
     Raises:
         RelayError: There is no such log, the pattern cannot be read, or the cluster is away.
     """
     offset, line = (start.offset, start.line) if start is not None else (0, 1)
     end: int | None = None
+    most = NEWEST_HITS if newest else HITS_AT_ONCE
     while end is None or offset < end:
         limit = PIECE_BYTES if end is None else min(PIECE_BYTES, end - offset)
-        found = client.search(f"{attempt}/{name}", query.pattern, offset, limit, HITS_AT_ONCE, query.anchors)
+        found = client.search(f"{attempt}/{name}", query.pattern, offset, limit, most, query.anchors, newest=newest)
         end = found.size if end is None else end
         hits = tuple(LogHit(name, line + number, at, plain_line(text)) for number, at, text in found.hits)
         yield Searched(hits, found.offset, end)

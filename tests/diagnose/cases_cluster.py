@@ -133,6 +133,8 @@ CASES = {
         ),
         looks_like=(
             "The actor is dead because it was killed by `ray.kill`.",
+            "[2026-11-26 21:46:55,772 W 154 154] actor_manager.cc:110: Failed to look up actor with name 'learner 0'. "
+            "This could because 1. You are trying to look up a named actor you didn't create. 2. The named actor died.",
             "gcs_worker_manager.cc:35: Reporting worker failure, exit_type = INTENDED_EXIT, address = 127.0.0.1",
             "The actor is dead because all references to the actor were removed.",
             "(raylet) A worker died or was killed while executing a task by an unexpected system error.\n"

@@ -194,10 +194,10 @@ def test_other_adapters_or_another_precision_are_refused_before_any_role_is_plac
         layout = load_layout(LAYOUT, [f"roles.learner.{change}" for change in changes]).layout
         return SimpleNamespace(run=tmp_path, layout=layout)
 
-    check_fits(session(*words))  # nothing to go on from
+    assert check_fits(session(*words)) == 0, "nothing to go on from"
     saved = msgspec.structs.replace(initial_state(session().layout), step=5)
     save_checkpoint(Checkpoints(str(tmp_path), keep=1), saved, 10, write_part)
-    check_fits(session())
+    assert check_fits(session()) == 5
     with pytest.raises(ValueError, match=f"step 5 was trained {said} go on from; .* old roles.learner"):
         check_fits(session(*words))
 

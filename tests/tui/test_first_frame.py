@@ -69,6 +69,11 @@ class Terminal:
         own = {"HOME": str(home), "TERM": "xterm-256color", "RLTUI_CACHE_DIR": str(home / "cache")} | environment
         for name in ("COLUMNS", "LINES"):
             kept.pop(name, None)
+
+        def take_terminal() -> None:
+            ioctl(slave, termios.TIOCSCTTY, 0)  # so that ctrl+c arrives
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # and is heard: a shell's background has it ignored
+
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rltui"],
             cwd=ROOT,
@@ -76,7 +81,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            preexec_fn=lambda: ioctl(slave, termios.TIOCSCTTY, 0),  # so that ctrl+c arrives
+            preexec_fn=take_terminal,
             start_new_session=True,
         )
         self.slave = slave

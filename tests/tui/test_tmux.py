@@ -53,6 +53,12 @@ class Tmux:
         words = "alternate #{alternate_on} cursor #{cursor_flag} mouse #{mouse_any_flag}"
         return self.run("display-message", "-p", words).strip()
 
+    def program(self) -> int:
+        """The process that the pane's shell has started."""
+        pane = int(self.run("display-message", "-p", "#{pane_pid}"))
+        [program] = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
+        return int(program)
+
     def until(self, words: str) -> str:
         """Wait until the screen shows ``words``."""
         deadline = time.monotonic() + DEADLINE_S
@@ -219,15 +225,23 @@ def test_a_recording_without_any_cluster_and_without_colour(tmux: Tmux, tmp_path
     assert not list(tmp_path.glob("rltui-replay-*"))
 
 
+def test_who_is_told_to_end_gives_the_terminal_back(tmux: Tmux) -> None:
+    tmux.start()
+    tmux.until("ada-laptop")
+    os.kill(tmux.program(), signal.SIGTERM)
+    tmux.until(f"rc={128 + signal.SIGTERM}")
+    assert tmux.modes() == "alternate 0 cursor 1 mouse 0"
+    tmux.type("typed\r")
+    assert tmux.until("typed\ntyped"), "it is echoed, and given to the program by lines"
+
+
 def test_after_kill_9_the_next_start_leaves_a_terminal_that_works(tmux: Tmux) -> None:
     program = shlex.join([sys.executable, str(ROOT / "tests/tui/run_fake.py")])
     shell = f"{program}; echo killed; {program} --readonly; echo rc=$?; cat"
     tmux.run("new-session", "-d", "-x", "80", "-y", "24", "-c", str(ROOT), shell)
     tmux.until("ada-laptop")
     assert tmux.modes() == "alternate 1 cursor 0 mouse 1", "the terminal is the cockpit's"
-    pane = int(tmux.run("display-message", "-p", "#{pane_pid}"))
-    [cockpit] = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
-    os.kill(int(cockpit), signal.SIGKILL)
+    os.kill(tmux.program(), signal.SIGKILL)
     tmux.until("read-only")
     tmux.until("ada-laptop")
     tmux.keys("q")

@@ -362,3 +362,15 @@ def test_all_of_a_line_that_has_changed_is_painted_also_where_it_is_longer_than_
     before, after = (spans.line(" ", (word, "title"), ("x" * 50, "text")) for word in ("replay", "paused"))
     assert changed_part(before, after, 3, width) == Region(1, 3, min(6, width - 1), 1)
     assert not changed_part(before, before, 3, width)
+
+
+def test_a_path_that_is_longer_than_a_line_goes_on_behind_one_of_its_marks() -> None:
+    text = "saved to /scratch/project_12/alice/runs/grpo-7b/attempts/01/checkpoints/step-000500 in 3 s"
+    rows = ["".join(piece for piece, _ in row.spans) for row in spans.wrapped(text, 31, " ", "text")]
+    assert rows == [
+        " saved to",
+        " /scratch/project_12/alice/",
+        " runs/grpo-7b/attempts/01/",
+        " checkpoints/step-000500 in 3 s",
+    ]
+    assert [row.spans[1][0] for row in spans.wrapped("x" * 25, 11, " ", "text")] == ["x" * 10, "x" * 10, "x" * 5]

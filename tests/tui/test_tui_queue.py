@@ -140,6 +140,15 @@ async def test_a_cluster_that_does_not_answer_says_so_and_an_old_picture_keeps_i
         assert "[5 waiting]" in screen_text(pilot)
 
 
+async def test_why_it_cannot_be_asked_is_said_to_its_end() -> None:
+    why = "The key of login.example.org is not known yet: ssh-ed25519 SHA256:0123456789abcdefghijklmnopqrstuvwxyz."
+    async with cockpit(
+        FakeCockpit(cluster_queue=ClusterQueue(cluster="isambard", problem=why)), size=(60, 20)
+    ) as pilot:
+        await enter(pilot, "jQ")
+        await until_text(pilot, "pqrstuvwxyz.")
+
+
 async def test_the_command_opens_it_and_an_unknown_cluster_is_named() -> None:
     async with cockpit() as pilot:
         await enter(pilot, ":queue isam\t\n")

@@ -28,6 +28,7 @@ from rltui.errors import UsageError
 from rltui.onnode import host_tickets, processes
 from rltui.onnode.host_tickets import RUNNING, WAITING, Ticket
 from rltui.service.cluster_queue import ClusterQueue, QueueReader, queue_of, usual_cluster
+from rltui.service.context import Context
 
 MARK = "^0123456789ab^"
 NODE = (
@@ -167,6 +168,19 @@ def test_a_controller_that_is_down_is_asked_less_and_the_old_picture_keeps_its_t
     del script.failures["squeue"]
     script.now += ACTIVE_S
     assert not reader.look().problem
+
+
+def test_a_cluster_that_was_connected_to_anew_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = WholeQueue()
+    script.failures["squeue"] = DOWN
+    cluster = slurm_of(script)
+    monkeypatch.setattr(cluster, "close", lambda: None)
+    context = Context(cluster=cluster)
+    assert "connect failure" in context.queue.look().problem
+    del script.failures["squeue"]
+    assert context.queue.look().problem, "it waits longer after a failure"
+    context.close()
+    assert not context.queue.look().problem
 
 
 def test_an_old_squeue_is_asked_in_its_own_words_from_then_on() -> None:

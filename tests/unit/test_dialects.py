@@ -143,6 +143,23 @@ def test_progress_lines_become_steps_and_metrics_under_our_names(tmp_path: Path,
     assert (stage["stage"], stage["step"]) == ("training", system.at[0])
 
 
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("[step 10 of 20] loss: 0.5 | reward: 1.0", {"loss": 0.5, "reward": 1.0}),
+        (
+            "step 10/20  loss 5e-1, mean reward -1.0 (kl 0.25)  998 tok/s  0.95 steps/s  took 3s",
+            {"loss": 0.5, "mean reward": -1.0, "kl": 0.25},
+        ),
+    ],
+)
+def test_any_program_may_word_its_steps_as_people_do(tmp_path: Path, line: str, values: dict[str, float]) -> None:
+    follower = follow(tmp_path, "generic", [line])
+    assert (follower.step, follower.steps) == (10, 20)
+    found = metrics(tmp_path)[10]
+    assert {key: found.get(key) for key in values} == values
+
+
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_dialect_is_recognised_by_its_command(name: str) -> None:
     script = f"#!/bin/bash\n# verl and slime in a comment: main_ppo\n{SYSTEMS[name].command}\n"
@@ -209,6 +226,9 @@ def test_a_file_that_starts_anew_is_read_from_its_start(tmp_path: Path) -> None:
         ('{"a": true, "b": "2,000", "c": 3}', "json", {"b": 2000.0, "c": 3.0}),
         ("a:1 - b/c: -2.5e-3 | d=7", "pairs", {"a": 1.0, "b/c": -0.0025, "d": 7.0}),
         ("torch 2.13.0 at 10:11:12", "pairs", {}),
+        ("loss 0.5 reward=1", "pairs", {"loss 0.5 reward": 1.0}),
+        ("reward 0.9  2.3k tok/s  0.91 steps/s  kl -inf", "words", {"reward": 0.9, "kl": -float("inf")}),
+        ("of all that was seen 7 times 12:30:01 ago", "words", {}),
     ],
 )
 def test_values_are_read_and_never_run(text: str, kind: str, values: dict[str, float]) -> None:

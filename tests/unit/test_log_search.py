@@ -57,6 +57,31 @@ def test_numbers_hold_over_blocks_pieces_and_many_hits(
     assert all(text == f"step {line} needle" for line, text in hits)
 
 
+@pytest.mark.parametrize("most", [1, 7, 50_000])
+def test_the_newest_hits_of_each_piece_are_the_last_of_all_that_it_has(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    (tmp_path / "out.log").write_text(
+        "".join(f"step {number} {'-' * (350 + number % 90)}\n" for number in range(28_000))
+    )
+    monkeypatch.setattr(log_search, "PIECE_BYTES", 5 << 20)  # two blocks of the relay, one of them not a whole one
+
+    def pieces(limit: int, **how: bool) -> list[log_search.Searched]:
+        monkeypatch.setattr(log_search, "NEWEST_HITS", limit)
+        monkeypatch.setattr(log_search, "HITS_AT_ONCE", limit)
+        return list(log_search.search_log(client, str(tmp_path), "out.log", log_search.LogQuery("step"), **how))
+
+    everything = [hit for piece in pieces(10_000) for hit in piece.hits]
+    begins = 0
+    newest = pieces(most, newest=True)
+    assert len(newest) == 3
+    for piece in newest:
+        inside = [hit for hit in everything if begins <= hit.offset < piece.offset]
+        assert piece.hits == tuple(inside[-min(most, relay_search.MAX_HITS) :])
+        begins = piece.offset
+    assert begins == newest[0].size
+
+
 def test_no_line_is_cut_where_one_request_ends_and_the_next_begins(
     client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

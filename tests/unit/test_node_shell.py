@@ -99,9 +99,9 @@ def test_on_this_machine_it_is_a_shell_in_the_folder_of_the_run(
     assert node_shell(context, run_of(cluster="local", path=str(tmp_path))).run() == 7
     said = capfd.readouterr()
     assert said.out.splitlines() == [str(tmp_path), "none"]
-    assert f"$ {shell}" in said.err
+    assert f"$ cd {tmp_path} && {shell}" in said.err
     [told] = actions(journal.entries())
-    assert (told.action, told.outcome, told.words) == ("shell", "done", (str(shell),))
+    assert (told.action, told.outcome, told.words) == ("shell", "done", (f"cd {tmp_path} && {shell}",))
 
 
 def test_a_command_that_is_not_there_is_said_and_noted(tmp_path: Path) -> None:

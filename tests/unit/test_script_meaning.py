@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 from test_scripts import SLURM, prepared
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
+from rltui.onnode import rundir
+from rltui.service.resubmit import changed
 from rltui.service.script_changes import changed_script
 from rltui.service.script_meaning import Reading, meaning_of, read_again, with_arguments
 
@@ -25,7 +32,7 @@ UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
 def reading(folder: Path, overrides: list[str], behind: str = '"$@"') -> Reading:
     text = VERL.format(behind=behind)
     before = prepared(folder, text).job
-    return read_again(text, before, changed_script(before, overrides, []), overrides)
+    return read_again(text, before, changed_script(before, overrides), overrides)
 
 
 @pytest.mark.parametrize("word", [f"{UTILIZATION}=0.4", "roles.rollout.memory_utilization=0.4"])
@@ -76,3 +83,19 @@ def test_lines_keep_their_numbers(tmp_path: Path) -> None:
     assert text == "set -- a 'b c' #!/bin/sh\ntrain\n"
     assert with_arguments("train\n", tmp_path / "run.sh", ["a"]) == "set -- a; train\n"
     assert with_arguments("import os\n", tmp_path / "train.py", ["a"]) == "import os\n"
+
+
+def test_that_the_next_attempt_keeps_away_from_a_node_is_among_the_words_whose_origin_is_kept(
+    tmp_path: Path, client: RelayClient
+) -> None:
+    found = prepared(tmp_path)
+    attempt = tmp_path / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    slurm = structs.replace(found.job.slurm, exclude=["n1"])
+    job = structs.replace(found.job, script="script.sh", slurm=slurm)
+    attempt.joinpath("script.sh").write_bytes(found.text)
+    attempt.joinpath(rundir.SCRIPT_RUN).write_bytes(msgspec.json.encode(job))
+    context: Any = SimpleNamespace(cluster=SimpleNamespace(client=client), require_own=lambda _: None)
+    run: Any = SimpleNamespace(run_id="r", path=str(tmp_path), attempt=1, archived=None)
+    change = changed(context, run, ["slurm.time=8:00:00"], ["n7"])
+    assert change.words == ("slurm.time=8:00:00", "slurm.exclude=[n1, n7]")

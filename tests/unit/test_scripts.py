@@ -18,7 +18,7 @@ from rltui.runs.directory import Attempt
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script, script_job
 from rltui.service.context import Context
-from rltui.service.script_changes import changed_script, newest_checkpoint, resumed
+from rltui.service.script_changes import changed_script, excluding, newest_checkpoint, resumed
 from rltui.service.scripts import Prepared, prepare
 from rltui.service.wishes import Wishes
 
@@ -148,23 +148,23 @@ def test_a_script_of_two_systems_says_so(tmp_path: Path) -> None:
 
 def test_changes_are_the_jobs_or_appended_words(tmp_path: Path) -> None:
     before = prepared(tmp_path).job
-    after = changed_script(before, ["slurm.time=8:00:00", "data.seed=3"], ["node7"])
+    after = changed_script(before, ["slurm.time=8:00:00", "data.seed=3", excluding([], ["node7"])])
     assert (after.slurm.time, after.slurm.exclude, after.words) == ("8:00:00", ["node7"], ("data.seed=3",))
     assert after.hardware == before.hardware
     with pytest.raises(UsageError, match=r"slurm.nonsense=1 is no setting"):
-        changed_script(before, ["slurm.nonsense=1"], [])
+        changed_script(before, ["slurm.nonsense=1"])
     with pytest.raises(UsageError, match="its roles need 16 GPUs"):
-        changed_script(before, ["hardware.nodes=1"], [])
+        changed_script(before, ["hardware.nodes=1"])
 
 
 def test_a_layouts_key_becomes_the_systems_word_or_is_refused(tmp_path: Path) -> None:
     before = prepared(tmp_path).job
-    after = changed_script(before, ["roles.rollout.memory_utilization=0.4"], [])
+    after = changed_script(before, ["roles.rollout.memory_utilization=0.4"])
     assert after.words == ("actor_rollout_ref.rollout.gpu_memory_utilization=0.4",)
     with pytest.raises(UsageError, match="no word of verl"):
-        changed_script(before, ["roles.learner.hpz_partition=8"], [])
+        changed_script(before, ["roles.learner.hpz_partition=8"])
     openrlhf = prepared(tmp_path, "deepspeed --module openrlhf.cli.train_ppo_ray $@\n", nodes=1, gpus_per_node=8).job
-    assert changed_script(openrlhf, ["roles.rollout.enforce_eager=true"], []).words == ("--vllm.enforce_eager",)
+    assert changed_script(openrlhf, ["roles.rollout.enforce_eager=true"]).words == ("--vllm.enforce_eager",)
 
 
 def test_every_word_of_every_dialect_stands_for_a_key_that_layouts_have() -> None:

@@ -184,7 +184,8 @@ CAUSES = (
                 ),
                 confidence=0.7,
                 unless=r"killed by `?ray\.kill|The process receives a SIGTERM|INTENDED_(?:USER_|SYSTEM_)?EXIT|"
-                r"all references to the actor were removed|^\s*except |owner has exited",
+                r"all references to the actor were removed|^\s*except |owner has exited|"
+                r"W \d+ \d+\] actor_manager",  # a name was asked for that nobody has yet
             ),
             *worded(
                 ("ray died", r"Ray died \(exit code"),

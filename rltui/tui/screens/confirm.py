@@ -114,7 +114,6 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Size the box."""
-        self.set_class(self._text.glyphs.ascii_only, "-ascii")
         self._fit()
 
     def on_resize(self) -> None:

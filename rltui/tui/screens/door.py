@@ -98,7 +98,6 @@ class DoorScreen(Screen[tuple[str, ...]], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Size the box and take the keys."""
-        self.set_class(self._words.glyphs.ascii_only, "-ascii")
         self._next()
         self.set_focus(self._input)
 

@@ -12,7 +12,7 @@ from rltui.tui.host import OnHost
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.actors import own_log
 from rltui.tui.views.log_choice import log_items
-from rltui.watch.log_search import read_query
+from rltui.watch.log_search import NEWEST_HITS, read_query
 
 if TYPE_CHECKING:
     from rltui.tui.messages import FoundLine, LogSearched
@@ -182,13 +182,14 @@ class LogKeys:
         pane = self._screen.log_pane
         if pane is None or message.query != pane.sought or message.name != self._log:
             return
-        count = len(message.hits)
+        found = len(message.hits)
+        count = f"the newest {found}" if found == NEWEST_HITS else str(found)
         if message.share < 1.0:  # the newest hits come last
             pane.tell(f"{count} in {100 * message.share:.0f} %")
             return
         self._whole = message.hits
         pane.tell(f"{count} in all")
-        if count and not self._here and pane.hit is None:
+        if found and not self._here and pane.hit is None:
             self._show(-1)
 
     def do_next_hit(self) -> None:

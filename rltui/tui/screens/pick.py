@@ -118,7 +118,6 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Size the box."""
-        self.set_class(self.pick_list.glyphs.ascii_only, "-ascii")
         self._fit()
 
     def on_resize(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rltui.tui import formats, keys, messages
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import line
+from rltui.tui.spans import wrapped
 from rltui.tui.views import queue as view
 from rltui.tui.widgets.list_pane import ListPane
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
-    from rltui.tui.spans import Line, Span
+    from rltui.tui.spans import Line, Role, Span
     from rltui.watch.snapshots import RunSummary
 
 LOOK_S = 2.0
@@ -121,7 +121,8 @@ class QueueList(ListPane):
             "nodes": "no nodes are known here",
         }
         text = words[self.part] if self.queue is not None else self.problem or f"asking {self.glyphs.ellipsis}"
-        return [line((f" {text}", "attention" if self.problem and self.queue is None else "dim"))]
+        role: Role = "attention" if self.problem and self.queue is None else "dim"
+        return wrapped(text, self.size.width, " ", role)
 
 
 def _needs_line(context: keys.KeyContext) -> str:

@@ -82,6 +82,8 @@ def step_bar(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Line:
         words = f"{step:>{len(str(steps))}}/{steps} {share * 100:5.1f}%"
     tail: list[Span] = [(f" {words}", "text")]
     left = progress.remaining_s(summary, snapshot.metrics, snapshot.taken_at)
+    if summary.state == "starting" and summary.stage.progress is None and summary.stage.detail:
+        tail.append((f"  {clip(summary.stage.detail, width // 2)}", "dim"))
     if summary.no_step_s:
         tail.append((f"  {no_step_words(summary)}", "attention"))
     elif left is not None:
