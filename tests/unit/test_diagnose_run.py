@@ -30,7 +30,8 @@ KILLED = EndSnapshot(outcome="failed", exit_code=-9, reason="the trainer was kil
 @pytest.fixture
 def context() -> Iterator[Any]:
     client = RelayClient(LocalTransport())
-    yield SimpleNamespace(cluster=SimpleNamespace(client=client))
+    profile = SimpleNamespace(scheduler="slurm")
+    yield SimpleNamespace(cluster=SimpleNamespace(client=client, profile=profile))
     client.close()
 
 
