@@ -219,8 +219,13 @@ CASES = {
             "OSError: AF_UNIX path length cannot exceed 107 bytes: "
             "'/scratch/project/users/someone/tmp/ray/session/sockets'",
             "OSError: AF_UNIX path too long",
+            "terminate called after throwing an instance of 'boost::wrapexcept<boost::system::system_error>'\n"
+            "  what():  bind: File name too long",
         ),
-        looks_like=("listening on AF_UNIX path /tmp/r1/sock",),
+        looks_like=(
+            "listening on AF_UNIX path /tmp/r1/sock",
+            "OSError: [Errno 36] File name too long: 'outputs/a-run-with-each-of-its-settings-in-its-name.yaml'",
+        ),
     ),
     "ray_disk_full": Case(
         has=(

@@ -15,7 +15,7 @@ from watch_support import TOKEN, Server, await_that, gone
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
-from rltui.onnode import processes
+from rltui.onnode import processes, relay_files
 from rltui.service.sampling import DETACHED
 
 
@@ -132,6 +132,28 @@ def test_collect_since_leaves_out_old_text(client: RelayClient, tmp_path: Path) 
         os.utime(tmp_path / name, (time.time() - age,) * 2)
     answer = client.collect_since(str(tmp_path), ["*"], 99, time.time() - 50)
     assert [(file.path, file.text) for file in answer.files] == [("new", "new"), ("old", None)]
+
+
+@pytest.mark.parametrize("ahead_s", [600, -600])
+def test_files_are_as_old_as_their_disk_says_where_this_machine_s_clock_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+) -> None:
+    (tmp_path / "file").write_text("x")
+    right = time.time
+    monkeypatch.setattr(relay_files, "_offsets", {})
+    monkeypatch.setattr(relay_files.time, "time", lambda: right() + ahead_s)
+    answer = relay_files.collect({"root": str(tmp_path), "names": ["*"]})
+    assert abs(answer["time"] - answer["files"][0]["mtime"]) < 60
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_takes_no_file_has_this_machine_s_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(relay_files, "_offsets", {})
+    monkeypatch.setattr(relay_files.tempfile, "TemporaryFile", refuse)
+    assert abs(relay_files.collect({"root": str(tmp_path), "names": ["*"]})["time"] - time.time()) < 60
 
 
 def test_put_writes_whole_private_files(client: RelayClient, tmp_path: Path) -> None:
