@@ -139,9 +139,13 @@ class GroupTransport:
 
     Each has its own host key. One that needs a person (an unknown or changed key, a refused login) is not passed over:
     the others would be asked the same, and a changed key is to be seen.
+
+    Attributes:
+        passed_over: What was wrong with each machine that was tried in vain before the one that answered last.
     """
 
     def __init__(self, transports: Sequence[Transport]) -> None:
+        self.passed_over: list[str] = []
         self._transports = list(transports)
 
     @property
@@ -168,10 +172,11 @@ class GroupTransport:
             except NeedsAttentionError:
                 raise
             except ClusterError as error:
-                said.append(error.message)
+                said.append(f"{transport.place}: {error.message}")
                 continue
             self._transports.remove(transport)
             self._transports.insert(0, transport)
+            self.passed_over = said
             return stream
         places = ", ".join(transport.place for transport in self._transports)
         raise ClusterError(f"None of {places} can be reached. {' '.join(said)}"[:1000])

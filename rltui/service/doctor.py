@@ -86,6 +86,9 @@ def _connect(
         yield failed("connection", error, is_unreachable=isinstance(error, ClusterError))
         raise Unreachable from error
     took_s = time.monotonic() - began
+    for said in getattr(transport, "passed_over", ()):
+        hint = f"{transport.place} answered instead; without that node nothing would."
+        yield warning("login node", said, "one of the profile's login nodes cannot be reached", hint)
     opened = getattr(transport, "opened", None)
     if isinstance(opened, Opened):
         yield from _about_login(opened, way)

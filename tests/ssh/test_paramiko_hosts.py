@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 import socket
 import subprocess
@@ -12,8 +13,10 @@ from ssh_lab import Client, Scripted, Sshd, make_key, script
 
 from rltui.cluster.attention import HostKeyError, NeedsAttentionError
 from rltui.cluster.known_hosts import fingerprint
+from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import UnattendedPrompter
 from rltui.errors import ClusterError
+from rltui.service.doctor import examine
 
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
@@ -142,6 +145,11 @@ def test_of_several_login_nodes_the_next_one_is_taken_where_one_is_away(client: 
     assert len(accepted(server)) == 2
     with pytest.raises(ClusterError, match="None of away, away can be reached"):
         connect(host="away", other_hosts=["away"]).hello()
+    profile = Profile(name="c", host="away", other_hosts=["login"], transport="paramiko")
+    told = list(itertools.takewhile(lambda one: one.name != "relay", examine(profile, UnattendedPrompter())))
+    [one] = [check for check in told if check.name == "login node"]
+    assert (one.state, "away" in one.found) == ("warning", True)
+    assert one.next_step == "login answered instead; without that node nothing would."
 
 
 def test_a_login_node_with_another_key_is_not_passed_over(tmp_path: Path, client: Client, server: Sshd) -> None:
