@@ -77,7 +77,10 @@ TABLE = (
     _wait("PartitionDown", "Its partition is closed for new starts.", "Wait for the site, or use another partition."),
     _wait("PartitionInactive", "Its partition is switched off.", "Wait for the site, or use another partition."),
     _wait("Reservation", "Its reservation has not begun, or is full."),
-    _own("BeginTime", "It may not start yet: after a requeue Slurm waits a little, or a begin time was asked for."),
+    _own(
+        "BeginTime",
+        "It may not start yet: after a requeue Slurm waits a little; or hands-off mode, or you, gave it a begin time.",
+    ),
     _own("Dependency", "It waits for another job to end."),
     _own("JobArrayTaskLimit", "As many tasks of its array run as were allowed at once."),
     _own("JobHeldUser", "You hold it.", "`rltui release {run}` lets it start.", starts=False),
