@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from rltui.runs.components import components, profiles
 from rltui.runs.script_job import ScriptJob
 
 if TYPE_CHECKING:
+    import jinja2
+
     from rltui.cluster.jobs import AllocationShare
     from rltui.layout.schema import Layout
 
@@ -64,9 +67,22 @@ def render_script(
     Raises:
         RltuiError: A value cannot stand in a script (line break in a directive, NUL, a secret in a plain variable).
     """
+    profile = in_partition(profile, layout.slurm.partition)
+    script: str = _template().render(attempt=attempt, job=_job(layout, profile, attempt, share))
+    if SECRET_VALUE.search(script):
+        raise RltuiError(
+            f"The job script for cluster {profile.name} would hold something that looks like a secret; "
+            "Slurm keeps scripts and shows them.",
+            "Put secrets into a file on the cluster, chmod 600, and set env_file to its path.",
+        )
+    return script
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    """The script's template; to compile it takes longer than all else of a review, which each keystroke asks for."""
     import jinja2
 
-    profile = in_partition(profile, layout.slurm.partition)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -81,14 +97,7 @@ def render_script(
         directive=quoting.directive_value,
         comment=quoting.comment_text,
     )
-    script = environment.get_template(TEMPLATE).render(attempt=attempt, job=_job(layout, profile, attempt, share))
-    if SECRET_VALUE.search(script):
-        raise RltuiError(
-            f"The job script for cluster {profile.name} would hold something that looks like a secret; "
-            "Slurm keeps scripts and shows them.",
-            "Put secrets into a file on the cluster, chmod 600, and set env_file to its path.",
-        )
-    return script
+    return environment.get_template(TEMPLATE)
 
 
 def preview_script(layout: Layout | ScriptJob, profile: Profile) -> str:

@@ -192,6 +192,52 @@ async def refreshes(rounds: int = 40) -> None:
                 await _wall(pilot, nodes, tab, name, rounds)
 
 
+async def letters_in_launch(rounds: int = 30) -> None:
+    """CPU of a letter typed into a setting on the launch screen, with all that is worked out and painted anew."""
+    from fake_cockpit import FakeCockpit
+
+    from rltui.service.cockpit import NO_SWEEP
+    from rltui.service.live_cockpit import LiveCockpit
+    from rltui.tui.app import CockpitApp
+
+    class RealReviews(FakeCockpit):
+        """Reviews as they are; all else is canned."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.real = LiveCockpit()
+
+        def presets(self) -> Any:
+            return self.real.presets()
+
+        def review(self, preset: str, overrides: Any = (), cluster: str = "local", sweep: Any = NO_SWEEP) -> Any:
+            return self.real.review(preset, overrides, cluster, sweep)
+
+    for preset in ("local/grpo-tiny", "open-instruct-32b/code-20x4"):
+        app = CockpitApp(RealReviews())
+        async with app.run_test(size=(WIDTH, HEIGHT)) as pilot:
+            from rltui.tui.screens.launch import LaunchScreen
+
+            screen = LaunchScreen(preset)
+            await app.push_screen(screen)
+            while screen.review is None:
+                await pilot.pause(0.02)
+            await pilot.press("s", *"train.seed=1")
+            times = []
+            for index in range(rounds):
+                await asyncio.sleep(0.3)  # what was typed before is checked by then
+                before, began = screen.review, time.process_time()
+                await pilot.press(str(index % 10) if index % 4 < 3 else "backspace")
+                while screen.review is before:
+                    await asyncio.sleep(0.01)
+                times.append(time.process_time() - began)
+            print(
+                f"a letter in launch, {preset:<28} {statistics.median(times) * 1e3:6.1f} ms   "
+                f"best {min(times) * 1e3:6.1f} ms"
+            )
+            app.controller.stop()
+
+
 async def _wall(pilot: Any, nodes: int, tab: int, name: str, rounds: int) -> None:
     """One refresh of a tab of a run on so many nodes; what the pilot itself takes to wait is said beside it."""
     import msgspec
@@ -240,4 +286,5 @@ if __name__ == "__main__":
     idle_cpu("nothing alive", b"no runs yet", "--empty")
     idle_cpu("steps go on", ROW, "--live")
     asyncio.run(refreshes())
+    asyncio.run(letters_in_launch())
     shutil.rmtree(COMPILED, ignore_errors=True)
