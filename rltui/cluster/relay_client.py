@@ -29,6 +29,7 @@ from rltui.cluster.relay_types import (
     SmallFile,
 )
 from rltui.errors import ClusterError
+from rltui.onnode import rundir
 from rltui.onnode.relay_request import MIB, pack, unpack
 
 if TYPE_CHECKING:
@@ -182,6 +183,10 @@ class RelayClient:
         """As ``collect``, where files last changed before ``since`` (by their own times) come without text."""
         fields = {"root": root, "names": list(names), "limit": limit, "since": since}
         return msgspec.convert(self._ask("collect", fields), Collection)
+
+    def disk_time(self, folder: str) -> float:
+        """Epoch seconds by the clock of the disk that ``folder`` is on: by it the ages of its files are counted."""
+        return self.collect_since(folder, [rundir.STAGE], 1, 0.0).time
 
     def put(self, path: str, data: bytes, mode: int | None = None, exclusive: bool = False) -> None:
         """Write a file of at most 16 MiB in one step; its directory must be there, and say who else may read it.

@@ -72,7 +72,7 @@ def _named(found: Evidence, roles: dict[tuple[str, int], str]) -> Evidence:
 def _is_sampled(client: RelayClient, attempt: str) -> bool:
     """Whether any node's sampler speaks, which is who answers."""
     newest = max((one.mtime for one in client.list(attempt) if one.name.startswith("gpu-")), default=0.0)
-    return client.hello().time - newest < evidence.SPEAKING_S
+    return client.disk_time(attempt) - newest < evidence.SPEAKING_S
 
 
 def ask_nodes(client: RelayClient, attempt: str, reason: str, deadline_s: float) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def _require_sampler(client: RelayClient, attempt: str, host: str) -> None:
     """Refuse where nothing of rltui runs on the node that could look."""
     path = f"gpu-{host}.jsonl"
     spoke = next((one.mtime for one in client.list(attempt) if one.name == path), 0.0)
-    if client.hello().time - spoke >= evidence.SPEAKING_S:
+    if client.disk_time(attempt) - spoke >= evidence.SPEAKING_S:
         run_id = rundir.run_id_of(attempt)
         hint = f"Of an adopted run `rltui gpus {run_id} --sample 60` starts samplers."
         raise RltuiError(f"No sampler speaks on {host}, so nothing there can look into a process.", hint)

@@ -55,7 +55,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
     owners = Owners((), patterns_of(run.algorithm))
     nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
-    now = client.hello().time
+    now = client.disk_time(attempt)
     silent: dict[str, float] = {}
     if run.is_live:  # what a node said before its sampler fell silent is of the past
         silent = silent_s([node.host for node in nodes], now)
