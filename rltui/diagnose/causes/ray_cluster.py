@@ -278,7 +278,10 @@ CAUSES = (
         wordings=worded(
             ("af_unix path", r"(?i)AF_UNIX path (?:length cannot exceed|too long)"),
             ("too long", r"(?i)(?:unix|socket).{0,60}path (?:name )?(?:is )?too long"),
-            ("file name too long", r"(?i)(?:\bsockets?\b|\b(?:bind|connect)\b|raylet|plasma).{0,160}\btoo long"),
+            (
+                "file name too long",
+                r"(?i)(?:\bsockets?\b|\b(?:bind|connect)\b|raylet|plasma).{0,160}\bFile name too long",
+            ),
             confidence=0.95,
         ),
         remedies=(
