@@ -121,15 +121,15 @@ def detach(attempt: str, deadline_s: float = START_S) -> int:
             start_new_session=True,
         )
     deadline = time.monotonic() + deadline_s
-    while child.poll() is None:
+    has_ended = False
+    while not has_ended:
+        has_ended = child.poll() is not None  # asked first: one that has ended may have begun
         if rundir.read_json(os.path.join(attempt, rundir.SUPERVISOR)) is not None:
             return 0
-        if time.monotonic() > deadline and _is_barred(attempt):
+        if time.monotonic() > deadline and not has_ended and _is_barred(attempt):
             child.kill()
             child.wait()
         time.sleep(0.02)
-    if rundir.read_json(os.path.join(attempt, rundir.SUPERVISOR)) is not None:
-        return 0
     sys.stderr.write("the supervisor did not start; see %s/supervisor.log\n" % attempt)
     return 1
 

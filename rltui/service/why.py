@@ -79,8 +79,9 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     # nothing beside an adopted run asks its nodes; what they took to answer, it may have gone on in
     if run.is_adopted and run.is_live and not quick and asked_nodes(client, attempt, picture):
         picture = read_picture(client, run, names)
+    has_slurm = context.cluster.profile.scheduler == "slurm"
     held = run.job.nodes if run.is_live and run.job is not None and not quick else ()
-    if held and context.cluster.profile.scheduler == "slurm":
+    if held and has_slurm:
         picture = structs.replace(picture, unanswering=down_now(client, held))
     # the word of a run that died stays: it is the cause that the whole look names
     stuck = [] if quick and run.is_live else _stuck(client, attempt, picture)
@@ -106,7 +107,6 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     said = [one.mtime for one in entries if one.type == "file" and _is_log(one.name) and one.name != rundir.EVENTS]
     at_rest = at_rest_words(structs.replace(picture, said_at=max(said, default=0.0))) if run.is_live else ()
     work = loaded.layout if loaded is not None else script
-    has_slurm = context.cluster.profile.scheduler == "slurm"
     return Findings(with_run_commands(found, run, work, has_slurm=has_slurm), first, at_rest)
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
 
 HISTORY = 60
-IDLE_PERCENT = 1.0
-"""A GPU that is used no more than this does not work."""
+RESTS_PERCENT = 1.0
+"""A GPU that is used no more than this does not work at all; the screen calls idle what does little."""
 
 FIRST_BYTES = 1 << 17
 """Enough for a history of a node with eight GPUs."""
@@ -136,7 +136,7 @@ class HostState:
             power = self._power_history.setdefault(gpu.i, deque(maxlen=HISTORY))
             if gpu.w is not None:
                 power.append(gpu.w)
-        is_idle = bool(self._gpus) and all(gpu.utilization_percent <= IDLE_PERCENT for gpu in self._gpus.values())
+        is_idle = bool(self._gpus) and all(gpu.utilization_percent <= RESTS_PERCENT for gpu in self._gpus.values())
         self._idle_since = (self._idle_since or line.t) if is_idle else 0.0
         self._shm, self._disk = line.shm or self._shm, line.disk or self._disk
         if line.procs is not None:

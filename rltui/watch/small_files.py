@@ -24,7 +24,7 @@ class SmallFiles:
         limit_bytes: Bytes of each file that are read, at most 1 MiB.
 
     Attributes:
-        taken_at: The cluster's clock when they were last read.
+        taken_at: When they were last read, by the clock of their disk.
     """
 
     def __init__(self, client: RelayClient, root: str, names: Sequence[str], limit_bytes: int = LIMIT_BYTES) -> None:
