@@ -9,22 +9,22 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import seen_processes as seen
+from json_lines import records
 from night import Here, Night
 from verbs import rltui
 
-from waiting import eventually, slowness
+from rltui.cluster.relay_program import BOOTSTRAP
+from waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-LOST_S = 5.0
-"""After these a supervisor that was started has written its number: this machine is slow, its disk is not far."""
 KILLS = int(os.environ.get("FAULT_TRIALS", "8"))
 
 
@@ -45,24 +45,39 @@ class Fixed(Night):
     def state(self) -> str:
         return str(json.loads(self.place.rltui("ps", "--json"))["runs"][0]["state"])
 
-    def settled(self) -> str:
-        """The state once nothing of the killed one is under way any more; ``unknown`` where its last word was lost.
+    def settled(self, before: Path) -> str:
+        """The state once nothing of the killed one is under way: ``unknown`` and ``failed`` were never handed over.
 
-        ``failed`` is one that was never handed over.
+        What tells it are records, not how the run goes on: a word that was sent is heeded when the machine has time.
         """
-        deadline = time.monotonic() + LOST_S * slowness()
-        while (state := self.state()) not in ("running", "cancelled", "failed"):
-            if state == "unknown" and time.monotonic() > deadline:
-                return state
-            assert time.monotonic() < deadline + 90, f"{state} is no state that stays"
-        if state == "failed":
-            return state
-        if state == "running":  # what the killed one asked for may still be on its way there
-            step = self.step()
-            eventually(lambda: self.read("end.json") or self.step() > step + 1, "steps, or its end")
-        if self.read("end.json") or self.state() == "cancelled":
-            return eventually(lambda: self.state() == "cancelled" and "cancelled", "its end")
-        return "running"
+        eventually(lambda: not self.under_way(), "the end of what the killed one had started", saw=self.under_way)
+        about = {"action": "cancel", "attempt": int(before.name)}
+        asked = [one["phase"] for one in self.journal() if about.items() <= one.items()]
+        if asked and asked[-1] == "intent":  # sent or not: asked again, it is
+            rltui(("cancel", self.run_id, "--yes"), self.place.home, self.place.environment)
+        if asked:
+            eventually(lambda: self.read("end.json", before), "the end of what was cancelled", saw=self.seen)
+        return eventually(self.lasting_state, "a state that stays", saw=self.seen)
+
+    def lasting_state(self) -> str:
+        state = self.state()
+        return state if state in ("running", "cancelled", "failed", "unknown") else ""
+
+    def under_way(self) -> list[list[str]]:
+        """Commands of rltui that act on the run, or are starting it: relays, and supervisors without an identity."""
+        known = {self.read("supervisor.json", attempt).get("pid") for attempt in self.attempts}
+        mine = f"RLTUI_STATE_DIR={self.place.environment['RLTUI_STATE_DIR']}"
+        commands = {pid: seen.words(pid, "cmdline") for pid in seen.all_pids() if mine in seen.words(pid, "environ")}
+        starting = [words for pid, words in commands.items() if "rltui.onnode.supervise" in words and pid not in known]
+        return starting + [words for words in commands.values() if BOOTSTRAP in words]
+
+    def journal(self) -> list[dict[str, Any]]:
+        return records((self.place.home / "state/journal.jsonl").read_text())
+
+    def seen(self) -> str:
+        """For a failure: what there is."""
+        ends = [self.read("end.json", attempt) for attempt in self.attempts]
+        return f"{self.state()}, trainers {self.trainers()}, ends {ends}, journal {self.journal()[-8:]}"
 
     def trainers(self) -> list[int]:
         found = [pid for attempt in self.attempts for pid in self.pids(attempt)]
@@ -87,14 +102,14 @@ def test_a_fix_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) 
             eventually(lambda: night.step() > 1 or night.read("end.json"), "steps")
             assert not night.read("end.json"), (night.attempt / "out.log").read_text()[-2000:]
             code = night.fix(word, kill_after_s=chance.uniform(0.3, 1.0) * length_s)
-            state = night.settled()
-            if state in ("unknown", "failed") or (state == "cancelled" and night.attempt == before):
+            state = night.settled(before)
+            if state != "running":
                 said = json.loads(why(night))["unfinished"]
                 assert word in said or (state != "cancelled" and f"attempt {int(night.attempt.name)}" in said)
                 assert night.fix() == 0, "no word of it has to be given again"
                 gone_on += 1
             finished += code == 0
-            eventually(lambda: night.state() == "running" and len(night.trainers()) == 1, "one trainer")
+            eventually(lambda: night.state() == "running" and len(night.trainers()) == 1, "one trainer", saw=night.seen)
             assert [int(path.name) for path in night.attempts] == list(range(1, len(night.attempts) + 1))
             assert (word in night.words(night.attempt)) == (night.attempt != before), "changed, or left alone"
         print(f"{number} kills within {length_s:.1f} s: {finished} came too late, {gone_on} fixes gone on with, seed 5")
