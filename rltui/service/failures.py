@@ -5,16 +5,17 @@ Neither reading logs nor weighing numbers may hold up a list.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
 from rltui.errors import RltuiError
 from rltui.service.failure_cache import DIED, lacks_word
+from rltui.threads import RequestThread
 
 if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
@@ -40,9 +41,8 @@ class FailureWords:
         self._diagnose, self._symptom = diagnose, symptom
         self._known: dict[_Key, str] = {}
         self._symptoms: dict[_Key, tuple[tuple[int | None, int], str]] = {}
-        self._waiting: deque[RunSummary] = deque()
-        self._lock = threading.Lock()
-        self._busy = False
+        self._asked: set[_Key] = set()
+        self._thread = RequestThread("failure words", newest_only=False, may_be_left=True)
 
     def fill(self, runs: Iterable[RunSummary]) -> tuple[RunSummary, ...]:
         """``runs``, newest first, with the words that are known; the others are looked for."""
@@ -59,29 +59,19 @@ class FailureWords:
         word = self._known.get(_key(run), "") if run.state in DIED and not run.failure else ""
         return structs.replace(run, failure=word) if word else run
 
-    def _look_for(self, runs: list[RunSummary]) -> None:
-        with self._lock:
-            asked = {_key(run) for run in self._waiting}
-            self._waiting.extend(run for run in runs if _key(run) not in asked)
-            if self._busy or not self._waiting:
-                return
-            self._busy = True
-        threading.Thread(target=self._work, name="failure words", daemon=True).start()
+    def _look_for(self, runs: Iterable[RunSummary]) -> None:
+        for run in runs:
+            if _key(run) not in self._asked:
+                self._asked.add(_key(run))
+                self._thread.ask(partial(self._look, run))
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._busy = False
-                    return
-                run = self._waiting.popleft()
-            try:
-                if run.state == "running":
-                    self._symptoms[_key(run)] = _moment(run), self._symptom(run)
-                else:
-                    self._known[_key(run)] = self._diagnose(run)
-            except RltuiError:  # its cluster is away: it is asked for again with the next list
-                continue
+    def _look(self, run: RunSummary) -> None:
+        self._asked.discard(_key(run))
+        with suppress(RltuiError):  # its cluster is away: it is asked for again with the next list
+            if run.state == "running":
+                self._symptoms[_key(run)] = _moment(run), self._symptom(run)
+            else:
+                self._known[_key(run)] = self._diagnose(run)
 
 
 def _moment(run: RunSummary) -> tuple[int | None, int]:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from rltui.errors import RltuiError, UsageError
 from rltui.service.run_events import RunEvents
 from rltui.service.shell import ShellCommand
+from rltui.threads import Poller, RequestThread, timed
 from rltui.tui import actions, messages
 from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
 from rltui.tui.searches import Searches
-from rltui.tui.threads import Poller, RequestThread, timed
 
 if TYPE_CHECKING:
     from textual.message import Message

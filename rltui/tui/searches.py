@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rltui.threads import RequestThread
 from rltui.tui import messages
-from rltui.tui.threads import RequestThread
 from rltui.watch.log_search import NEWEST_HITS
 from rltui.watch.samples import SamplesFound
 

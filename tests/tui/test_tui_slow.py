@@ -11,11 +11,11 @@ from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, screen_lines, screen_text, until, until_text
 
 from rltui.errors import ClusterError, UsageError
+from rltui.threads import Poller, RequestThread
 from rltui.tui import messages
 from rltui.tui.controller import Controller
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.runs import RunsScreen
-from rltui.tui.threads import Poller, RequestThread
 from rltui.watch.snapshots import RunsSnapshot
 
 DEADLINE_S = 60.0

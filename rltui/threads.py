@@ -1,7 +1,7 @@
 """Threads for calls that may block: a poller that reads one source again and again, and one that does single requests.
 
-The threads are our own and not Textual's workers: an event loop waits for its workers when it ends, so one hung
-SSH connection would keep the cockpit from quitting.
+The threads are our own and neither Textual's workers nor an executor's: a program waits for those when it ends, so one
+hung SSH connection would keep the cockpit from quitting.
 """
 
 from __future__ import annotations
