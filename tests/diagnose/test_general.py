@@ -112,6 +112,19 @@ def test_a_guess_at_its_kind_still_explains_what_followed() -> None:
     assert stepped[0].confidence >= SURE_ENOUGH
 
 
+@pytest.mark.parametrize(
+    ("where", "cause"),
+    [
+        ('File "/e/lib/site-packages/dags/nodes.py", line 9, in <module>', "env_import_broken"),
+        ('File "train.py", line 9, in <module>\n    main()\n  File "train.py", line 3, in main', "program_failed"),
+        ('File "train.py", line 9, in <module>', "program_failed"),
+    ],
+)
+def test_a_missing_key_is_the_environments_only_where_a_package_is_imported(where: str, cause: str) -> None:
+    log = f"Traceback (most recent call last):\n  {where}\nKeyError: 'answer'"
+    assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
+
+
 def test_what_an_accelerator_state_lacks_is_the_checkpoints() -> None:
     log = '  File "/opt/accelerate/accelerator.py", line 7, in load_state\n    step = found["step"]\nKeyError: \'step\''
     assert [one.id for one in diagnose([text_source("log", log)])] == ["ckpt_broken"]
