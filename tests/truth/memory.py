@@ -43,7 +43,6 @@ REASONS = {
     "M249": "DPO: what the reference's pass keeps is not modelled",
     "M263": "Megatron's communicators and dispatch buffers are not modelled",
     "M288": "read off nvidia-smi: blocks that the allocator keeps are in it",
-    "M290": "DPO with an offloaded optimizer; what stays on the card is not known",
     "M318": "the length of the packed rows is an upper bound",
     "N308": "the code of five months later; what changed is not known",
     "N344": "Megatron with adapters: what it keeps besides their inputs is not known",
