@@ -133,7 +133,7 @@ def state_gib(part: Slice, states: States, sharding: Sharding) -> dict[str, floa
 
 
 def _optimizer_bytes(states: States, sharding: Sharding) -> float:
-    """Bytes of a parameter's optimizer on the card, as a mean over those whose optimizer is offloaded and the others."""
+    """Bytes of a parameter's optimizer on the card, the mean of those that are offloaded and the others."""
     whole = states.master + states.moments
     kept = {"": whole, "moments": states.master}.get(sharding.offload, 0.0)
     return whole + (kept - whole) * sharding.offload_share

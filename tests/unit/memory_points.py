@@ -54,9 +54,7 @@ def estimate(row: Row) -> RoleEstimate:
     if row["offload"] or changes or fsdp:
         extra = {"backend": "fsdp"} if fsdp else {}
         share = float(row["offload_share"] or 1)
-        sharding = msgspec.structs.replace(
-            sharding, **changes, **extra, offload=row["offload"], offload_share=share
-        )
+        sharding = msgspec.structs.replace(sharding, **changes, **extra, offload=row["offload"], offload_share=share)
     workload = Workload(
         tokens=int(row["tokens"]),
         checkpointing=row["checkpointing"],  # type: ignore[arg-type]

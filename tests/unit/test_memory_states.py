@@ -98,7 +98,6 @@ def test_a_share_of_the_optimizer_that_is_offloaded_leaves_the_rest_on_the_card(
         assert parts["optimizer"] == pytest.approx(left * PARAMETERS / GIB)
 
 
-
 def test_secondary_partition_adds_its_share_of_16_bit_weights() -> None:
     plain, hpz = s.Sharding(gpus=16, zero_stage=3), s.Sharding(gpus=16, zero_stage=3, hpz=8)
     part = slice_of(DENSE, plain)
