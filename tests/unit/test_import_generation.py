@@ -52,3 +52,12 @@ def test_an_engine_of_early_trl_sits_behind_the_trainers_gpus(tmp_path: Path, li
 def test_ppo_without_ray_holds_all_models_in_each_process(tmp_path: Path) -> None:
     assert counts(read(tmp_path, TOGETHER.format("--num_gpus 8"))) == (8, 8, 8, 0, None, None)
     assert counts(read(tmp_path, TOGETHER.format(""))) == (None, None, None, 0, None, None)
+
+
+def test_a_placeholder_hides_no_flag_behind_it(tmp_path: Path) -> None:
+    line = f"torchrun --nproc_per_node=8 grpo.py --output_dir <OUT> {ROWS} --dataset_name <PATH-TO-DATA> \\\n"
+    imported = read(tmp_path, f"{line}  --max_prompt_length 1024 2>errors.txt >out.txt <in.txt\n")
+    assert counts(imported) == (8, 8, 8, 0, None, None)
+    assert imported.layout is not None
+    assert imported.layout["lengths"]["prompt"] == 1024
+    assert [note for note in imported.unmapped if "<OUT> is a placeholder" in note]
