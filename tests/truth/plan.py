@@ -337,8 +337,8 @@ BOUNDS = {
 points that joined on 26 November 2026, in the afternoon, and before TRL's float32 head was counted that evening, the
 first two were 16.3, 87.5, 94.5 and 14.7, 86.9, 93.4. Nine joined that night, predicted as they were written down: seven
 of one source, DeepSpeed's ZeRO with transformers on A800, 29 to 44 % too fast; without them 14.9, 88.7, 94.5 and 14.0,
-89.1, 93.8. Eight of Megatron-Bridge's verification runs joined the night after, predicted as they were written down: 41 %
-off in the median, four within a factor of 1.5; without them the first two are what they were: 15.8, 87.9, 94.1 and
+89.1, 93.8. Eight of Megatron-Bridge's verification runs joined the night after, predicted as they were written down:
+41 % off in the median, four within a factor of 1.5; without them the first two are what they were: 15.8, 87.9, 94.1 and
 14.9, 87.6, 93.1."""
 
 
