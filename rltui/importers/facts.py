@@ -128,10 +128,16 @@ def only_training(
 def mapped(source: Settings, table: Mapping[str, str], defaults: Mapping[str, Any] = {}) -> dict[str, Any]:
     """Settings of a layout out of ``source``, by a table of name → layout key; the key's type says how it is read.
 
-    ``defaults`` are values by layout key that the system takes where the source is silent.
+    ``defaults`` are values by layout key that the system takes where the source is silent. A whole number below 0 is
+    how they say that something is not set (``max_steps: -1``, ``save_steps: -1``).
     """
+
+    def count(name: str) -> int | None:
+        found = source.integer(name)
+        return None if found is None or found < 0 else found
+
     read: dict[type, Callable[[str], Any]] = {
-        int: source.integer,
+        int: count,
         float: source.number,
         str: lambda name: source.text(name) or None,
         bool: lambda name: source.flag(name, default=None),

@@ -64,6 +64,9 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 """What OpenRLHF takes where a command is silent."""
 
+_TOGETHER = ("openrlhf.cli.train_ppo",)
+"""PPO without Ray in older versions, whose processes hold actor, critic, reference and reward model each."""
+
 
 def is_entry(word: str) -> bool:
     """Whether a word of a command is OpenRLHF's program."""
@@ -76,7 +79,9 @@ def from_script(script: Script) -> list[Facts]:
     for command, behind in script.after(is_entry):
         entry = next(word for word in command.words if is_entry(word))
         source = from_flags(behind)
-        if "ppo" in entry or "grpo" in entry:
+        if entry in _TOGETHER:
+            found.append(_together(script, source, list(command.words)))
+        elif "ppo" in entry or "grpo" in entry:
             found.append(_facts(script, source))
         else:
             found.append(_supervised(script, source, entry, list(command.words)))
@@ -116,6 +121,34 @@ def _facts(script: Script, source: Settings) -> Facts:
         notes=(*_notes(everything, asynchronous), *variant.notes, *remarks(source, "--")),
     )
     return _with_machine(script, facts)
+
+
+def _together(script: Script, source: Settings, words: list[str]) -> Facts:
+    """PPO without Ray under the deepspeed launcher: every process holds all models, and transformers generates."""
+    nodes, per_node = _launched(script, words)
+    return Facts(
+        dialect=NAME,
+        algorithm="ppo",
+        model=source.text("pretrain", key="roles.learner.model"),
+        colocated=True,
+        nodes=nodes,
+        gpus_per_node=per_node,
+        declared_gpus=script.slurm.gpus or product(nodes, per_node),
+        trainer_gpus=product(nodes, per_node),
+        rollout_gpus=0,
+        critic="shared",
+        reference=True,
+        source=source,
+        settings=_settings(source) | {"roles.rollout.engine": "hf"},
+        notes=remarks(source, "--"),
+    )
+
+
+def _launched(script: Script, words: list[str]) -> tuple[int | None, int | None]:
+    """Nodes and processes of each under the deepspeed or torchrun launcher."""
+    launcher = from_flags(words)
+    per_node = launcher.integer("num_gpus", "nproc_per_node", default=script.slurm.gpus_per_node)
+    return launcher.integer("num_nodes", "nnodes", default=script.slurm.nodes or 1), per_node
 
 
 def _group(source: Settings, role: str) -> int | None:
@@ -199,9 +232,7 @@ def _notes(everything: bool | None, asynchronous: bool | None) -> list[str]:
 
 def _supervised(script: Script, source: Settings, entry: str, words: list[str]) -> Facts:
     """Fine-tuning, reward models and DPO under the deepspeed or torchrun launcher."""
-    launcher = from_flags(words)
-    per_node = launcher.integer("num_gpus", "nproc_per_node", default=script.slurm.gpus_per_node)
-    nodes = launcher.integer("num_nodes", "nnodes", default=script.slurm.nodes or 1)
+    nodes, per_node = _launched(script, words)
     model = source.text("pretrain", "actor.model_name_or_path")
     return only_training(
         NAME, entry.rsplit("train_", 1)[-1], model, (nodes, per_node), product(nodes, per_node), remarks(source, "--"),

@@ -12,6 +12,7 @@ from rltui.errors import UsageError
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||[;&|()<>]")
 _ARRAY_START = re.compile(r"[A-Za-z_]\w*\+?=\Z")
 _RESUMES = re.compile(r"""[ \t]*(?:--?[A-Za-z]|\+|["$']|[A-Za-z_][\w.]*=)""")
+_PLACEHOLDER = re.compile(r"(?<=[ \t])<[A-Za-z][\w.-]*>(?=\s|\Z)")
 REDIRECTIONS = frozenset({"<", ">", ">>", ">&", "<&", "<>", ">|", "&>", "&>>", "<<<"})
 MAX_TOKENS = 200_000
 
@@ -79,6 +80,8 @@ class _Lexer:
             self.skip_comment()
         elif self.text.startswith("((", self.at):
             self.word_until_arithmetic_end()
+        elif match := _PLACEHOLDER.match(self.text, self.at):
+            self.placeholder(match.group())
         elif match := _OPERATOR.match(self.text, self.at):
             self.operator(match.group())
         else:
@@ -178,6 +181,12 @@ class _Lexer:
                 self.at = match.end()
             return
         self.tokens.append(Token("operator", text, self.line))
+
+    def placeholder(self, text: str) -> None:
+        """``<YOUR_MODEL>`` as a word: bash would read and write files of the words behind it, which nobody means."""
+        self.notes.append(f"line {self.line}: {text} is a placeholder, which bash takes for files; read on as meant")
+        self.at += len(text)
+        self.tokens.append(Token("word", f"'{text}'", self.line))
 
     def word_until_arithmetic_end(self) -> None:
         """``((…))`` as one word."""

@@ -58,6 +58,9 @@ _LAUNCHERS = (
     "accelerate", "accelerate.commands.launch", "torchrun", "deepspeed", "torch.distributed.run",
     "torch.distributed.launch", "trl",
 )  # fmt: skip
+_OF_GRPO = ("num_generations", "max_completion_length", "max_prompt_length")
+"""Arguments by which a program is known to take those of TRL's ``GRPOConfig``."""
+
 _NO_RL = {"sft": "sft", "dpo": "dpo", "reward": "rm", "kto": "dpo", "finetune": "sft"}
 
 
@@ -103,18 +106,17 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     trainer = _processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
     size = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
-    # a program of one's own may set what TRL's own command takes as flags
-    own_command = head[0].rsplit("/", 1)[-1] == "trl"
-    uses = source.flag("use_vllm", default=False if own_command and not source.has("config") else None)
+    uses = _uses_vllm(script, source, head[0])
     mode = source.text("vllm_mode", default="")
     beside = _engines(started, mode)
-    if uses and not mode and not beside:
+    next_gpu = bool(uses and not mode and not beside) and _has_next_gpu(command, source, trainer)
+    if uses and not mode and not beside and not next_gpu:
         # whether vLLM is then a server or shares the GPUs depends on TRL's version
         uses = None
     generates = algorithm in ("grpo", "ppo", "opd")
-    apart = bool(beside) or mode == "server"
-    rollout = _rollout(generates, uses, apart, beside, trainer)
-    tensor = (beside[0].tensor_parallel if len(beside) == 1 else None) if apart else size
+    apart = bool(beside) or mode == "server" or next_gpu
+    rollout = 1 if generates and next_gpu else _rollout(generates, uses, apart, beside, trainer)
+    tensor = (beside[0].tensor_parallel if len(beside) == 1 else 1 if next_gpu else None) if apart else size
     on_engine = generates and (apart or uses is True)
     nodes, per_node = _machine(_over(machine, config), trainer, rollout if apart else 0)
     others = total(*(server.gpus for server in started if server not in beside))
@@ -152,6 +154,29 @@ def _with_file(script: Script, source: Settings) -> Settings:
     name = source.text("config")
     own = settings_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
     return source if own is None else source.over(own.values)
+
+
+def _uses_vllm(script: Script, source: Settings, launcher: str) -> bool | None:
+    """Whether vLLM generates; None where the script does not say and the program may decide by itself.
+
+    TRL's own command, and programs that take the arguments of its ``GRPOConfig``, have its default: they do not. With a
+    file of settings that is not there, nothing is known.
+    """
+    has_default = launcher.rsplit("/", 1)[-1] == "trl" or source.has(*_OF_GRPO)
+    file = source.text("config") if source.has("config") else ""
+    read = not source.has("config") or settings_beside(script.path, file) is not None
+    return source.flag("use_vllm", default=False if has_default and read else None)
+
+
+def _has_next_gpu(command: Started, source: Settings, trainer: int | None) -> bool:
+    """Whether TRL before 0.16 puts vLLM on the GPU behind the trainer's (``vllm_device: auto``, its default).
+
+    Such a script names that device, or leaves its processes one GPU more than they are.
+    """
+    device = source.text("vllm_device", default="")
+    if trainer is None or device not in ("", "auto", f"cuda:{trainer}"):
+        return False
+    return bool(device) or visible_gpus(command) == trainer + 1
 
 
 def _engines(started: list[Server], mode: str) -> list[Server]:

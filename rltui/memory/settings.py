@@ -97,7 +97,10 @@ class Sharding(Struct, frozen=True, kw_only=True):
         context_parallel: GPUs that divide each sequence.
         expert_parallel: GPUs that divide the experts.
         hpz: ZeRO++ secondary partition (``zero_hpz_partition_size``); 1: none.
-        offload: What lives in host memory.
+        offload: What lives in host memory. Megatron's ``optimizer_cpu_offload`` is ``optimizer`` with its
+            precision-aware optimizer and ``moments`` without, where the float32 shards of the weights are made on the
+            card first and stay there (``shard_fp32_from_float16_groups`` of its ``distrib_optimizer.py``).
+        offload_share: Share of the parameters whose optimizer is offloaded (Megatron's ``optimizer_offload_fraction``).
         trains_on_card: Whether what is offloaded comes back to the card to train (verl's ``param_offload``), and is not
             stepped with in host memory (DeepSpeed, FSDP's own offload).
         ends_apart: Whether FSDP gathers embedding and LM head as units of their own, each in its turn (torchtune's
@@ -117,6 +120,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     expert_parallel: int = 1
     hpz: int = 1
     offload: Literal["", "moments", "optimizer", "all"] = ""
+    offload_share: float = 1.0
     trains_on_card: bool = False
     ends_apart: bool = False
     gathers_keys: bool = False

@@ -122,16 +122,21 @@ def state_gib(part: Slice, states: States, sharding: Sharding) -> dict[str, floa
     weights = part.shard if stage == 3 else part.whole
     gradients = part.shard if stage >= 2 else part.whole
     optimizer = part.shard if stage >= 1 else part.whole
-    offload = sharding.offload
-    kept = {"": states.master + states.moments, "moments": states.master}.get(offload, 0.0)
     parts = {
-        "weights": 0.0 if offload == "all" else weights * states.weights,
+        "weights": 0.0 if sharding.offload == "all" else weights * states.weights,
         "gradients": gradients * _gradient_bytes(states, sharding),
-        "optimizer": optimizer * kept,
+        "optimizer": optimizer * _optimizer_bytes(states, sharding),
     }
     if sharding.hpz > 1 and stage == 3:
         parts["weights"] += part.whole * states.compute / sharding.hpz
     return {name: size / GIB for name, size in parts.items()}
+
+
+def _optimizer_bytes(states: States, sharding: Sharding) -> float:
+    """Bytes of a parameter's optimizer on the card, the mean of those that are offloaded and the others."""
+    whole = states.master + states.moments
+    kept = {"": whole, "moments": states.master}.get(sharding.offload, 0.0)
+    return whole + (kept - whole) * sharding.offload_share
 
 
 def _gradient_bytes(states: States, sharding: Sharding) -> float:

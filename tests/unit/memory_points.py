@@ -53,7 +53,8 @@ def estimate(row: Row) -> RoleEstimate:
     changes = {"zero_stage": int(row["zero_stage"])} if row["zero_stage"] else {}
     if row["offload"] or changes or fsdp:
         extra = {"backend": "fsdp"} if fsdp else {}
-        sharding = msgspec.structs.replace(sharding, **changes, **extra, offload=row["offload"])
+        share = float(row["offload_share"] or 1)
+        sharding = msgspec.structs.replace(sharding, **changes, **extra, offload=row["offload"], offload_share=share)
     workload = Workload(
         tokens=int(row["tokens"]),
         checkpointing=row["checkpointing"],  # type: ignore[arg-type]

@@ -91,6 +91,13 @@ def test_offload_takes_the_optimizer_off_the_card() -> None:
     assert sum(state_gib(slice_of(DENSE, everything), s.DEEPSPEED_BF16, everything).values()) == 0
 
 
+def test_a_share_of_the_optimizer_that_is_offloaded_leaves_the_rest_on_the_card() -> None:
+    for offload, share, left in (("optimizer", 0.4, 0.6 * 12), ("moments", 0.75, 3 + 0.75 * 4), ("optimizer", 0, 12)):
+        sharding = s.Sharding(gpus=1, backend="megatron", zero_stage=1, offload=offload, offload_share=share)  # type: ignore[arg-type]
+        parts = state_gib(slice_of(DENSE, sharding), s.MEGATRON_BF16, sharding)
+        assert parts["optimizer"] == pytest.approx(left * PARAMETERS / GIB)
+
+
 def test_secondary_partition_adds_its_share_of_16_bit_weights() -> None:
     plain, hpz = s.Sharding(gpus=16, zero_stage=3), s.Sharding(gpus=16, zero_stage=3, hpz=8)
     part = slice_of(DENSE, plain)
