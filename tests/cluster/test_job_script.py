@@ -100,24 +100,6 @@ def test_a_node_that_does_not_join_is_named_at_the_deadline(slurm_cluster: Lab) 
 
 
 @pytest.mark.timeout(600)
-def test_the_warning_makes_a_real_trainer_save_and_end(slurm_cluster: Lab) -> None:
-    attempt = SlurmAttempt(slurm_cluster, tiny("train.steps=100000", "roles.learner.gpus=[1]", nodes=1))
-    attempt.submit()
-    attempt.wait(lambda: (attempt.read("stage.json").get("step") or 0) > 10, "the tenth step", 400)
-    before = len(attempt.text("metrics.jsonl").splitlines())
-    slurm_cluster.exec("login", ["scancel", "--batch", "--signal=USR2", attempt.job_id])
-    end = attempt.end()
-    saved = max(
-        int(path.parent.name[5:])
-        for path in Path(str(slurm_cluster.folder) + attempt.run_path).glob("checkpoints/*/COMPLETE")
-    )
-    assert end["reason"] == f"asked to save and end by SIGUSR2; its newest checkpoint is of step {saved}"
-    assert saved >= before
-    assert end["exit_code"] == 143
-    attempt.wait(lambda: not attempt.processes(["node1"]), "the end of all processes")
-
-
-@pytest.mark.timeout(600)
 def test_each_start_of_a_job_has_a_folder_of_its_own_and_one_on_a_node_lost_before_makes_room_elsewhere(
     slurm_cluster: Lab,
 ) -> None:

@@ -1,4 +1,4 @@
-"""A real run under faults of the lab: it is preempted and goes on once each time, and a full disk is said of it."""
+"""A real run on the lab: preempted, it goes on once each time; a full disk is said of it; asked to end, it saves."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class Preempted(Workstation):
         return int(last["step"] - first + 1)
 
 
-def test_a_run_goes_on_after_preemptions_and_with_a_full_disk(slurm_cluster: Lab, tmp_path: Path) -> None:
+def test_a_run_goes_on_after_preemptions_and_with_a_full_disk_and_saves_when_asked_to_end(
+    slurm_cluster: Lab, tmp_path: Path
+) -> None:
     user = Preempted(slurm_cluster, tmp_path)
     user.rltui("launch", "local/grpo-tiny", *SETTINGS, "--cluster", "lab", "--auto")
     run = eventually(user.only_run, "the run")["run_id"]
@@ -114,7 +116,19 @@ def test_a_run_goes_on_after_preemptions_and_with_a_full_disk(slurm_cluster: Lab
     finally:
         user.lab.exec(node, ["umount", "-l", folder], user="root")
     user.rltui("auto", run, "--off", "--cluster", "lab")
-    user.rltui("cancel", run, "--yes", "--cluster", "lab")
+
+    before = user.lines("metrics.jsonl", 3)[-1]["step"]
+    user.lab.exec("login", ["scancel", "--batch", "--signal=USR2", *queue])
+    (end,) = eventually(lambda: user.lines("end.json", 3), "the end that was asked for", saw=seen)
+    saved = user.newest_checkpoint(shown["path"])
+    assert end["reason"] == f"asked to save and end by SIGUSR2; its newest checkpoint is of step {saved}"
+    assert saved >= before
+    assert end["exit_code"] == 143
+    find = ["pgrep", "-u", "alice", "-f", "ray|rltui"]
+    eventually(
+        lambda: not any(user.lab.exec(host, find, check=False).stdout for host in user.lab.spec.compute),
+        "no process left",
+    )
 
 
 def test_the_end_of_an_attempt_has_its_room_where_the_disk_is_full(slurm_cluster: Lab) -> None:

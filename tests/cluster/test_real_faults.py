@@ -134,9 +134,6 @@ def test_a_real_run_goes_on_after_each_fault_of_its_roles(slurm_cluster: Lab, tm
     said = user.says("why", user.run, "--attempt", str(number))["diagnoses"]
     assert "learner 1 (pid " in str(said), "who held up the others is told of the end, too"
 
-    limit = ["scontrol", "update", f"JobId={user.slurm('job_id')}", "TimeLimit=1"]
-    user.goes_on("time limit", lambda: lab.exec("login", limit), ["slurm_time_limit"], 90.0)
-
     number = user.attempt
     lab.exec("login", ["scancel", user.slurm("job_id")], user="root")
     (decision,) = eventually(lambda: user.decisions(number), "the decision on a job that somebody else cancelled")

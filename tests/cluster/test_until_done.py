@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from night import SCRIPT, Night, There
+from talkers.talk import HURRY
 
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lab import Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -67,7 +67,7 @@ def test_the_next_job_waits_while_one_trains_and_goes_on_from_its_end(slurm_clus
 
 def test_a_job_that_is_not_needed_goes_with_the_run_s_end(slurm_cluster: Lab, tmp_path: Path) -> None:
     place = UntilDone(tmp_path, slurm_cluster)
-    short = SCRIPT.replace("total_training_steps=1000000", "total_training_steps=3000")
+    short = SCRIPT.replace("total_training_steps=1000000", "total_training_steps=9000")
     (tmp_path / "night.sh").write_text(short)
     night = Night(place, seed=2)
     night.start()
@@ -75,7 +75,8 @@ def test_a_job_that_is_not_needed_goes_with_the_run_s_end(slurm_cluster: Lab, tm
     eventually(lambda: "PENDING Dependency" in place.queue(), "its job")
     job = str(night.read("slurm.json", night.attempts[0])["job_id"])
     place.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=10"], user="root")
-    eventually(lambda: not place.queue(), "the end of all jobs", 240)
+    Path(place.folder(night.run_id), HURRY).touch()
+    eventually(lambda: not place.queue(), "the end of all jobs", saw=place.queue)
     assert place.state() == ("finished", 1)
     assert night.read("end.json")["unneeded"]
     history = json.loads(place.rltui("history", night.run_id, "--cluster", "lab", "--json"))["history"]
