@@ -16,7 +16,7 @@ from verbs import rltui
 
 from rltui.onnode import processes
 from rltui.service.recording import read_recording
-from waiting import eventually
+from waiting import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 NO_WANDB = "tracking.wandb=disabled"
@@ -50,7 +50,7 @@ class Shell:
         )
 
     def run(self, *words: str, expect: int = 0) -> str:
-        done = rltui(words, self.folder, self.environment, 400, codes=(expect,))
+        done = rltui(words, self.folder, self.environment, codes=(expect,))
         return done.stdout
 
     def json(self, *words: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     assert shell.json("cancel", run["run_id"], "--yes")["state"] == "cancelled"
     shell.run("cancel", run["run_id"], "--yes", expect=1)  # it has ended
     eventually(lambda: not processes.by_attempt(shell.uuids()[0]), "the end of all processes")
-    recorder.communicate(timeout=60)
+    recorder.communicate(timeout=DEADLINE_S)
     see_again(shell, run)
 
     saved = shell.saved()
@@ -167,7 +167,7 @@ def see_again(shell: Shell, run: dict[str, Any]) -> None:
 
 def test_a_layout_that_cannot_run_is_refused_before_anything_is_made(shell: Shell) -> None:
     process = shell.start("launch", "local/grpo-tiny", "roles.rollout.engines=9")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert "Not launched: P101" in err
     assert "Fix: roles.rollout.engines=1" in err
@@ -180,7 +180,7 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: lis
         shell.environment.pop(name, None)
     shell.environment["HOME"] = "/proc/none"
     process = shell.start(*verb)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert err.startswith("rltui: Cannot make /proc/none/.local/share/rltui/runs")
     assert "RLTUI_RUN_ROOT" in err

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from workstation import Workstation
 
-from waiting import eventually
+from waiting import eventually, slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
 def patient(slurm_cluster: Lab) -> Iterator[Lab]:
     """The lab, whose Slurm takes its time to give up a node, as on a real cluster: the trainer fails long before."""
     before = slurm_cluster.exec("ctl", ["cat", "/etc/slurm/slurm.conf"]).stdout
-    slow = "sed -i s/^SlurmdTimeout=.*/SlurmdTimeout=50/ /etc/slurm/slurm.conf && scontrol reconfigure"
+    later = f"s/^SlurmdTimeout=.*/SlurmdTimeout={round(50 * slowness())}/"
+    slow = f"sed -i {later} /etc/slurm/slurm.conf && scontrol reconfigure"
     slurm_cluster.exec("ctl", ["sh", "-c", slow], user="root")
     yield slurm_cluster
     slurm_cluster.exec("ctl", ["tee", "/etc/slurm/slurm.conf"], user="root", input=before)
