@@ -161,7 +161,7 @@ def see_again(shell: Shell, run: dict[str, Any]) -> None:
     assert then["summary"]["state"] == "running"
     assert sorted(actor["state"] for actor in then["actors"]) == ["ALIVE"] * 3
     assert {queue["name"] for queue in then["status"]["queues"]} == {"Prompt Queue", "Inference Results Queue"}
-    assert then["summary"]["stage"]["step"] == then["metrics"]["steps"][-1]
+    assert then["summary"]["stage"]["step"] - then["metrics"]["steps"][-1] in (-1, 0, 1), "read between two writes"
     assert shell.json("replay", str(file), "--at", "end")["run"]["summary"]["state"] == "cancelled"
 
 
@@ -193,7 +193,7 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
     )
     attempts = next(shell.runs.glob("*/attempts"))
     eventually(lambda: shell.saved(), "a checkpoint, written beside the steps")
-    eventually(lambda: shell.steps(1)[-1] > shell.saved() + 10, "steps that are in no checkpoint")
+    eventually(lambda: 10 < shell.steps(1)[-1] - shell.saved() < 30, "steps that are in no checkpoint, nor soon in one")
     events = records((attempts / "01/events.jsonl").read_text())
     roles = next(event["roles"] for event in events if event["kind"] == "roles")
     os.kill(next(one["pid"] for one in roles if one["role"] == "learner 0"), signal.SIGKILL)
@@ -201,7 +201,7 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
 
     run, saved = shell.only_run()["run_id"], [shell.saved()]
     shell.run("resubmit", run)
-    eventually(lambda: shell.steps(2) and shell.steps(2)[-1] > shell.saved() + 10, "such steps again")
+    eventually(lambda: shell.steps(2) and 10 < shell.steps(2)[-1] - shell.saved() < 30, "such steps again")
     os.kill(json.loads((attempts / "02/supervisor.json").read_text())["pid"], signal.SIGKILL)
     lost = eventually(
         lambda: (seen := shell.only_run())["end"] and not seen["as_of"] and seen, "the end of the second attempt"
