@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lab import Lab
 
     from rltui.cluster.slurm_cluster import SlurmCluster
+    from rltui.watch.snapshots import RunSummary
 
 pytestmark = [pytest.mark.trainers]
 
@@ -292,7 +293,14 @@ def test_a_job_that_ends_while_it_is_adopted_is_a_run_that_has_ended(
 
     monkeypatch.setattr(slurm, "batch_script", ends)
     made = adopt_job(context, job)
-    run = eventually(lambda: found if (found := context.find(made.run_id)).state == "cancelled" else None, "its end")
+
+    def found() -> RunSummary | None:
+        """The run once its job is over and that is written down."""
+        seen = context.find(made.run_id)
+        return seen if seen.state == "cancelled" and seen.end is not None else None
+
+    run = eventually(found, "its end")
+    assert run.end is not None
     assert (run.job_id, run.end.reason) == (job, "The job was cancelled.")  # the scheduler's word
     release_run(context, run)
     context.close()
