@@ -1,5 +1,6 @@
 """What Slurm gave this job, and how steps are started in it."""
 
+import calendar
 import os
 import re
 import subprocess
@@ -137,7 +138,7 @@ def hostnames(folded: str) -> List[str]:
 def end_time(job: str) -> Optional[float]:
     """When the time limit of a job ends it, from ``shown``; None where it has none, or Slurm did not answer."""
     match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", job)
-    return time.mktime(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S")) if match else None
+    return float(calendar.timegm(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S"))) if match else None
 
 
 def is_being_preempted(job: str) -> bool:
@@ -195,7 +196,8 @@ def kill_wait_s() -> float:
 
 def ask(argv: List[str]) -> Optional[str]:
     """What one of Slurm's commands answers; None where it is not there, refuses, or does not answer in time."""
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    # an hour that comes twice as clocks are set back is one of two moments
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "standard", "TZ": "UTC"}
     environment.pop("SLURM_CLUSTERS", None)  # a user's default, and this job is where it is
     try:
         answer = subprocess.run(

@@ -214,11 +214,14 @@ def quiet_s(hours: str, now: float) -> float:
     """
     if not hours:
         return 0.0
-    start, end = (_minutes(word) for word in hours.split("-"))
+    start, end = (_minutes(word) % 1440 for word in hours.split("-"))
     local = datetime.datetime.fromtimestamp(now)
     at = local.hour * 60 + local.minute + local.second / 60
-    length, since = (end - start) % 1440, (at - start) % 1440
-    return (length - since) * 60 if since < length else 0.0
+    if (at - start) % 1440 >= (end - start) % 1440:
+        return 0.0
+    ends = local.replace(hour=end // 60, minute=end % 60, second=0, microsecond=0)
+    ends += datetime.timedelta(days=at >= end)
+    return ends.timestamp() - now  # a night in which clocks are changed has an hour more or less
 
 
 def _minutes(word: str) -> int:

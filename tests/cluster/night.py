@@ -314,10 +314,10 @@ class Night:
             return len(self._trainers(before, fresh)) == 1 and (same_job or not self.pids(before))
 
         # a process that forks is two until the new one has its own command, and the supervisor before ends last
-        with contextlib.suppress(AssertionError):
-            eventually(is_alone, "one trainer", deadline_s=30.0)
-        trainers = self._trainers(before, fresh)
-        if not is_alone():
+        try:
+            eventually(is_alone, "one trainer")
+        except AssertionError:
+            trainers = self._trainers(before, fresh)
             kind = "doubled" if trainers else "lost"
             self.wrong.append(f"{kind}: {fault}: of {before.name} or {fresh.name} there live {trainers}")
         first, _ = self._first_step(fresh) or (0, 0.0)

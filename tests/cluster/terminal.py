@@ -2,8 +2,9 @@
 
 import os
 import subprocess
-import time
 from collections.abc import Mapping
+
+from waiting import eventually
 
 
 class Terminal:
@@ -34,13 +35,11 @@ class Terminal:
         """What the terminal shows."""
         return self._tmux("capture-pane", "-p")
 
-    def until(self, words: str, deadline_s: float = 60.0) -> str:
+    def until(self, words: str) -> str:
         """Wait until the screen shows ``words``; returns the screen."""
-        deadline = time.monotonic() + deadline_s
-        while words not in (screen := self.screen()):
-            assert time.monotonic() < deadline, f"{words!r} did not appear within {deadline_s} s:\n{screen}"
-            time.sleep(0.1)
-        return screen
+        return eventually(
+            lambda: screen if words in (screen := self.screen()) else "", repr(words), poll_s=0.1, saw=self.screen
+        )
 
     def close(self) -> None:
         """End the session with all that runs in it."""

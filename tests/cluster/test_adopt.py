@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from lab import Lab
 
     from rltui.cluster.slurm_cluster import SlurmCluster
+    from rltui.watch.snapshots import RunSummary
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainers]
 
 VERL = f"""#!/bin/bash
 #SBATCH --job-name=my-grpo
@@ -128,13 +129,16 @@ def test_where_a_job_of_torchrun_hangs_is_said_though_rltui_did_not_start_it(use
     user.rltui("adopt", "--pid", str(pid))
     run = at_step(user)
     user.rltui("gpus", run["run_id"], "--sample", "5")
-    said = eventually(lambda: _of_hang(user, run["run_id"]), "the word for it")
-    assert said["id"] == "process_awaited"
-    assert re.search(r"is in load_batch \(\S*train\.py:8\), while .* are in all_reduce", said["summary"])
 
+    def said() -> list[tuple[str, str]]:
+        return [(one["id"], one["summary"]) for one in user.diagnoses(run["run_id"]) if not one["secondary"]]
 
-def _of_hang(user: User, run_id: str) -> dict[str, Any] | None:
-    return next((one for one in user.diagnoses(run_id) if not one["secondary"]), None)
+    # where nobody has looked into the processes yet, that it stands still is all there is to say
+    held_up = re.compile(r"is in load_batch \(\S*train\.py:8\), while .* are in all_reduce")
+    eventually(
+        lambda: [name for name, words in said()[:1] if held_up.search(words)] == ["process_awaited"],
+        "the word for it", saw=said,
+    )  # fmt: skip
 
 
 def test_a_process_that_ends_by_itself_is_read_to_its_last_line(user: Shell) -> None:
@@ -152,7 +156,7 @@ def test_a_process_that_ends_by_itself_is_read_to_its_last_line(user: Shell) -> 
 def test_what_is_nobodys_or_anothers_is_refused(user: Shell) -> None:
     assert "no process" in user.rltui("adopt", "--pid", "4194300", expect=2)
     assert "Name one job" in user.rltui("adopt", expect=2)
-    other = subprocess.Popen(["sleep", "60"], user=65534)
+    other = subprocess.Popen(["sleep", "600"], user=65534)
     try:
         assert "not yours" in user.rltui("adopt", "--pid", str(other.pid), expect=2)
     finally:
@@ -289,7 +293,14 @@ def test_a_job_that_ends_while_it_is_adopted_is_a_run_that_has_ended(
 
     monkeypatch.setattr(slurm, "batch_script", ends)
     made = adopt_job(context, job)
-    assert eventually(lambda: (run := context.find(made.run_id)).state == "cancelled" and run.job_id, "its end") == job
-    assert context.find(made.run_id).end.reason == "The job was cancelled."  # the scheduler's word
-    release_run(context, context.find(made.run_id))
+
+    def found() -> RunSummary | None:
+        """The run once its job is over and that is written down."""
+        seen = context.find(made.run_id)
+        return seen if seen.state == "cancelled" and seen.end is not None else None
+
+    run = eventually(found, "its end")
+    assert run.end is not None
+    assert (run.job_id, run.end.reason) == (job, "The job was cancelled.")  # the scheduler's word
+    release_run(context, run)
     context.close()

@@ -23,7 +23,7 @@ from rltui.errors import ClusterError
 from rltui.runs.submission import LOOK_UP_FOR_S
 from rltui.service.allocations import share_of
 from rltui.service.submit import submit_new
-from waiting import eventually
+from waiting import DEADLINE_S, eventually
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trainers]
 
 ROOT = Path(__file__).parents[2]
 PROFILE = f"""
@@ -184,7 +184,7 @@ def test_of_two_launches_at_once_none_takes_the_others_nodes(alice: Alice) -> No
         subprocess.Popen(alice.lab.command("login", argv), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for argv in argvs
     ]
-    said = [process.communicate(timeout=120)[1] for process in started]
+    said = [process.communicate(timeout=DEADLINE_S)[1] for process in started]
     refused = [words for words, process in zip(said, started, strict=True) if process.returncode]
     assert refused
     assert all("Another launch was faster" in words or "are free" in words for words in refused), said
@@ -275,7 +275,13 @@ def test_an_allocation_is_a_place_over_ssh_too(alice: Alice, slurm_cluster: Lab,
     words = ("launch", "run.sh", "--cluster", "lab", "--jobid", job, "--gpus-per-node", "2", "--", "seen")
     assert "1 node with 2 GPUs each" in user.rltui(*words[:-2], "--dry-run", *words[-2:])
     user.rltui(*words)
-    run = eventually(lambda: (found := user.only_run("--cluster", "lab"))["stage"]["step"] and found, "a step")
+
+    def listed() -> dict[str, Any] | None:
+        """The run at its first step, once Slurm's list has its step, too."""
+        found = user.only_run("--cluster", "lab")
+        return found if found["stage"]["step"] and found["job"] and found["job"]["nodes"] else None
+
+    run = eventually(listed, "a step", saw=lambda: user.only_run("--cluster", "lab"))
     assert (run["job_id"], run["job"]["nodes"]) == (job, ["node1"])
     user.rltui("cancel", run["run_id"], "--yes")
     eventually(lambda: user.only_run("--cluster", "lab")["end"], "the end")

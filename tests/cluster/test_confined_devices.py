@@ -56,7 +56,7 @@ def test_two_runs_on_one_node_see_two_cards_each(confined: bool, slurm_cluster: 
     cards = []
     for one in runs:
         one.wait(lambda: one.text("ready"), "the trainer's start")  # noqa: B023 (used before the next)
-        one.wait(lambda: "uuid" in one.text("gpu-node1.jsonl"), "the first sample")  # noqa: B023
+        one.wait(lambda: "\n" in one.text("gpu-node1.jsonl"), "the first sample")  # noqa: B023
         assert one.read("preflight.json")["nodes"]["node1"]["gpus"] == 2
         cards.append(re.findall(r'"i":(\d).*?"uuid":"GPU-00000001-0000-4000-8000-0*(\d)"', one.text("gpu-node1.jsonl")))
     if confined:

@@ -40,7 +40,7 @@ for step in $(seq 100000); do echo "step $step/100000 loss: 0.5"; sleep 0.2 & wa
 ON_EACH = f"""#!/bin/bash
 [ -x {INSIDE} ] && echo "inside: $NODE_RANK of $NNODES, $LAB_CONTAINER"
 """
-pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 
 class Workstation:
@@ -125,7 +125,7 @@ def test_a_run_on_two_nodes_trains_in_the_container_and_leaves_nothing(workstati
     assert all(line.startswith("/usr/bin/python3") for line in lines if "-m rltui.onnode" in line)
     versions = [node["versions"]["torch"] for node in workstation.read(rundir.PREFLIGHT)["nodes"].values()]
     assert len(versions) == 2  # which no python outside could tell
-    assert len(list(workstation.attempt().glob("gpu-node*.jsonl"))) == 2
+    eventually(lambda: len(list(workstation.attempt().glob("gpu-node*.jsonl"))) == 2, "samples of both nodes")
     workstation.rltui("cancel", workstation.attempt().parents[1].name, "--cluster", "lab", "--yes")
     eventually(lambda: workstation.read(rundir.END), "end.json")
     end = workstation.read(rundir.END)

@@ -14,7 +14,7 @@ from waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trainers]
 
 JUDGE = """
 import os, time

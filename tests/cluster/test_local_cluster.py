@@ -16,7 +16,7 @@ from verbs import rltui
 
 from rltui.onnode import processes
 from rltui.service.recording import read_recording
-from waiting import eventually
+from waiting import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 NO_WANDB = "tracking.wandb=disabled"
@@ -50,7 +50,7 @@ class Shell:
         )
 
     def run(self, *words: str, expect: int = 0) -> str:
-        done = rltui(words, self.folder, self.environment, 400, codes=(expect,))
+        done = rltui(words, self.folder, self.environment, codes=(expect,))
         return done.stdout
 
     def json(self, *words: str) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     assert shell.json("cancel", run["run_id"], "--yes")["state"] == "cancelled"
     shell.run("cancel", run["run_id"], "--yes", expect=1)  # it has ended
     eventually(lambda: not processes.by_attempt(shell.uuids()[0]), "the end of all processes")
-    recorder.communicate(timeout=60)
+    recorder.communicate(timeout=DEADLINE_S)
     see_again(shell, run)
 
     saved = shell.saved()
@@ -161,13 +161,13 @@ def see_again(shell: Shell, run: dict[str, Any]) -> None:
     assert then["summary"]["state"] == "running"
     assert sorted(actor["state"] for actor in then["actors"]) == ["ALIVE"] * 3
     assert {queue["name"] for queue in then["status"]["queues"]} == {"Prompt Queue", "Inference Results Queue"}
-    assert then["summary"]["stage"]["step"] == then["metrics"]["steps"][-1]
+    assert then["summary"]["stage"]["step"] - then["metrics"]["steps"][-1] in (-1, 0, 1), "read between two writes"
     assert shell.json("replay", str(file), "--at", "end")["run"]["summary"]["state"] == "cancelled"
 
 
 def test_a_layout_that_cannot_run_is_refused_before_anything_is_made(shell: Shell) -> None:
     process = shell.start("launch", "local/grpo-tiny", "roles.rollout.engines=9")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert "Not launched: P101" in err
     assert "Fix: roles.rollout.engines=1" in err
@@ -180,7 +180,7 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: lis
         shell.environment.pop(name, None)
     shell.environment["HOME"] = "/proc/none"
     process = shell.start(*verb)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert err.startswith("rltui: Cannot make /proc/none/.local/share/rltui/runs")
     assert "RLTUI_RUN_ROOT" in err
@@ -193,7 +193,7 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
     )
     attempts = next(shell.runs.glob("*/attempts"))
     eventually(lambda: shell.saved(), "a checkpoint, written beside the steps")
-    eventually(lambda: shell.steps(1)[-1] > shell.saved() + 10, "steps that are in no checkpoint")
+    eventually(lambda: 10 < shell.steps(1)[-1] - shell.saved() < 30, "steps that are in no checkpoint, nor soon in one")
     events = records((attempts / "01/events.jsonl").read_text())
     roles = next(event["roles"] for event in events if event["kind"] == "roles")
     os.kill(next(one["pid"] for one in roles if one["role"] == "learner 0"), signal.SIGKILL)
@@ -201,7 +201,7 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
 
     run, saved = shell.only_run()["run_id"], [shell.saved()]
     shell.run("resubmit", run)
-    eventually(lambda: shell.steps(2) and shell.steps(2)[-1] > shell.saved() + 10, "such steps again")
+    eventually(lambda: shell.steps(2) and 10 < shell.steps(2)[-1] - shell.saved() < 30, "such steps again")
     os.kill(json.loads((attempts / "02/supervisor.json").read_text())["pid"], signal.SIGKILL)
     lost = eventually(
         lambda: (seen := shell.only_run())["end"] and not seen["as_of"] and seen, "the end of the second attempt"

@@ -28,7 +28,7 @@ BY = 0.1
 TELLING = ("error", "evidence", "restart", "warning", "end")
 """Kinds of events that say that something is wrong."""
 DEATH_S, STANDSTILL_S = 30.0, 90.0
-"""The first word on a death, and the verdict on a standstill, have to be there after these."""
+"""The first word on a death, and the verdict on a standstill, have to be there after these; later on a slow machine."""
 
 
 class Faulty(Workstation):
@@ -74,7 +74,7 @@ class Faulty(Workstation):
 
         first_s = min(eventually(told, f"a word on: {fault}"))
         print(f"{fault}: the first word after {first_s:.1f} s", end="", flush=True)
-        assert first_s < within_s
+        assert first_s < within_s * self.slow
         return number, at
 
     def goes_on(
@@ -96,9 +96,11 @@ class Faulty(Workstation):
         assert "common causes" not in end["reason"], "Ray's list of guesses is the same for every death"
         assert [one["cause"] for one in decided if one["cause"] not in cause] == []
         assert len(decided) == bool(cause), decided
-        last = self.lines("metrics.jsonl", number)[-1]["step"]
+        steps = self.lines("metrics.jsonl", number)
+        # one on a node that was taken for dead makes a few more
+        until_end = max(line["step"] for line in steps if line["time"] <= end["at"])
         # a torn checkpoint's steps are done again, and those while the next one was being written
-        assert last - 40 < first["step"] <= last + 1
+        assert until_end - 40 < first["step"] <= steps[-1]["step"] + 1
         self.is_alone(number + 1)
 
     def saved(self) -> list[Path]:
@@ -129,8 +131,8 @@ def test_a_real_run_goes_on_after_each_fault_of_its_roles(slurm_cluster: Lab, tm
 
     eventually(lambda: len(user.saved()) > 1, "a checkpoint before the one that is torn")
     user.goes_on("learner killed, checkpoint torn", torn, ["role_died", "gloo_timeout"])
-    number, within_s = user.attempt, STANDSTILL_S * user.slow
-    user.goes_on("learner stopped", lambda: user.send("STOP", "learner 1"), ["run_stalled"], within_s)
+    number = user.attempt
+    user.goes_on("learner stopped", lambda: user.send("STOP", "learner 1"), ["run_stalled"], STANDSTILL_S)
     said = user.says("why", user.run, "--attempt", str(number))["diagnoses"]
     assert "learner 1 (pid " in str(said), "who held up the others is told of the end, too"
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
 def rltui(folder: Path, *words: str, expect: int = 0, **more: str) -> str:
     names = {"RLTUI_RUN_ROOT": "runs", "RLTUI_STATE_DIR": "state", "RLTUI_CONFIG_DIR": "config"}
     environment = {**os.environ, **{name: str(folder / part) for name, part in names.items()}, **more}
-    return verbs.rltui(words, ROOT, environment, 600, (expect,)).stdout
+    return verbs.rltui(words, ROOT, environment, codes=(expect,)).stdout
 
 
 def by_part(told: str) -> dict[str, dict[str, Any]]:
@@ -109,7 +109,7 @@ def test_a_model_of_the_users_is_trained_so_that_it_fits_one_card(tmp_path: Path
 
 def test_make_gpu_says_loudly_what_it_could_not_show() -> None:
     argv = [sys.executable, "tests/bench/gpu.py"]
-    done = subprocess.run(argv, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stdout.startswith("NO CARD HERE (there is no nvidia-smi)")
     assert len(done.stdout.splitlines()) == 1 + len(PARTS)

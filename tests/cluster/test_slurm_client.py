@@ -112,7 +112,7 @@ def test_a_job_with_a_hostile_name_is_submitted_found_and_cancelled(client: Slur
     job = the_job(client, job_id)
     assert (job.name, job.comment) == (job_name_of("run", uuid), comment_of(uuid))
     assert (job.node_count, len(job.nodes), job.time_limit_s, job.user) == (1, 1, 600, "alice")
-    assert abs(job.started_at - time.time()) < 60
+    assert abs(job.started_at - time.time()) < 600
     assert the_job(client, other).name.strip() == 'we|ird na"me $(touch /tmp/owned)'
     assert client.cancel(job_id) is True
     eventually(lambda: is_in(client, job_id, "cancelled"))
@@ -235,7 +235,7 @@ def test_a_lost_node_is_never_a_false_end(slurm_cluster: Lab, client: SlurmClien
     eventually(came_back)
     assert not {"completed", "failed", "cancelled", "unknown"} & set(seen), seen
     assert the_job(client, job_id).nodes != (bad,)
-    eventually(lambda: client.attempts(job_id, began)[0].word == "NODE_FAIL")
+    eventually(lambda: [one.word for one in client.attempts(job_id, began)][:1] == ["NODE_FAIL"])
 
 
 def test_a_controller_that_is_down_ends_no_job(slurm_cluster: Lab, client: SlurmClient, clock: MovedClock) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rltui.onnode.ray_head import RayHead
 
 __all__ = ["head"]  # a fixture
-pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 
 class OnRay(Here):

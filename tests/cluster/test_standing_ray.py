@@ -117,8 +117,8 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray
     context = Context(cluster=RayCluster(profile, LocalTransport()))
     context.journal = Journal(tmp_path / "state")
     run_id = launch(context, "local/grpo-tiny", ["train.steps=100000", *TWO_NODES]).run_id
-    eventually(lambda: (seen := look(context, run_id)) and ((seen.stage.step or 0) > 1 or seen.end), "a step", 400)
-    run = context.find(run_id)
+    eventually(lambda: (seen := look(context, run_id)) and ((seen.stage.step or 0) > 1 or seen.end), "a step")
+    run = eventually(lambda: look(context, run_id), "the run")
     assert (run.state, run.cluster) == ("running", "standing")
     assert run.job is not None
     assert run.job.state == "running"
@@ -133,18 +133,16 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray
         shown = watcher.snapshot()
         return [f"{actor.name} {actor.state} on {actor.node}" for actor in shown.actors], shown.actors_problem
 
-    eventually(
-        lambda: {actor.node for actor in watcher.snapshot().actors} == both, "actors on both nodes", 400, saw=seen
-    )
+    eventually(lambda: {actor.node for actor in watcher.snapshot().actors} == both, "actors on both nodes", saw=seen)
     assert not any(actor.class_name == "Stranger" for actor in watcher.snapshot().actors)
     cancel(context, run)
     eventually(lambda: (seen := look(context, run_id)) and seen.state == "cancelled", "the end")
     eventually(lambda: not processes.by_attempt(mark), "the end of its processes, samplers too")
-    run = context.find(run_id)
+    run = eventually(lambda: look(context, run_id), "the run")
     saved = newest_checkpoint_step(context, run) or 0
     fewer = ["hardware.nodes=1", "hardware.gpus_per_node=2"]
     assert resubmit(context, run, [f"train.steps={saved + 2}", *fewer]).attempt == 2
-    eventually(lambda: (seen := look(context, run_id)) and seen.state == "finished", "the end of all steps", 400)
-    run = context.find(run_id)
+    eventually(lambda: (seen := look(context, run_id)) and seen.state == "finished", "the end of all steps")
+    run = eventually(lambda: look(context, run_id), "the run")
     assert (run.nodes, run.gpus_per_node) == (1, 2)
     context.close()

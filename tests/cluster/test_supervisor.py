@@ -15,7 +15,7 @@ import pytest
 
 from rltui.onnode import processes, ray_head, ray_process, rundir
 from rltui.onnode.environment import read_environment
-from waiting import eventually
+from waiting import DEADLINE_S, eventually
 
 pytestmark = [pytest.mark.trainers]
 
@@ -68,7 +68,7 @@ class Attempt:
 
     def wait(self) -> int:
         assert self.supervisor is not None
-        return self.supervisor.wait(180)
+        return self.supervisor.wait(DEADLINE_S)
 
     def left(self) -> list[processes.Process]:
         return processes.by_attempt(self.uuid)
@@ -104,7 +104,7 @@ def test_a_run_that_is_submitted_twice_runs_once_and_leaves_nothing(attempts: Ca
     again = subprocess.run(
         [sys.executable, "-m", "rltui.onnode.supervise", "--attempt", str(attempt.path)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=180,
+        timeout=DEADLINE_S,
     )
     assert again.returncode == 0
     assert attempt.wait() == 0, attempt.end()
@@ -286,8 +286,9 @@ def test_a_full_disk_is_told_before_ray_starts(attempts: Callable[..., Attempt],
         attempt = Attempt(small / "run", "finish").start()
         assert attempt.wait() == 1
         assert "0.1 GiB free, 1 are needed" in str(attempt.end()["reason"])
+        attempt.assert_nothing_left()
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        subprocess.run(["umount", "-l", str(small)], check=True)
 
 
 def test_without_shared_memory_ray_gets_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trainers]
 WHERE = ("--cluster", "lab")
 
 

@@ -171,7 +171,6 @@ def lead_nowhere(lab: Lab, alice: Member, own: str, run: str) -> None:
 
 
 @pytest.mark.tmux
-@pytest.mark.timeout(400)
 def test_a_colleague_sees_shared_runs_and_cannot_touch_them(slurm_cluster: Lab, tmp_path: Path) -> None:
     lab = slurm_cluster
     lab.exec("login", ["rm", "-rf", SHARED], user="root")

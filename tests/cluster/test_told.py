@@ -39,8 +39,6 @@ while [ ! -e go ]; do sleep 0.1; done
 """
 PROFILE = "local: {env_file: %s, notify: {webhook: HOOK, events: [started, ended, stalled, warned]}}\n"
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Place:
     """A user's folder with a script and a chat whose webhook keeps what it gets."""

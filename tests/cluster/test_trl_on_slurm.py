@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lab import Lab
 
-pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=00:20:00

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("rltui.cli", "rltui.service", "rltui.cluster", "rltui.check.rules", "rltui.diagnose", "rltui.dialects")
+TIMEOUT_S = 900.0
+"""It only ends what hangs: some verbs wait for the end of a run."""
 WARM = threading.Lock()
 """Held while a verb runs: a warm process has one at a time. Tests of verbs at once start Python themselves."""
 
@@ -33,7 +35,7 @@ def rltui(
     words: Sequence[str],
     folder: Path,
     environment: Mapping[str, str],
-    timeout_s: float = 240.0,
+    timeout_s: float = TIMEOUT_S,
     codes: tuple[int, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run a verb to its end, in ``folder``, without a terminal or input; what it leaves running stays.
@@ -45,7 +47,7 @@ def rltui(
 
 
 def rltui_at_login(
-    lab: Lab, words: Sequence[str], timeout_s: float = 240.0, codes: tuple[int, ...] = ()
+    lab: Lab, words: Sequence[str], timeout_s: float = TIMEOUT_S, codes: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     """The same on the lab's login node as alice, in her home folder and with her bare environment.
 

@@ -34,9 +34,9 @@ class Workstation:
             "RLTUI_SSH_CONFIG": str(lab.ssh_settings().config),
         }
 
-    def rltui(self, *words: str, timeout_s: float = 240, codes: tuple[int, ...] = (0,)) -> str:
+    def rltui(self, *words: str, codes: tuple[int, ...] = (0,)) -> str:
         """Run a verb that has to exit with one of ``codes``; returns what it printed."""
-        done = rltui(words, ROOT, self._environment, timeout_s, codes=codes)
+        done = rltui(words, ROOT, self._environment, codes=codes)
         return done.stdout
 
     def only_run(self) -> dict[str, Any]:

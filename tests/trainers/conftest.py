@@ -73,14 +73,17 @@ def launch(tmp_path: Path, ray_environment: dict[str, str]) -> Iterator[Callable
 def learned(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Learned]:
     """The run of ``local/grpo-tiny`` that others are compared with."""
     from learning import LEARNING
-    from trainer_support import Attempt, Learned, ask_status
+    from trainer_support import Attempt, Learned, ask_status, at_generation
 
-    attempt = Attempt(tmp_path_factory.mktemp("learned") / "run-1", 1, LEARNING).start(ray_environment)
+    asked = tmp_path_factory.mktemp("learned") / "asked"
+    waits = at_generation(12, f"while not os.path.exists({str(asked)!r}): time.sleep(0.05)")
+    attempt = Attempt(asked.with_name("run-1"), 1, LEARNING).start(ray_environment, waits)
     try:
         attempt.await_step(10)
         mode = stat.S_IMODE((attempt.path / rundir.STATUS_ENDPOINT).stat().st_mode)
         status = ask_status(attempt)[1]
         denied = ask_status(attempt, token="wrong")[0], ask_status(attempt, path="/secrets")[0]
+        asked.touch()
         yield Learned(attempt, attempt.wait(), status, denied, mode)
     finally:
         attempt.end()

@@ -18,12 +18,13 @@ import torch
 from ray._private.authentication_test_utils import reset_auth_token_state
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from free_ports import free_ports
 from rltui.layout.schema import Lengths, Rollout
 from rltui.onnode.ray_process import ON_DEMAND
 from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.sampling import SamplingSettings
-from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
+from trainers.weights import ParameterMeta, WeightGroup, WeightSender
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -200,7 +201,7 @@ class RunningEngine:
 
     def connect(self, **changes: Any) -> None:
         """Make a weight group of learner and engine, as the training loop does."""
-        group = WeightGroup("127.0.0.1", free_port(), 1 + self.rollout.tensor_parallel, timeout_s=30.0, **changes)
+        group = WeightGroup("127.0.0.1", free_ports(1)[0], 1 + self.rollout.tensor_parallel, timeout_s=30.0, **changes)
         joined = self.actor.join_weight_group.remote(group, 1)
         self._senders = [WeightSender(group, timeout_s=30.0)]
         ray.get(joined, timeout=WAIT_S)

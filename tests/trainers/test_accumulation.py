@@ -13,6 +13,7 @@ from rank_support import VOCABULARY, make_model
 from trainer_support import LAYOUT
 from variant_support import TOKEN_MEAN
 
+from free_ports import free_ports
 from rltui.layout.load import load_layout
 from rltui.layout.roles import Critic, Learner, accumulates_in_float32
 from rltui.memory.from_layout import states_of
@@ -20,7 +21,6 @@ from trainers.data.batch import ADVANTAGES, ENGINE_LOG_PROBS, Sample, shard
 from trainers.roles import learner as policy
 from trainers.roles import zero
 from trainers.roles.step_report import StepSums
-from trainers.weights import free_port
 
 if TYPE_CHECKING:
     from trainers.data.batch import MiniBatch
@@ -60,7 +60,7 @@ def lone_learner(path: str, words: str) -> policy.Learner:
     changes = [f"roles.learner.{word}" for word in words.split()]
     layout = load_layout(LAYOUT, ["roles.learner.gpus=[1]", "roles.learner.precision=bf16", *changes]).layout
     learner = policy.Learner(layout, 0, path)
-    learner.load("127.0.0.1", free_port())
+    learner.load("127.0.0.1", free_ports(1)[0])
     return learner
 
 

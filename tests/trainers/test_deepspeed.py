@@ -27,7 +27,6 @@ from trainers.roles.forward import measure_log_probs, response_scores, scorer
 from trainers.roles.learner import Learner
 from trainers.roles.reference import Reference
 from trainers.roles.zero import exported_shapes, full_parameters
-from trainers.weights import free_port
 
 pytestmark = pytest.mark.trainers
 
@@ -66,7 +65,7 @@ def samples(count: int = 9) -> list[Sample]:
 def learner_of(path: str, *words: str, ranks: int = 1, rank: int = 0, port: int = 0) -> Learner:
     layout = load_layout(LAYOUT, [f"roles.learner.gpus=[{ranks}]", *WORDS, *words]).layout
     learner = Learner(layout, rank, path)
-    learner.load("127.0.0.1", port or free_port())
+    learner.load("127.0.0.1", port or free_ports(1)[0])
     return learner
 
 

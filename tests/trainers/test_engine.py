@@ -15,13 +15,14 @@ import pytest
 import torch
 from engine_support import LENGTHS, build_model, manifest_of, parity, perturb, random_prompts, sampling
 
+from free_ports import free_ports
 from rltui.layout.schema import Rollout
 from trainers.roles import hf_engine
 from trainers.roles.endings import resident_gib
 from trainers.roles.engine import EngineActor, Request, check_lengths, derive_seed
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.hf_engine import drawn, left_pad, uniform
-from trainers.weights import ParameterMeta, WeightGroup, WeightSender, WeightTransferError, free_port
+from trainers.weights import ParameterMeta, WeightGroup, WeightSender, WeightTransferError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +56,7 @@ def own(model_path: Path) -> EngineActor:
 
 def exchange(actor: EngineActor, manifest: Sequence[ParameterMeta], tensors: Any, versions: tuple[int, int]) -> None:
     """Let a learner send ``tensors`` at the first version and the engine receive ``manifest`` at the second."""
-    group = WeightGroup("127.0.0.1", free_port(), 2, timeout_s=20.0)
+    group = WeightGroup("127.0.0.1", free_ports(1)[0], 2, timeout_s=300.0)
     with ThreadPoolExecutor(1) as threads:
 
         def receive() -> None:
@@ -63,7 +64,7 @@ def exchange(actor: EngineActor, manifest: Sequence[ParameterMeta], tensors: Any
             assert actor.receive_weights(list(manifest), versions[1]) == versions[1]
 
         received = threads.submit(receive)
-        sender = WeightSender(group, timeout_s=20.0)
+        sender = WeightSender(group, timeout_s=300.0)
         try:
             sender.send(tensors, versions[0])
         except WeightTransferError:

@@ -107,7 +107,7 @@ class Faulty(AtOnce):
         if answer.startswith("25"):
             os._exit(3)
         if answer.startswith("52"):
-            time.sleep(60)
+            time.sleep(3600)
         if answer.startswith("2"):
             return Step(reward=float("nan"), done=True)
         return super().step(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from trainers.environments.calculator import Calculator, value_of
 from trainers.environments.pool import BUILTIN, Environments, Episode, EpisodeStep, class_of, ensure_walls, start_worker
 from trainers.environments.python import Python
 from trainers.environments.worker import Instances
+from waiting import slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,7 +139,7 @@ class Game(Environment):
         if answer == "dies":
             os._exit(3)
         if answer == "hangs":
-            time.sleep(60)
+            time.sleep(3600)
         if answer == "nan":
             return Step(reward=float("nan"))
         if answer == "nonsense":
@@ -149,13 +151,17 @@ class Game(Environment):
 """
 
 
+LIMIT_S = math.ceil(1.5 * slowness())
+"""A healthy answer keeps it; one that hangs costs it."""
+
+
 @pytest.fixture
 def games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Environments, list[tuple[str, str]]]]:
     """One process for all samples, so that each fault is in everybody's way."""
     (tmp_path / "games.py").write_text(GAMES)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
     events: list[tuple[str, str]] = []
-    made = Environments("games:Game", [start_worker("games:Game")], 1.5, lambda *words: events.append(words))
+    made = Environments("games:Game", [start_worker("games:Game")], LIMIT_S, lambda *words: events.append(words))
     yield made, events
     made.close()
 
@@ -177,7 +183,7 @@ def test_a_fault_costs_its_own_sample_only(games: tuple[Environments, list[tuple
     assert len(events) == 5  # different words only, and no more than that
     assert {kind for kind, _ in events} == {"environment"}
     assert any("LookupError: there is no such game" in text for _, text in events)
-    assert any("more than 1.5 s, or ended its process" in text for _, text in events)
+    assert any(f"more than {LIMIT_S} s, or ended its process" in text for _, text in events)
     again = Episode(9, task, ["x"])
     assert environments.step(again, last=True).result() == EpisodeStep([], 0.5, done=False)
 

@@ -14,6 +14,7 @@ import torch
 from engine_support import LENGTHS, build_model, perturb, random_prompts, reference_log_probs, sampling
 from trainer_support import LAYOUT
 
+from free_ports import free_ports
 from rltui.layout.load import load_layout
 from rltui.layout.schema import Rollout
 from trainers import proofs
@@ -24,7 +25,7 @@ from trainers.roles.calls import Role
 from trainers.roles.engine import Completion, EngineActor
 from trainers.roles.sampling import training_settings
 from trainers.roles.step_report import StepReport
-from trainers.weights import ParameterMeta, WeightGroup, WeightSender, free_port
+from trainers.weights import ParameterMeta, WeightGroup, WeightSender
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,11 +48,11 @@ def hand_over(actor: EngineActor, named: Iterable[tuple[str, torch.Tensor]], fau
     if faulty is not None:
         name, tensor = sent[faulty]
         sent[faulty] = (name, torch.randn_like(tensor.float()).to(tensor.dtype) * tensor.float().std())
-    group = WeightGroup("127.0.0.1", free_port(), 2, timeout_s=20.0)
+    group = WeightGroup("127.0.0.1", free_ports(1)[0], 2, timeout_s=300.0)
     manifest = [ParameterMeta.of(*pair) for pair in sent]
     with ThreadPoolExecutor(1) as threads:
         joined = threads.submit(lambda: (actor.join_weight_group(group, 1), actor.receive_weights(manifest, 1)))
-        sender = WeightSender(group, timeout_s=20.0)
+        sender = WeightSender(group, timeout_s=300.0)
         sender.send(sent, 1)
         joined.result(timeout=300)
         sender.close()

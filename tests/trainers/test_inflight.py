@@ -11,10 +11,11 @@ import pytest
 import torch
 from engine_support import LENGTHS, build_model, manifest_of, perturb, random_prompts, reference_log_probs, sampling
 
+from free_ports import free_ports
 from rltui.layout.schema import Rollout
 from trainers.roles.engine import EngineActor
 from trainers.roles.model_lock import ModelLock
-from trainers.weights import WeightGroup, WeightSender, free_port
+from trainers.weights import WeightGroup, WeightSender
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.trainers
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 PROMPTS = random_prompts([3, 8, 5])
 BEFORE = 5
 """Tokens that the first weights sample."""
@@ -48,7 +49,7 @@ def interrupt(path: Path, model: Any) -> list[Completion]:
     """Samples of ``PROMPTS`` by a model that is moved (``model`` with it) when they have ``BEFORE`` tokens."""
     actor = Interrupted(Rollout(engines=1, engine="hf", precision="fp32"), str(path), LENGTHS, 0)
     actor.load()
-    group = WeightGroup("127.0.0.1", free_port(), 2, timeout_s=WAIT_S)
+    group = WeightGroup("127.0.0.1", free_ports(1)[0], 2, timeout_s=WAIT_S)
     manifest = manifest_of(model)
     with ThreadPoolExecutor(2) as threads:
         joined = threads.submit(actor.join_weight_group, group, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
 import sys
@@ -25,6 +26,7 @@ from trainers.rewards.answers import Answer
 from trainers.rewards.formats import WithFormat
 from trainers.rewards.judge import make_reward
 from trainers.rewards.parts import SumOfParts
+from waiting import slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +42,7 @@ print("noise on stdout while it is imported")
 def grade(prompt, response, answer, row):
     print("noise on stdout")
     if response == "slow":
-        time.sleep(60)
+        time.sleep(3600)
     if response == "dies":
         os._exit(3)
     if response == "nan":
@@ -49,7 +51,9 @@ def grade(prompt, response, answer, row):
         return {"right": 1, "short": 0.25}
     return FACTOR * (response == answer) + len(prompt) + row.get("bonus", 0)
 """
-LAYOUT_OF = load_layout(LAYOUT, ["data.reward=graders.main:grade", "data.reward_timeout_s=3"]).layout
+LIMIT_S = math.ceil(3 * slowness())
+"""Beside an answer, a process that starts again has to keep it."""
+LAYOUT_OF = load_layout(LAYOUT, ["data.reward=graders.main:grade", f"data.reward_timeout_s={LIMIT_S}"]).layout
 
 
 @pytest.fixture
@@ -77,7 +81,8 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     asked = Prompt((1,), "42", "6*7", row={"bonus": 1, "picture": b"bytes stay here"})
     said = ["42", "41", "slow", "dies", "nan", "42"]
     assert reward.score([Answer(asked, text, True) for text in said]) == [4.5, 4.0, 0.0, 0.0, 0.0, 4.5]
-    assert [text.rpartition(": ")[2] for _, text in events] == ["took more than 3 s, or ended its process", "nan"]
+    faults = [text.rpartition(": ")[2] for _, text in events]
+    assert faults == [f"took more than {LIMIT_S} s, or ended its process", "nan"]
     parts = {"right": (1.0, 1.0), "short": (0.25, 1.0)}
     [several] = WithFormat(reward, "boxed", 0.2).score([Answer(asked, "parts", True)])
     assert isinstance(several, SumOfParts)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from trainers.data.prompts import Prompt
 from trainers.prefetch import Prefetch
 from trainers.roles.engine import Completion, grouped
+from waiting import DEADLINE_S
 
 pytestmark = pytest.mark.trainers
 
@@ -95,7 +96,7 @@ def test_whoever_brings_answers_does_not_wait_for_the_work() -> None:
     may_end = threading.Event()
 
     def slow(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
-        assert may_end.wait(20)
+        assert may_end.wait(DEADLINE_S)
         return judge(prompts, groups)
 
     early, prompts = Prefetch(slow), prompts_of(2)

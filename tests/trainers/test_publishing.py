@@ -14,6 +14,7 @@ from trainer_support import LAYOUT
 
 from rltui.layout.load import load_layout
 from trainers.publishing import push
+from waiting import DEADLINE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ class Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         hub, body = self.server, self.rfile.read(int(self.headers.get("Content-Length") or 0))
         hub.tokens.add(self.headers.get("Authorization", ""))
-        hub.answers.wait(30)
+        hub.answers.wait(DEADLINE_S)
         if hub.refuses:
             self.say(403, {"error": "no"})
         elif self.path.endswith("/repos/create"):
@@ -108,7 +109,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def pushed(model: Path, *words: str, deadline_s: float = 60.0) -> str:
+def pushed(model: Path, *words: str, deadline_s: float = DEADLINE_S) -> str:
     layout = load_layout(LAYOUT, ["checkpoint.push_to_hub=team/tiny", *words]).layout
     return push(model, layout.checkpoint, "run-1", deadline_s)
 

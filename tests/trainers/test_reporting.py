@@ -27,7 +27,7 @@ from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
 from trainers.stopping import Stop, StopRequestedError
 from trainers.tracking import Tracker
-from waiting import eventually
+from waiting import DEADLINE_S, eventually, slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,7 +167,7 @@ def test_status_board_averages_the_newest_steps_and_counts_all() -> None:
         "batch_generation_count": 150,
     }  # fmt: skip
     assert found["phase"]["name"] == "train"
-    assert time.time() - found["last_updated"] < 60
+    assert time.time() - found["last_updated"] < 600
 
 
 def test_status_server_wants_its_token(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_status_server_wants_its_token(tmp_path: Path) -> None:
     def code(path: str, **headers: str) -> int:
         try:
             request = urllib.request.Request(endpoint["url"] + path, headers=headers)
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
@@ -226,7 +226,7 @@ def test_disabled_tracking_does_nothing(tmp_path: Path) -> None:
 def test_wandb_trouble_is_an_event_and_not_an_end(tmp_path: Path) -> None:
     (tmp_path / "wandb").write_text("a file where the folder should be")
     tracker = Tracker(load_layout(LAYOUT, ["tracking.wandb=offline"]).layout, str(tmp_path), str(tmp_path))
-    found = eventually(lambda: events(tmp_path), "the event", 60)
+    found = eventually(lambda: events(tmp_path), "the event")
     assert found[0].startswith("W&B failed, the run goes on without it: FileExistsError")
     tracker.log({"reward": 1.0})
     tracker.close(0, 1.0)
@@ -279,7 +279,7 @@ leave(0)
         "WANDB_MODE": "online", rundir.ATTEMPT_VARIABLE: "tests-trainers",
     }  # fmt: skip
     words = [sys.executable, "-c", program, str(tmp_path)]
-    ended = subprocess.run(words, env=environment, timeout=250, stdout=subprocess.PIPE)
+    ended = subprocess.run(words, env=environment, stdout=subprocess.PIPE)
     assert ended.returncode == 0
-    assert float(ended.stdout.split()[-1]) < 30
+    assert float(ended.stdout.split()[-1]) < 30 * slowness()
     assert events(tmp_path)

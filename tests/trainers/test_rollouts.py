@@ -30,7 +30,7 @@ from waiting import eventually
 pytestmark = pytest.mark.trainers
 
 SAMPLES = 2
-WAIT_S = 20.0
+WAIT_S = 300.0
 
 
 class FakeEngine:

@@ -248,7 +248,7 @@ def test_a_learner_that_never_opens_is_named_in_time(route: str) -> None:
     began = time.monotonic()
     with pytest.raises(WeightTransferError, match=r"engine 0 \(.*\): the learner did not open .* within 0.5 s"):
         WeightReceiver(group, 1, "engine 0")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 @both_routes
@@ -263,8 +263,8 @@ def test_an_engine_that_never_receives_ends_the_send_in_time(route: str) -> None
         waited.append(time.monotonic() - began)
         given_up.set()
 
-    transfer(new_group(timeout_s=1.0, route=route), send, lambda _receiver: given_up.wait(30))
-    assert waited[0] < 10
+    transfer(new_group(timeout_s=1.0, route=route), send, lambda _receiver: given_up.wait(300))
+    assert waited[0] < 60
 
 
 @both_routes
@@ -278,13 +278,13 @@ def test_a_learner_that_never_sends_ends_the_wait_in_time(route: str) -> None:
         given_up.set()
         return time.monotonic() - began
 
-    [waited] = transfer(new_group(timeout_s=1.0, route=route), lambda _sender: given_up.wait(30), receive)
-    assert waited < 10
+    [waited] = transfer(new_group(timeout_s=1.0, route=route), lambda _sender: given_up.wait(300), receive)
+    assert waited < 60
 
 
 @both_routes
 def test_a_learner_that_dies_ends_the_wait_at_once(route: str) -> None:
-    group = new_group(timeout_s=60.0, route=route)
+    group = new_group(timeout_s=300.0, route=route)
     learner = multiprocessing.get_context("spawn").Process(target=_open_and_die, args=(group,))
     learner.start()
     receiver = WeightReceiver(group, 1, "engine 0")
@@ -292,7 +292,7 @@ def test_a_learner_that_dies_ends_the_wait_at_once(route: str) -> None:
     began = time.monotonic()
     with pytest.raises(WeightTransferError, match="version 2"):
         collect(receiver, MODEL, 2)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 150
 
 
 def test_memory_of_another_process_is_read_and_larger_pieces_get_larger_segments() -> None:
@@ -329,15 +329,15 @@ def _join_and_die(group: WeightGroup) -> None:
 
 @both_routes
 def test_an_engine_that_dies_ends_the_send_at_once(route: str) -> None:
-    group = new_group(timeout_s=60.0, route=route)
+    group = new_group(timeout_s=300.0, route=route)
     engine = multiprocessing.get_context("spawn").Process(target=_join_and_die, args=(group,))
     engine.start()
-    sender = WeightSender(group, timeout_s=60.0)
+    sender = WeightSender(group, timeout_s=300.0)
     engine.join(timeout=300)
     began = time.monotonic()
     with pytest.raises(WeightTransferError, match="version 2"):
         sender.send(random_tensors(MODEL), 2)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 150
 
 
 @both_routes
@@ -358,15 +358,15 @@ def test_a_gather_that_fails_ends_the_wait_of_the_engines_at_once(route: str) ->
             collect(receiver, MODEL, 5)
         return time.monotonic() - began
 
-    [waited] = transfer(new_group(timeout_s=60.0, route=route), send, receive)
-    assert waited < 30
+    [waited] = transfer(new_group(timeout_s=300.0, route=route), send, receive)
+    assert waited < 150
 
 
 def test_a_port_in_use_is_named() -> None:
     group = new_group()
     with ThreadPoolExecutor(1) as threads:
         joined = threads.submit(WeightReceiver, group, 1, "engine 0")
-        first = WeightSender(group, timeout_s=20.0)
+        first = WeightSender(group, timeout_s=300.0)
         receiver = joined.result(timeout=300)
         with pytest.raises(WeightTransferError, match=rf"cannot listen .*:{group.port}"):
             WeightSender(group, timeout_s=1.0)

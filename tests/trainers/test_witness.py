@@ -25,7 +25,7 @@ from waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainers]
 
 RANK = """
 import os, sys, time

@@ -117,7 +117,8 @@ def ask_status(attempt: Attempt, token: str | None = None, path: str = "/api/sta
     endpoint = json.loads((attempt.path / rundir.STATUS_ENDPOINT).read_text())
     headers = {"Authorization": f"Bearer {endpoint['token'] if token is None else token}"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(endpoint["url"] + path, headers=headers), timeout=10) as got:
+        request = urllib.request.Request(endpoint["url"] + path, headers=headers)
+        with urllib.request.urlopen(request, timeout=WAIT_S) as got:
             return got.status, json.load(got)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -147,7 +148,7 @@ def at_generation(call: int, deed: str) -> str:
     However fast the trainer is, and however slow the test, it is done then.
     """
     return f"""
-import os, signal
+import os, signal, time
 from trainers.loop import Loop
 generate, calls = Loop.generate, []
 def with_deed(loop, *arguments):

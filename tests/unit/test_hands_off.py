@@ -141,6 +141,29 @@ def test_quiet_hours_are_waited_for() -> None:
     assert decide(Policy(quiet_hours="22:00-07:00"), (), ended(STALL, now=at)).hold_s == pytest.approx(7.5 * 3600)
 
 
+@pytest.mark.parametrize(
+    ("zone", "now", "waits_h"),
+    [
+        ("America/St_Johns", (2026, 3, 7, 23, 0), 7.0),  # clocks go from 2 to 3 in that night
+        ("America/St_Johns", (2026, 10, 31, 23, 0), 9.0),  # and from 2 to 1 in that
+        ("Pacific/Auckland", (2026, 9, 26, 23, 0), 7.0),
+        ("Pacific/Auckland", (2026, 7, 1, 6, 45), 0.25),
+        ("Pacific/Auckland", (2026, 7, 1, 7, 0), 0.0),
+    ],
+)
+def test_quiet_hours_end_by_the_clock_on_the_wall(
+    monkeypatch: pytest.MonkeyPatch, zone: str, now: tuple[int, ...], waits_h: float
+) -> None:
+    try:
+        with monkeypatch.context() as there:
+            there.setenv("TZ", zone)
+            time.tzset()
+            assert quiet_s("22:00-07:00", datetime.datetime(*now).timestamp()) == waits_h * 3600
+            assert quiet_s("22:00-24:00", datetime.datetime(2026, 7, 1, 23, 0).timestamp()) == 3600
+    finally:
+        time.tzset()
+
+
 def test_a_wait_is_told_when_it_begins_where_no_scheduler_does_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,15 @@ def test_settings_that_make_no_sense_raise_nothing() -> None:
 def test_who_does_not_answer_in_time_may_have_been_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "SOCKET_S", 0.2)
     monkeypatch.setattr(notify, "DEADLINE_S", 0.3)
+    connect = http.client.HTTPConnection.connect
+
+    def reached(connection: http.client.HTTPConnection) -> None:
+        """Connect however long this machine takes for that: who is not reached is known not to have been told."""
+        limit_s, connection.timeout = connection.timeout, 300.0
+        connect(connection)
+        connection.sock.settimeout(limit_s)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", reached)
     join = threading.Thread.join  # each channel has begun, however late its thread gets to run
     monkeypatch.setattr(threading.Thread, "join", lambda thread, timeout=None: join(thread))
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -255,6 +264,12 @@ def test_of_many_who_see_it_one_tells(tmp_path: Path, hook: Hook) -> None:
     assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
 
 
+def hang_up(server: socket.socket) -> None:
+    """Take what is sent, and answer nothing."""
+    with server.accept()[0] as connection:
+        assert connection.recv(1 << 16)
+
+
 def test_what_could_not_be_told_is_left_to_others_and_what_may_have_arrived_is_not(tmp_path: Path, hook: Hook) -> None:
     settings: dict[str, Any] = {"webhook": "HOOK", "command": ["/bin/true"]}
     refused = tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"HOOK": f"http://127.0.0.1:9/{SECRET}"})
@@ -263,10 +278,13 @@ def test_what_could_not_be_told_is_left_to_others_and_what_may_have_arrived_is_n
     again = tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"HOOK": hook.url})
     assert [(one["channel"], one["ok"]) for one in again] == [("webhook", True)], again
     assert len(hook.got) == 1
-    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as silent:
-        patch.setattr(notify, "SOCKET_S", 0.1)
-        stalled, silent_url = {**MESSAGE, "kind": "stalled"}, f"http://127.0.0.1:{silent.getsockname()[1]}/x"
-        tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": silent_url})
+    stalled = {**MESSAGE, "kind": "stalled"}
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        hung_up = pool.submit(hang_up, silent)
+        silent_url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        said = tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": silent_url})
+        hung_up.result()
+    assert [one.get("unknown", False) for one in said] == [True, False], said
     assert tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": hook.url}) == []
 
 

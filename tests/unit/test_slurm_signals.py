@@ -55,7 +55,8 @@ def test_who_leaves_for_another_job_in_time_saves_and_is_queued_again(
 ) -> None:
     """The signal before the time limit is also that of a preemption with a GraceTime (preempt_send_user_signal)."""
     job = driver(tmp_path, monkeypatch, 5000.0)
-    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 300))
+    monkeypatch.setenv("TZ", "America/St_Johns")  # Slurm's tools say times of the zone that they are told
+    end = f"$(/bin/date -d @{int(time.time()) + 300} +%Y-%m-%dT%H:%M:%S)"
     told = f"JobId=7 Requeue={requeue} EndTime={end} PreemptTime=2026-11-25T21:55:59 PreemptMode=REQUEUE"
     program = tmp_path / "scontrol"
     program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\necho "{told}"\n')
@@ -81,7 +82,7 @@ def test_a_preemption_that_leaves_no_time_is_no_time_limit(
     def asked(_: str) -> str:
         if at_once:
             job.on_cancel()
-        return time.strftime("EndTime=%Y-%m-%dT%H:%M:%S")
+        return time.strftime("EndTime=%Y-%m-%dT%H:%M:%S", time.gmtime())
 
     monkeypatch.setattr(slurm_job, "shown", asked)
     words = "slurmstepd: error: *** JOB 7 ON nid1 CANCELLED AT 2026-11-25T21:34:23 DUE TO PREEMPTION ***\n"

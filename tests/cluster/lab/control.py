@@ -9,7 +9,7 @@ from typing import Any
 
 from .spec import LabError
 
-REQUEST_DEADLINE_S = 240.0
+REQUEST_DEADLINE_S = 900.0
 
 
 def ask(folder: str | Path, do: str, **values: Any) -> Any:

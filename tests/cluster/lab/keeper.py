@@ -14,7 +14,7 @@ from .services import enter
 from .spec import NETWORK, LabError, Spec
 
 SIGNALS = {"stop": signal.SIGTERM, "kill": signal.SIGKILL}
-IDLE_DEADLINE_S = 90.0
+IDLE_DEADLINE_S = 300.0
 
 
 class Keeper:

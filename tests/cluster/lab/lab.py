@@ -22,8 +22,8 @@ from .services import enter
 from .spec import USERS, LabError, Spec, Ssh, environment_paths, why_not
 
 HERE = Path(__file__).parent
-STOP_DEADLINE_S = 20.0
-RESET_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 120.0
+RESET_DEADLINE_S = 300.0
 GPU_NAME, GPU_MIB = "NVIDIA H100 80GB HBM3", 81559
 
 CANCEL_ALL = "squeue -ha -o %A | sort -u | tee /dev/stderr | xargs -r scancel --quiet"  # says which on stderr
@@ -134,7 +134,7 @@ class Lab:
             raise
         return self
 
-    def _wait_for_keeper(self, deadline_s: float = 60.0) -> None:
+    def _wait_for_keeper(self, deadline_s: float = 300.0) -> None:
         end = time.monotonic() + deadline_s
         while not (self.folder / "control").exists():
             if time.monotonic() > end:
@@ -169,7 +169,7 @@ class Lab:
 
     def exec(
         self, node: str, argv: Sequence[str], user: str = "alice", input: str | None = None,
-        timeout: float = 60, check: bool = True,
+        timeout: float = 300, check: bool = True,
     ) -> subprocess.CompletedProcess[str]:  # fmt: skip
         """Run a command on a node, as if started there, in the user's home and with a bare environment.
 

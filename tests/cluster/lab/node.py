@@ -12,8 +12,8 @@ from .services import SERVICES, enter, is_ready
 from .spec import SBIN, LabError, Spec
 
 HERE = Path(__file__).parent
-BOOT_DEADLINE_S = 60.0
-READY_DEADLINE_S = 90.0
+BOOT_DEADLINE_S = 300.0
+READY_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 15.0
 PREFIX_BITS = 24
 # The kernel kills what is started so when the process that keeps the lab dies, however it does.
@@ -31,7 +31,7 @@ async def run(*argv: str, feed: str = "") -> str:
     return out.decode()
 
 
-async def only_child(parent: int, deadline_s: float = 5.0) -> int:
+async def only_child(parent: int, deadline_s: float = 120.0) -> int:
     """Wait for the one child of a process and return its pid."""
     end = asyncio.get_running_loop().time() + deadline_s
     while asyncio.get_running_loop().time() < end:
