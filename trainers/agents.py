@@ -205,9 +205,10 @@ class AgentPlaying:
         finally:
             self._endpoint.end(policy)
         error = found.get("error") or ("" if episode.has_answers else NEVER_ASKED)
-        if error:
+        failed = bool(error) and not (episode.is_cut and episode.has_answers)  # else the policy has said too much
+        if failed:
             self._failures.tell(error)
-        return episode.over(place, found.get("reward", 0.0), failed=bool(error))
+        return episode.over(place, found.get("reward", 0.0), failed=failed)
 
     def check(self) -> None:
         """Is anybody still there to be answered?

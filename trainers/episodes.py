@@ -161,6 +161,11 @@ class Episode:
         return replace(last, finish_reason=reason, outcome=outcome, earlier=tuple(earlier))
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the last request found no room for an answer."""
+        return self._is_cut
+
+    @property
     def has_answers(self) -> bool:
         """Whether the policy has answered anything."""
         with self._lock:

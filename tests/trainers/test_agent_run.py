@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,7 @@ from trainer_support import ROOT, Attempt
 from rltui.onnode import rundir
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
-import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,14 @@ from trainers.data.batch import sampled
 from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
 from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
-from trainers.grpo import owners_of
+from trainers.episodes import Episode, Limits
 from trainers.groups import Drawn
+from trainers.grpo import owners_of
 from trainers.metrics import sample_metrics
 from trainers.roles.engine import Completion, derive_seed
 from trainers.roles.sampling import SamplingSettings
 from trainers.staleness import StalenessCounter
+from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +39,8 @@ TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
 SETTINGS = SamplingSettings(1.0, 40, 1, (2,), seed=5)
 CHAT = (
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}<eos>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 AGENTS = '''
@@ -73,6 +77,11 @@ def hangs(task, policy):
         file.write(f"{os.getpid()} {child.pid}")
     time.sleep(600)
 
+def talks_on(task, policy):
+    chat = [{"role": "user", "content": "1>"}]
+    while True:
+        chat += [policy.chat(chat), {"role": "user", "content": "2" * 20}]
+
 def silent(task, policy):
     return 1.0
 
@@ -83,7 +92,7 @@ def nonsense(task, policy):
 def told(task, policy):
     from pathlib import Path
     with open(task.row["told"], "w") as file:
-        file.write("\\n".join([os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_MODEL"], os.environ["OPENAI_API_KEY"]]))
+        file.write("\\n".join(os.environ[f"OPENAI_{name}"] for name in ("BASE_URL", "MODEL", "API_KEY")))
     key = os.environ["OPENAI_API_KEY"].encode()
     lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (os.getpid(), os.getppid())]
     policy.chat([{"role": "user", "content": "1>"}])
@@ -128,8 +137,6 @@ class Table:
 
     def episode(self, *, is_chat: bool = False, room: int = 40) -> Any:
         """An episode that the test itself plays: it, and where it is reached."""
-        from trainers.episodes import Episode, Limits
-
         sampling = SamplingSettings(1.0, room, 1, (2,), seed=5)
         codec, renderer = self.codec, self.playing._renderer
         episode = Episode(3, is_chat, sampling, Limits(4, 40), codec, renderer, self.sample)
@@ -370,15 +377,18 @@ def test_agents_are_paid_for_what_they_say_and_faults_cost_their_own_samples(tab
     assert said[3] == NEVER_ASKED
     assert "the reward is nan" in said[4]
     assert table.play("said").outcome == right.outcome
+    cut = table.play("talks_on")  # that there was no room is no fault of the agent
+    assert cut.outcome is not None
+    assert (cut.outcome.reward, cut.outcome.turns, cut.outcome.failed, cut.finish_reason) == (0.0, 2, False, "length")
 
 
-def test_an_agent_that_hangs_is_ended_with_what_it_started_and_holds_up_nobody(
-    make_table: Callable[..., Table], tmp_path: Path
-) -> None:
-    table = make_table("deadlines.episode_s=3")
+def test_an_agent_that_hangs_is_ended_with_what_it_started_and_holds_up_nobody(table: Table, tmp_path: Path) -> None:
     found: list[Completion] = []
+    table.playing._limit_s = 3.0
     hangs = threading.Thread(target=lambda: found.append(table.play("hangs", pids=str(tmp_path / "pids"))))
     hangs.start()
+    eventually(lambda: table.playing._process._under_way, "the agent's start")
+    table.playing._limit_s = 600.0  # nobody else's end is a matter of this machine's speed
     other = table.play("said")
     assert other.outcome is not None
     assert other.outcome.reward == 1.0
@@ -389,19 +399,15 @@ def test_an_agent_that_hangs_is_ended_with_what_it_started_and_holds_up_nobody(
     assert [text.partition(": ")[2] for _, text in table.events] == ["it took more than 3 s"]
     if (tmp_path / "pids").exists():  # a slow machine may have been late for it
         for pid in (tmp_path / "pids").read_text().split():
-            assert is_gone(int(pid))
+            eventually(lambda pid=pid: is_gone(int(pid)), "the end of what was ended")
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process that was ended is gone, waiting for it as long as it takes the system."""
-    for _ in range(3000):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
+    """Whether a process has ended; who has to hear of it may not have come to it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table, tmp_path: Path) -> None:
@@ -410,8 +416,7 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
     waits = threading.Thread(target=lambda: found.append(table.play("waits", go=str(go))))
     waits.start()
     process = table.playing._process
-    while not process._under_way:
-        time.sleep(0.01)
+    eventually(lambda: process._under_way, "the agent's start")
     assert process._process is not None
     process._process.kill()
     waits.join(300)
@@ -443,3 +448,18 @@ def test_agents_are_told_where_the_policy_is_and_keys_stand_in_no_list_of_proces
 def test_an_agent_that_cannot_be_imported_is_named(make_table: Callable[..., Table]) -> None:
     with pytest.raises(ValueError, match=r"the agent own_agents:absent cannot start: .*absent"):
         make_table("data.environment=own_agents:absent")
+
+
+def test_the_example_of_the_documentation_works_as_written(make_table: Callable[..., Table], tmp_path: Path) -> None:
+    [source] = re.findall(r"```python\n(# my_agents\.py.*?)```", (ROOT / "docs/rewards.md").read_text(), re.DOTALL)
+    assert len(source.splitlines()) <= 20
+    (tmp_path / "my_agents.py").write_text(source)
+    table = make_table("data.environment=my_agents:solve", "lengths.prompt=200", "lengths.response=200")
+    table.texts = ["12<eos>", " 7\n<eos>"]
+    prompt = Prompt(tuple(table.codec.encode("3+4?")), "7", "3+4?", messages=(user("3+4?"),), is_chat=True)
+    found = table.playing.play(0, 0, prompt, replace(SETTINGS, max_tokens=200), 0, table.sample)
+    assert found.outcome is not None
+    assert (found.outcome.reward, found.outcome.turns, found.outcome.failed) == (1.0, 2, False)
+    asked = table.codec.transcript(table.asked[1][0])
+    assert asked.startswith("<user>3+4?<eos><user>Think it over")
+    assert "<assistant>12<eos><user>Check it" in asked

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from trainers.environments.tools import ToolCall, parse_tool_call
 
-__all__ = ["Environment", "Messages", "Policy", "Step", "Task", "ToolCall", "parse_tool_call"]
+__all__ = ["Environment", "Messages", "Policy", "PolicyError", "Step", "Task", "ToolCall", "parse_tool_call"]
 
 Messages: TypeAlias = "str | list[dict[str, Any]]"
 """Messages as chat templates take them, each with ``role`` and ``content``; a text is what a user says."""
@@ -55,6 +55,19 @@ class Step(NamedTuple):
     done: bool = False
 
 
+class PolicyError(Exception):
+    """The policy does not answer a request.
+
+    Args:
+        message: Why.
+        code: In OpenAI's words, such as ``context_length_exceeded``.
+    """
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(frozen=True)
 class Policy:
     """Where an agent reaches the policy, in the form of OpenAI's chat completions; for its own sample only.
@@ -84,16 +97,21 @@ class Policy:
             words: What else the request says, such as ``tools`` or ``max_tokens``.
 
         Raises:
-            urllib.error.HTTPError: The sample is over, or there is no room for another answer.
+            PolicyError: The sample is over, or there is no room for another answer.
         """
+        import urllib.error
         import urllib.request
 
         body = json.dumps({"model": self.model, "messages": messages, **words}).encode()
         headers = {"Authorization": f"Bearer {self.api_key}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.base_url}/chat/completions", body, headers)
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(request) as said:
-            message: dict[str, Any] = json.load(said)["choices"][0]["message"]
+        try:
+            with direct.open(request) as said:
+                message: dict[str, Any] = json.load(said)["choices"][0]["message"]
+        except urllib.error.HTTPError as error:
+            why = json.load(error)["error"]
+            raise PolicyError(why["message"], why["code"]) from None
         return message
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import json
 import math
@@ -19,14 +20,13 @@ import selectors
 import signal
 import sys
 import time
+import urllib.request  # noqa: F401 - for ``Policy.chat``, here because forks need not import it then
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainers.environments import Policy, Task
 from trainers.rewards.own_worker import find
-
-LOOPBACK = "127.0.0.1"
 
 
 @dataclass
@@ -175,6 +175,7 @@ def main() -> None:
     play = find(sys.argv[1])
     say("ready")
     os.dup2(nowhere, 2)  # nobody reads it from here on, and a full pipe would hold agents up
+    gc.freeze()  # forks share what is there already, as long as nobody writes to it
     AgentHost(play, say).run()
 
 
