@@ -36,7 +36,7 @@ class ChatEndpoint:
 
     def __init__(self, token_text: Callable[[int], str]) -> None:
         self._episodes: dict[str, Episode] = {}
-        self._server = _Server(("127.0.0.1", 0), _handler(self._episodes, token_text))
+        self._server = _Server(self._episodes, token_text)
         threading.Thread(target=self._server.serve_forever, name="chat endpoint", daemon=True).start()
 
     def open(self, episode: Episode) -> Policy:
@@ -61,99 +61,103 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 1024  # a whole step's agents may begin at once
 
+    def __init__(self, episodes: dict[str, Episode], token_text: Callable[[int], str]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.episodes, self.token_text = episodes, token_text
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """An agent that ended in the middle of a request is no news."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
-def _handler(episodes: dict[str, Episode], token_text: Callable[[int], str]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        """Answers ``POST /v1/chat/completions`` and ``GET /v1/models``."""
+class _Handler(BaseHTTPRequestHandler):
+    """Answers ``POST /v1/chat/completions`` and ``GET /v1/models``."""
 
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
-        def do_GET(self) -> None:
-            if self._episode() is None:
-                self._refuse(RefusedError(401, "missing or wrong key", "invalid_api_key"))
-            elif self.path != "/v1/models":
-                self._refuse(RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found"))
-            else:
-                model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rltui"}
-                self._answer(200, {"object": "list", "data": [model]})
+    def do_GET(self) -> None:
+        if self._episode() is None:
+            self._refuse(RefusedError(401, "missing or wrong key", "invalid_api_key"))
+        elif self.path != "/v1/models":
+            self._refuse(RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found"))
+        else:
+            model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rltui"}
+            self._answer(200, {"object": "list", "data": [model]})
 
-        def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "")
-            if not length.isdecimal() or int(length) > MOST_BYTES:
-                self.close_connection = True
-                self._refuse(RefusedError(413, f"a request has a Content-Length, {MOST_BYTES} at most"))
-                return
-            body = self.rfile.read(int(length))
-            try:
-                self._complete(body)
-            except RefusedError as error:
-                self._refuse(error)
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > MOST_BYTES:
+            self.close_connection = True
+            self._refuse(RefusedError(413, f"a request has a Content-Length, {MOST_BYTES} at most"))
+            return
+        body = self.rfile.read(int(length))
+        try:
+            self._complete(body)
+        except RefusedError as error:
+            self._refuse(error)
 
-        def _complete(self, body: bytes) -> None:
-            episode = self._episode()
-            if episode is None:
-                raise RefusedError(401, "missing or wrong key", "invalid_api_key")
-            if self.path != "/v1/chat/completions":
-                raise RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found")
-            try:
-                request = json.loads(body)
-            except (ValueError, RecursionError) as error:
-                raise RefusedError(400, f"the request is not JSON: {error}") from error
-            if not isinstance(request, dict):
-                raise RefusedError(400, "the request is no object")
-            try:
-                reply = episode.answer(request)
-            except RefusedError:
-                raise
-            except Exception as error:
-                raise RefusedError(500, f"{type(error).__name__}: {error}"[:300], "server_error") from error
-            said = completion(reply, str(request.get("model") or MODEL), token_text, bool(request.get("logprobs")))
-            if request.get("stream"):
-                self._stream(said, bool((request.get("stream_options") or {}).get("include_usage")))
-            else:
-                self._answer(200, said)
+    def _complete(self, body: bytes) -> None:
+        episode = self._episode()
+        if episode is None:
+            raise RefusedError(401, "missing or wrong key", "invalid_api_key")
+        if self.path != "/v1/chat/completions":
+            raise RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found")
+        try:
+            request = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise RefusedError(400, f"the request is not JSON: {error}") from error
+        if not isinstance(request, dict):
+            raise RefusedError(400, "the request is no object")
+        try:
+            reply = episode.answer(request)
+        except RefusedError:
+            raise
+        except Exception as error:
+            raise RefusedError(500, f"{type(error).__name__}: {error}"[:300], "server_error") from error
+        said = completion(
+            reply, str(request.get("model") or MODEL), self.server.token_text, bool(request.get("logprobs"))
+        )
+        if request.get("stream"):
+            self._stream(said, bool((request.get("stream_options") or {}).get("include_usage")))
+        else:
+            self._answer(200, said)
 
-        def _episode(self) -> Episode | None:
-            scheme, _, key = self.headers.get("Authorization", "").partition(" ")
-            return episodes.get(key.strip()) if scheme.lower() == "bearer" else None
+    def _episode(self) -> Episode | None:
+        scheme, _, key = self.headers.get("Authorization", "").partition(" ")
+        return self.server.episodes.get(key.strip()) if scheme.lower() == "bearer" else None
 
-        def _refuse(self, error: RefusedError) -> None:
-            kind = "server_error" if error.status >= 500 else "invalid_request_error"
-            found = {"message": str(error), "type": kind, "param": None, "code": error.code}
-            self._answer(error.status, {"error": found})
+    def _refuse(self, error: RefusedError) -> None:
+        kind = "server_error" if error.status >= 500 else "invalid_request_error"
+        found = {"message": str(error), "type": kind, "param": None, "code": error.code}
+        self._answer(error.status, {"error": found})
 
-        def _answer(self, status: int, value: dict[str, Any]) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            if status >= 400:
-                self.send_header("x-should-retry", "false")  # OpenAI's clients heed it: asking again helps nothing
-            self.end_headers()
-            self.wfile.write(body)
+    def _answer(self, status: int, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        if status >= 400:
+            self.send_header("x-should-retry", "false")  # OpenAI's clients heed it: asking again helps nothing
+        self.end_headers()
+        self.wfile.write(body)
 
-        def _stream(self, said: dict[str, Any], with_usage: bool) -> None:
-            """The answer as a stream of events, in one piece: it is known to its end before it can be trained."""
-            body = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks(said, with_usage))
-            body += b"data: [DONE]\n\n"
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def _stream(self, said: dict[str, Any], with_usage: bool) -> None:
+        """The answer as a stream of events, in one piece: it is known to its end before it can be trained."""
+        body = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks(said, with_usage))
+        body += b"data: [DONE]\n\n"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Requests are no news, and their heads hold keys."""
-
-    return Handler
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are no news, and their heads hold keys."""
 
 
 def completion(reply: Reply, model: str, token_text: Callable[[int], str], with_log_probs: bool) -> dict[str, Any]:
