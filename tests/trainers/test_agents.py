@@ -6,21 +6,26 @@ import re
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from agent_support import SETTINGS, Table, tables, user
 from trainer_support import ROOT
 
+from rltui.layout.load import load_layout
 from trainers.agents import NEVER_ASKED
+from trainers.data.batch import ADVANTAGES
 from trainers.data.prompts import Prompt
+from trainers.groups import Drawn
+from trainers.grpo import Grpo, owners_of
 from trainers.roles.engine import Completion
 from waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
+TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
 pytestmark = pytest.mark.trainers
 
 
@@ -138,3 +143,28 @@ def test_the_example_of_the_documentation_works_as_written(make_table: Callable[
     asked = table.codec.transcript(table.asked[1][0])
     assert asked.startswith("<user>3+4?<eos><user>Think it over")
     assert "<assistant>12<eos><user>Check it" in asked
+
+
+def test_what_a_sample_is_penalised_by_is_that_of_all_its_sequences_and_each_has_its_advantage() -> None:
+    words = ["grpo.kl=reward", "grpo.kl_coefficient=0.5", "roles.reference={model: builtin/tiny-qwen3}"]
+    grpo: Any = object.__new__(Grpo)
+    grpo.layout = load_layout(TINY, [*words, "train.prompts_per_step=1", "grpo.filter_zero_std=false"]).layout
+    kl, mask = (
+        torch.tensor([[1.0, 2.0], [3.0, 100.0], [5.0, 0.0]]),
+        torch.tensor([[True] * 2, [True, False], [True] * 2]),
+    )
+    grpo._kl = lambda samples: (kl, mask)
+    grpo.scored = lambda samples: (list(samples), {})
+    first = Completion(0, (3, 2), (-1.0, -1.0), "stop", 0, prompt_ids=(5,))
+    again = replace(first, token_ids=(4, 2), prompt_ids=(5, 6), earlier=(first,))
+    never = Completion(0, (), (), "stop", -1)
+    drawn = Drawn([Prompt((1,), "")], [[again, first, never]], [[1.0, 0.0, 0.0]], [[1.0, 0.0, 0.0]], [True])
+    rewards = grpo.less_kl(torch.tensor([[1.0, 0.0, 0.0]]), [None] * 3, owners_of(drawn, [0]))
+    assert rewards.tolist() == [[1.0 - 0.5 * (3.0 + 3.0), -0.5 * 5.0, 0.0]]
+    trained, measured, _ = grpo.judge(drawn)
+    assert measured == []
+    assert [one.prompt_ids for one in trained] == [(5,), (5, 6), (5,)]
+    advantages = [one.columns[ADVANTAGES] for one in trained]
+    assert advantages[0] == advantages[1]
+    mean, deviation = rewards.mean(), rewards.std()
+    assert advantages[::2] == pytest.approx([float((rewards[0, n] - mean) / deviation) for n in (0, 1)], abs=1e-4)
