@@ -63,8 +63,9 @@ def leaves(task, policy):
 def hangs(task, policy):
     policy.chat([{"role": "user", "content": "1>"}])
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    with open(task.row["pids"], "w") as file:
+    with open(task.row["pids"] + ".new", "w") as file:
         file.write(f"{os.getpid()} {child.pid}")
+    os.rename(file.name, task.row["pids"])
     time.sleep(600)
 
 def talks_on(task, policy):

@@ -82,6 +82,18 @@ def test_an_agent_that_hangs_is_ended_with_what_it_started_and_holds_up_nobody(t
             eventually(lambda pid=pid: is_gone(int(pid)), "the end of what was ended")
 
 
+def test_agents_are_ended_with_the_run(table: Table, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hangs = threading.Thread(target=table.play, args=("hangs",), kwargs={"pids": str(pids)})
+    hangs.start()
+    found = eventually(lambda: pids.exists() and pids.read_text().split(), "the agent's child")
+    assert not any(is_gone(int(pid)) for pid in found)
+    table.playing.close()
+    hangs.join(300)
+    for pid in found:
+        eventually(lambda pid=pid: is_gone(int(pid)), "the end of what was ended")
+
+
 def is_gone(pid: int) -> bool:
     """Whether a process has ended; who has to hear of it may not have come to it."""
     try:

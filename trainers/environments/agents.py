@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     import queue
 
 HOST = "trainers.environments.agent_host"
+END_S = 10.0
+"""Most that it may take to end the agents before it is ended without."""
 DIED = "the process that agents are started from ended"
 
 
@@ -56,10 +60,23 @@ class AgentProcess(Worker):
                 assert process.stdin is not None
                 process.stdin.write(json.dumps(question) + "\n")
                 process.stdin.flush()
-            except OSError:  # it has just ended; who listens tells all others, but may have done so by now
+            except (
+                OSError,
+                ValueError,
+            ):  # it has just ended; who listens tells all others, but may have done so by now
                 self._under_way.pop(question["key"], None)
                 future.set_result({"error": DIED})
         return future
+
+    def close(self) -> None:
+        """End it, and with it the agents: it ends them when nothing more can come."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+        super().close()
 
     def _listening(self) -> Any:
         """The process, with a thread that hears what it says."""
