@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
-STEPS = 40
+STEPS = 60
 QUIET = "tracking.wandb=disabled"
-WORDS = (f"train.steps={STEPS}", "checkpoint.every=10", QUIET)
+WORDS = (f"train.steps={STEPS}", "checkpoint.every=20", QUIET)
 KILLED = f"""
 import os, signal
 from trainers.loop import Loop
 generate = Loop.generate
 def dying(self, number, *arguments):
-    if number > 12 and os.path.exists("../../{rundir.CHECKPOINTS}/step-000010/{rundir.CHECKPOINT_COMPLETE}"):
+    if number > 22 and os.path.exists("../../{rundir.CHECKPOINTS}/step-000020/{rundir.CHECKPOINT_COMPLETE}"):
         os.kill(os.getpid(), signal.SIGKILL)
     return generate(self, number, *arguments)
 Loop.generate = dying
@@ -57,7 +57,7 @@ def learned(
 
 def test_it_learns_from_what_the_agent_tells_it_and_goes_on_after_a_kill(learned: tuple[Attempt, Attempt]) -> None:
     killed, resumed = learned
-    assert resumed.events("checkpoint")[0] == "resumed from step 10"
+    assert resumed.events("checkpoint")[0] == "resumed from step 20"
     begun, ended = column(killed, "reward"), column(resumed, "reward")
     assert statistics.fmean(begun[:3]) < 0.45  # two guesses are right by luck in 0.31 of all games
     assert statistics.fmean(ended[-10:]) > 0.8

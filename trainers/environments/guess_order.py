@@ -27,16 +27,12 @@ class GuessOrder(Environment):
 
 
 def play(task: Task, policy: Policy) -> float:
-    """The same game by an agent, which has the policy guess, tells it the order, and has it guess once more.
-
-    It earns the share of the digits that stand where they should, so that there is more to learn from each game.
-    """
+    """The same game by an agent, which has the policy guess, tells it the order, and has it guess once more."""
     secret, chat = secret_of(task), list(task.messages)
     guess = policy.chat(chat)
     if guess["content"] != secret:
         guess = policy.chat([*chat, guess, {"role": "user", "content": f"{secret}>"}])
-    right = sum(one == other for one, other in zip(guess["content"], secret, strict=False))
-    return right / max(len(guess["content"]), len(secret))
+    return float(guess["content"] == secret)
 
 
 def secret_of(task: Task) -> str:
