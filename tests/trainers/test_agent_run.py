@@ -1,4 +1,4 @@
-"""Runs of the real program with agents that ask the policy over HTTP: every game is played to its end, before and after a kill."""
+"""Runs of the real program with agents that ask the policy over HTTP: every game is played to its end, kills or not."""
 
 from __future__ import annotations
 
