@@ -10,20 +10,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from trainers.environments.opening import task_of
 from trainers.environments.outcome import Outcome
 from trainers.environments.pool import Episode
 from trainers.roles.calls import POLL_S
-from trainers.roles.engine import Completion, derive_seed, grouped
+from trainers.roles.engine import derive_seed, grouped
+from trainers.turns import Turns
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-    from numpy.typing import NDArray
 
     from rltui.layout.schema import Layout
     from trainers.data.chat import Renderer
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import EnginePrompt, Prompt
     from trainers.environments.pool import Environments, EpisodeStep
     from trainers.prefetch import OnAnswer
+    from trainers.roles.engine import Completion
     from trainers.roles.sampling import SamplingSettings
     from trainers.rollouts import Rollouts, Ticket
 
@@ -46,8 +44,7 @@ class Conversation:
         prompt: What it answers.
         sampling: How; its seed is the prompt's, its limit that of all turns together.
         play: The sample as its environment knows it.
-        said: What there is of it, without outcome.
-        mask: Which of its tokens the policy sampled.
+        turns: Its tokens.
         reward: What it earned so far.
     """
 
@@ -57,62 +54,26 @@ class Conversation:
     prompt: Prompt
     sampling: SamplingSettings
     play: Episode
-    said: Completion | None = None
-    mask: tuple[bool, ...] = ()
+    turns: Turns
     reward: float = 0.0
-
-    @property
-    def room(self) -> int:
-        """Tokens that it may still have."""
-        return self.sampling.max_tokens - len(self.mask)
 
     def answer(self, turn: Completion, text: str) -> None:
         """Append what the policy sampled."""
-        before = self.said
-        self.said = turn if before is None else _joined(before, turn)
-        self.mask += (True,) * len(turn.token_ids)
+        self.turns.answer(turn)
         self.play.answers.append(text)
-
-    def hear(self, token_ids: tuple[int, ...]) -> None:
-        """Append what the environment says; its log-probabilities are nobody's."""
-        assert self.said is not None
-        log_probs = (*self.said.log_probs, *(0.0 for _ in token_ids))
-        self.said = replace(self.said, token_ids=(*self.said.token_ids, *token_ids), log_probs=log_probs)
-        self.mask += (False,) * len(token_ids)
 
     def next_turn(self) -> tuple[EnginePrompt, SamplingSettings]:
         """What an engine is asked for the next answer."""
-        assert self.said is not None
         seed = derive_seed(self.sampling.seed, self.number, len(self.play.answers))
-        settings = replace(self.sampling, seed=seed, samples_per_prompt=1, max_tokens=self.room)
-        return [*self.prompt.token_ids, *self.said.token_ids], settings
+        settings = replace(self.sampling, seed=seed, samples_per_prompt=1, max_tokens=self.turns.room)
+        return self.turns.token_ids, settings
 
     def over(self, *, failed: bool, cut: bool) -> Completion:
         """The whole sample."""
-        assert self.said is not None
+        assert self.turns.said is not None
         outcome = Outcome(0.0 if failed else self.reward, len(self.play.answers), failed)
-        reason = "length" if cut else self.said.finish_reason
-        mask = () if all(self.mask) else self.mask
-        return replace(self.said, prompt_index=self.place, finish_reason=reason, response_mask=mask, outcome=outcome)
-
-
-def _joined(before: Completion, turn: Completion) -> Completion:
-    """``before`` and the turn that follows it; the weights that began it stay those of the first."""
-    return replace(
-        turn,
-        token_ids=(*before.token_ids, *turn.token_ids),
-        log_probs=(*before.log_probs, *turn.log_probs),
-        weight_version=before.weight_version,
-        newest_version=max(before.newest_version, turn.newest_version, turn.weight_version),
-        routes=_joined_routes(before, turn),
-    )
-
-
-def _joined_routes(before: Completion, turn: Completion) -> NDArray[np.integer[Any]] | None:
-    """Each token's when it was sampled; a turn read what was said before it once more."""
-    if before.routes is None or turn.routes is None:
-        return None
-    return np.concatenate([before.routes, turn.routes[len(before.routes) :]])
+        reason = "length" if cut else self.turns.said.finish_reason
+        return self.turns.whole(prompt_index=self.place, finish_reason=reason, outcome=outcome)
 
 
 @dataclass(eq=False)
@@ -219,13 +180,14 @@ class Conversations:
     ) -> Iterator[Conversation]:
         own, task = replace(sampling, seed=derive_seed(sampling.seed, drawn + place)), task_of(prompt, self._seed)
         for number in range(sampling.samples_per_prompt):
-            yield Conversation(talk, place, number, prompt, own, Episode(next(self._environments.keys), task))
+            play, turns = Episode(next(self._environments.keys), task), Turns(prompt.token_ids, own.max_tokens)
+            yield Conversation(talk, place, number, prompt, own, play, turns)
 
     def _take(self, turns: Sequence[tuple[Conversation, Completion]]) -> None:
         """Give answers of engines to the environments."""
         for conversation, turn in turns:
             conversation.answer(turn, self._codec.decode(turn.token_ids))
-            last = len(conversation.play.answers) >= self._max_turns or conversation.room < 1
+            last = len(conversation.play.answers) >= self._max_turns or conversation.turns.room < 1
             try:
                 played = self._environments.step(conversation.play, last)
             except RuntimeError as error:  # closed, when nobody will ask
@@ -253,8 +215,7 @@ class Conversations:
         if found.failed or found.done or last:
             self._finish(conversation, failed=found.failed)
             return
-        assert conversation.said is not None
-        last_token, is_chat = conversation.said.token_ids[-1], conversation.prompt.is_chat
+        last_token, is_chat = conversation.turns.token_ids[-1], conversation.prompt.is_chat
         try:
             token_ids = self._renderer.following(found.messages, is_chat, last_token)
         except ValueError as error:
@@ -262,11 +223,11 @@ class Conversations:
             self._environments.tell(str(error))
             self._finish(conversation, failed=True)
             return
-        if len(token_ids) >= conversation.room:
+        if len(token_ids) >= conversation.turns.room:
             self._environments.forget(conversation.play)
             self._finish(conversation, cut=True)
             return
-        conversation.hear(token_ids)
+        conversation.turns.hear(token_ids)
         conversation.talk.ready.append(conversation)
 
     def _next_turns(self, talk: Talk) -> None:

@@ -138,7 +138,7 @@ class Evaluation:
             read = self._codec.transcript if found.response_mask else self._codec.decode
             yield {
                 "step": step,
-                "prompt": prompt.text[-MOST_CHARACTERS:],
+                "prompt": (self._codec.transcript(found.prompt_ids) or prompt.text)[-MOST_CHARACTERS:],
                 "answer": read(found.token_ids)[:MOST_CHARACTERS],
                 "right_answer": prompt.answer[:MOST_CHARACTERS],
                 "reward": rewards[number][sample],

@@ -90,19 +90,21 @@ class Grpo(Loop):
 
         grpo, limit = self.layout.grpo, self.layout.lengths.response
         chosen, others = choose(self.layout.train.prompts_per_step, drawn.signal, grpo.filter_zero_std)
-        measured = [samples_of(drawn, i)[0] for i in others]
-        if not chosen:
-            return [], measured, {}
+        measured = [sample for i in others for sample in samples_of(drawn, i)[:1]]
         samples = [sample for i in chosen for sample in samples_of(drawn, i)]
+        if not samples:
+            return [], measured, {}
+        owners = owners_of(drawn, chosen)
         groups = groups_of(drawn, chosen, limit, grpo.overlong_penalty_tokens)
         samples, metrics = self.scored(samples)
         if grpo.penalises_kl and grpo.kl == "reward":
-            groups = replace(groups, rewards=self.less_kl(groups.rewards, samples))
+            groups = replace(groups, rewards=self.less_kl(groups.rewards, samples, owners))
         advantages = variant(grpo, "advantage")(groups).reshape(-1).tolist()
-        samples = with_columns(samples, {ADVANTAGES: advantages})
+        samples = with_columns(samples, {ADVANTAGES: [advantages[owner] for owner in owners]})
         if not grpo.mask_truncated:
             return samples, measured, metrics
-        numbered = [(i, one.finish_reason == "length") for i in chosen for one in drawn.groups[i]]
+        cut_short = [(i, one.finish_reason == "length") for i in chosen for one in drawn.groups[i]]
+        numbered = [cut_short[owner] for owner in owners]
         trained = [sample for sample, (_, is_cut) in zip(samples, numbered, strict=True) if not is_cut]
         cut = {i: bare(sample) for sample, (i, is_cut) in zip(samples, numbered, strict=True) if is_cut}
         return trained, [*measured, *cut.values()], metrics
@@ -126,12 +128,15 @@ class Grpo(Loop):
         kl, mask = self._kl(samples)
         return samples, {"kl": float(kl[mask].mean())}
 
-    def less_kl(self, rewards: torch.Tensor, samples: Sequence[Sample]) -> torch.Tensor:
-        """The rewards [P, G] less the penalty of each sample's KL to the reference."""
+    def less_kl(self, rewards: torch.Tensor, samples: Sequence[Sample], owners: Sequence[int]) -> torch.Tensor:
+        """The rewards [P, G] less the penalty of each sample's KL to the reference, in all of its sequences."""
+        import torch
+
         from trainers.advantages import penalised_rewards
 
         kl, mask = self._kl(samples)
-        return penalised_rewards(rewards.reshape(-1), kl, mask, self.layout.grpo.kl_coefficient).reshape(rewards.shape)
+        less = penalised_rewards(rewards.new_zeros(len(samples)), kl, mask, self.layout.grpo.kl_coefficient)
+        return rewards.reshape(-1).index_add(0, torch.tensor(owners), less.to(rewards.dtype)).reshape(rewards.shape)
 
     def _kl(self, samples: Sequence[Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         """Estimates of KL(policy || reference) [B, R] at each token, and the mask."""
@@ -147,8 +152,14 @@ class Grpo(Loop):
 
 
 def samples_of(drawn: Drawn, group: int) -> list[Sample]:
-    """The samples of one group as the learner takes them, not yet judged."""
-    return [sampled(drawn.prompts[group], sample) for sample in drawn.groups[group]]
+    """The sequences of the samples of one group as the learner takes them, not yet judged."""
+    return [sampled(drawn.prompts[group], part) for sample in drawn.groups[group] for part in sample.sequences]
+
+
+def owners_of(drawn: Drawn, chosen: Sequence[int]) -> list[int]:
+    """Which of the samples of these groups each of their sequences belongs to."""
+    samples = [sample for i in chosen for sample in drawn.groups[i]]
+    return [number for number, sample in enumerate(samples) for _ in sample.sequences]
 
 
 def groups_of(drawn: Drawn, chosen: Sequence[int], limit: int, penalty_tokens: int) -> Groups:
@@ -164,7 +175,8 @@ def groups_of(drawn: Drawn, chosen: Sequence[int], limit: int, penalty_tokens: i
 
     from trainers.advantages import Groups, overlong_penalty
 
-    said = torch.tensor([[len(sample.token_ids) for sample in drawn.groups[i]] for i in chosen])
+    longest = [[max([len(part.token_ids) for part in one.sequences] or [0]) for one in drawn.groups[i]] for i in chosen]
+    said = torch.tensor(longest)
     lengths = torch.tensor([[sample.sampled_tokens for sample in drawn.groups[i]] for i in chosen])
     rewards = torch.tensor([drawn.rewards[i] for i in chosen])
     penalty = overlong_penalty(said, limit, penalty_tokens)

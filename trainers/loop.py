@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rltui.layout.schema import Layout
+    from trainers.agents import AgentPlaying
     from trainers.data.batch import Rows, Sample, Shard
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
@@ -69,12 +70,12 @@ class Loop(abc.ABC):
         memory_gib: Memory of each learner rank in the last step.
         has_experts: Whether the policy routes tokens to experts, and learners choose these by themselves.
         sample_log: Where some answers are written.
-        playing: The environments; None where answers have one turn.
+        playing: The environments or agents; None where answers have one turn.
     """
 
     has_experts = False
     sample_log: SampleLog | None = None
-    playing: Playing | None = None
+    playing: Playing | AgentPlaying | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout = session.layout
@@ -147,7 +148,7 @@ class Loop(abc.ABC):
             for close in (*closes, *([self.reward.judges.close] if self.reward.judges else [])):
                 stack.callback(close)
             if self.playing:
-                stack.callback(self.playing.environments.close)
+                stack.callback(self.playing.close)
             self.evaluations.make_up()
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
@@ -330,7 +331,8 @@ class Loop(abc.ABC):
         self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]], total_s: float
     ) -> dict[str, float]:
         """Durations and rates of the step that ends, also told to the status board."""
-        prefill = sum(len(prompt.token_ids) for prompt in prompts) * self.layout.train.samples_per_prompt
+        lengths = lengths_of(prompts, groups)
+        prefill = sum(one.prompt for one in lengths)
         decode = sum(sample.sampled_tokens for group in groups for sample in group)
         durations = dict(self._durations)
         if self.fleet.engine_sleep.is_used:
@@ -349,15 +351,16 @@ class Loop(abc.ABC):
             found["mixed_versions_fraction"] = mixed
         if self.mfu_meter is None:
             return found
-        return found | self.mfu_meter.measure(lengths_of(prompts, groups), generate_s, durations["train"])
+        return found | self.mfu_meter.measure(lengths, generate_s, durations["train"])
 
 
 def lengths_of(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[Lengths]:
-    """Tokens of each sample and of its prompt."""
+    """Tokens of each sequence and of its prompt."""
     return [
-        Lengths(len(prompt.token_ids), len(sample.token_ids))
+        Lengths(len(part.prompt_ids or prompt.token_ids), len(part.token_ids))
         for prompt, group in zip(prompts, groups, strict=True)
         for sample in group
+        for part in sample.sequences
     ]
 
 

@@ -163,11 +163,13 @@ def _environment_metrics(samples: Sequence[Completion]) -> dict[str, float]:
     outcomes = [sample.outcome for sample in samples if sample.outcome is not None]
     if not outcomes:
         return {}
-    said = sum(len(sample.token_ids) - sample.sampled_tokens for sample in samples)
+    parts = [part for sample in samples for part in sample.sequences]
+    said = sum(len(part.token_ids) for part in parts) - sum(sample.sampled_tokens for sample in samples)
     return {
         "environment_failures": float(sum(outcome.failed for outcome in outcomes)),
         "environment_length": said / len(samples),
         "turns": statistics.fmean(outcome.turns for outcome in outcomes),
+        "sequences": len(parts) / len(samples),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainers.agents import AgentPlaying
 from trainers.conversations import Conversations
 from trainers.data.chat import Renderer
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
@@ -50,6 +51,10 @@ class Playing:
         """What has the prompts of such a task answered; ``seed`` as for the task."""
         return Conversations(rollouts, self.environments, self._codec, self._renderer, self._layout, seed)
 
+    def close(self) -> None:
+        """End the environments."""
+        self.environments.close()
+
     def evaluation(self, rollouts: Rollouts) -> Conversations:
         """What has the prompts of an evaluation answered."""
         return self.conversations(rollouts, EVALUATION_SEED)
@@ -59,11 +64,13 @@ class Playing:
         return OpenedTask(task, self.environments, self._renderer, longest, seed, self._session.event)
 
 
-def make_playing(session: Session, fleet: Fleet, codec: Codec) -> Playing | None:
-    """The environments of the session's layout; None where it names none.
+def make_playing(session: Session, fleet: Fleet, codec: Codec) -> Playing | AgentPlaying | None:
+    """The environments or agents of the session's layout; None where it names none.
 
     Raises:
         ValueError: The environment cannot be imported.
     """
+    if session.layout.data.environment and session.layout.data.environment_kind == "agent":
+        return AgentPlaying(session, codec)
     environments = make_environments(session, fleet)
     return None if environments is None else Playing(session, environments, codec)

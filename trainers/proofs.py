@@ -61,8 +61,9 @@ def check_routes(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion
         TrainingError: Some routes did not come: the learner would choose experts by itself without a word.
     """
     for prompt, group in zip(prompts, groups, strict=True):
-        for one in group:
-            wanted, found = len(prompt.token_ids) + len(one.token_ids) - 1, 0 if one.routes is None else len(one.routes)
+        for one in (part for sample in group for part in sample.sequences):
+            asked, found = len(one.prompt_ids or prompt.token_ids), 0 if one.routes is None else len(one.routes)
+            wanted = asked + len(one.token_ids) - 1
             if found != wanted:
                 raise TrainingError(
                     f"roles.rollout.router_replay: an engine told the experts of {found} tokens of a sample, not of "

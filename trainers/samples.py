@@ -65,7 +65,7 @@ class SampleLog:
         read = self._codec.transcript if found.response_mask else self._codec.decode
         return {
             "step": step,
-            "prompt": prompt.text[-MOST_CHARACTERS:],
+            "prompt": (self._codec.transcript(found.prompt_ids) or prompt.text)[-MOST_CHARACTERS:],
             "answer": read(found.token_ids)[:MOST_CHARACTERS],
             "right_answer": prompt.answer[:MOST_CHARACTERS],
             "reward": reward,

@@ -31,15 +31,16 @@ class StalenessCounter:
         Raises:
             TrainingError: A sample is older than the bound, or of a version that is still to come.
         """
-        aged = [[_aged(one, version - one.weight_version) for one in group] for group in groups]
-        for one in (one for group in aged for one in group if not 0 <= one.staleness <= self._bound):
+        aged = [[_aged(one, version) for one in group] for group in groups]
+        parts = [part for group in aged for one in group for part in one.sequences]
+        for one in (part for part in parts if not 0 <= part.staleness <= self._bound):
             raise TrainingError(
                 f"a sample of weight version {one.weight_version} came to be trained on at version {version}, and "
                 f"async_steps={self._bound} is the bound: the engine does not run the learner's weights; see events of "
                 "weight transfers"
             )
-        self._counts.update(one.staleness for group in aged for one in group)
-        self._mixed += sum(one.newest_version > one.weight_version for group in aged for one in group)
+        self._counts.update(part.staleness for part in parts)
+        self._mixed += sum(part.newest_version > part.weight_version for part in parts)
         return aged
 
     def take(self) -> tuple[dict[int, int], float]:
@@ -49,9 +50,12 @@ class StalenessCounter:
         return counts, mixed / max(1, sum(counts.values()))
 
 
-def _aged(one: Completion, staleness: int) -> Completion:
+def _aged(one: Completion, version: int) -> Completion:
     """``one`` with its staleness; most are fresh, and have it already."""
-    return one if one.staleness == staleness else replace(one, staleness=staleness)
+    staleness = version - one.weight_version
+    if one.staleness == staleness and not one.earlier:
+        return one
+    return replace(one, staleness=staleness, earlier=tuple(_aged(part, version) for part in one.earlier))
 
 
 def staleness_metrics(counts: Mapping[int, int]) -> dict[str, float]:

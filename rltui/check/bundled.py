@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
 
 TASKS = ("builtin/sort-digits", "builtin/read-digits", "builtin/read-digits-blank")
-ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator", "builtin/python")
+AGENTS = ("builtin/guess-order-agent",)
+ENVIRONMENTS = ("builtin/guess-order", "builtin/calculator", "builtin/python", *AGENTS)
 
 
 def unsupported(layout: Layout) -> tuple[str, ...]:
@@ -85,6 +86,8 @@ def _environment(layout: Layout) -> Iterator[str]:
         return
     if layout.algorithm == "opd":
         yield "an environment in distillation"
+    if layout.algorithm == "ppo" and layout.data.environment_kind == "agent":
+        yield "an agent with a critic"
     if layout.lengths.images:
         yield "images in an environment"
     if environment.startswith("builtin/") and environment not in ENVIRONMENTS:

@@ -159,6 +159,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Processes that compute rewards or run environments; none where there is nothing to compute here."""
         reward, data = self.roles.reward, self.data
         elsewhere = all(one in (*SERVED_REWARDS, "none") for one in rewards_of(data))
-        if reward is None or (elsewhere and not data.environment):
+        plays = bool(data.environment) and data.environment_kind == "steps"
+        if reward is None or not (plays or (not data.environment and not elsewhere)):
             return 0
         return reward.workers

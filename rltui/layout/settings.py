@@ -154,11 +154,16 @@ class Data(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             pattern=r"^(|builtin/[a-z-]+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)\Z",
             max_length=200,
-            description="What answers the model in several turns and rewards it: 'builtin/NAME', or a class of your "
-            "own as package.module:Class; empty: one turn, judged by reward.",
+            description="What answers the model in several turns and rewards it: 'builtin/NAME', or a class or agent "
+            "of your own as package.module:Name; empty: one turn, judged by reward.",
         ),
     ] = ""
+    environment_kind: Annotated[
+        Literal["steps", "agent"],
+        Meta(description="steps: a class is told each answer; agent: a function asks the policy over HTTP."),
+    ] = "steps"
     max_turns: Annotated[Count, Meta(description="Most answers of a sample in an environment.")] = 8
+    max_episodes: Annotated[int, Meta(ge=1, le=4096, description="Agents that are at work at once.")] = 64
     reward_timeout_s: Annotated[PositiveFloat, Meta(description="Longest time for one answer, or of one request.")] = (
         10.0
     )
@@ -287,6 +292,7 @@ class Deadlines(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Seconds, Meta(description="For weights: until all have joined, and for each bucket; to sleep, and to wake.")
     ] = 300.0
     environment_s: Annotated[Seconds, Meta(description="For a reset or a step of an environment.")] = 30.0
+    episode_s: Annotated[Seconds, Meta(description="For one sample of an agent.")] = 600.0
     save_s: Annotated[Seconds, Meta(description="Until a checkpoint is written.")] = 1800.0
     push_s: Annotated[Seconds, Meta(description="Until the model is on the hub; and in W&B.")] = 1800.0
 

@@ -37,6 +37,7 @@ RUNS = [
     ["roles.learner.gpus=[2]", "roles.learner.sequence_parallel=2"],
     ["roles.rollout.router_replay=true", "train.stop=['</answer>']", "lengths.pack=64"],
     ["data.environment=my.games:Chess", "data.reward=none", "roles.reward={workers: 2}"],
+    ["data.environment=my.agents:solve", "data.environment_kind=agent", "train.async_steps=2"],
 ]  # fmt: skip
 
 REFUSED = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,13 @@ class Renderer:
         self._codec, self._chat, self._system, self._reader = codec, chat, system, reader
         self._variables = {**(options or {}), **({"tools": list(tools)} if tools else {})}
         self._template: Any = None
+
+    def with_tools(self, tools: Sequence[dict[str, Any]]) -> Renderer:
+        """The same for a chat with these tools, and no others."""
+        found = copy.copy(self)
+        found._variables = {name: value for name, value in self._variables.items() if name != "tools"}
+        found._variables |= {"tools": list(tools)} if tools else {}
+        return found
 
     def messages(self, prompt: str | Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
         """A prompt that is written in the model's chat template, as messages; none where it is plain text."""

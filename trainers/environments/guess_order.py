@@ -1,10 +1,10 @@
-"""The environment ``builtin/guess-order``: a game that is won by reading what the environment says."""
+"""``builtin/guess-order``, a game that is won by reading what one is told: as an environment, and as an agent."""
 
 from __future__ import annotations
 
 import random
 
-from trainers.environments import Environment, Messages, Step, Task
+from trainers.environments import Environment, Messages, Policy, Step, Task
 
 
 class GuessOrder(Environment):
@@ -16,9 +16,7 @@ class GuessOrder(Environment):
 
     def reset(self, task: Task) -> Messages:
         """Choose the order, by the task's seed."""
-        digits = [character for character in task.prompt if character.isdigit()]
-        random.Random(task.seed).shuffle(digits)
-        self._secret = "".join(digits)
+        self._secret = secret_of(task)
         return task.messages
 
     def step(self, answer: str) -> Step:
@@ -26,3 +24,19 @@ class GuessOrder(Environment):
         if answer == self._secret:
             return Step(reward=1.0, done=True)
         return Step(messages=f"{self._secret}>")
+
+
+def play(task: Task, policy: Policy) -> float:
+    """The same game by an agent, which has the policy guess, tells it the order, and has it guess once more."""
+    secret, chat = secret_of(task), list(task.messages)
+    guess = policy.chat(chat)
+    if guess["content"] != secret:
+        guess = policy.chat([*chat, guess, {"role": "user", "content": f"{secret}>"}])
+    return float(guess["content"] == secret)
+
+
+def secret_of(task: Task) -> str:
+    """The digits of the prompt in the order that the task's seed says."""
+    digits = [character for character in task.prompt if character.isdigit()]
+    random.Random(task.seed).shuffle(digits)
+    return "".join(digits)

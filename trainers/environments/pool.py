@@ -26,8 +26,9 @@ BUILTIN = {
     "builtin/guess-order": "trainers.environments.guess_order:GuessOrder",
     "builtin/calculator": "trainers.environments.calculator:Calculator",
     "builtin/python": "trainers.environments.python:Python",
+    "builtin/guess-order-agent": "trainers.environments.guess_order:play",
 }
-"""The classes of the environments that come with the trainers."""
+"""The classes and agents that come with the trainers."""
 
 
 @dataclass
@@ -139,7 +140,7 @@ class Environments:
             process.close()
 
     def _open(self, number: int, task: Task) -> list[dict[str, Any]] | None:
-        found = self._ask(number, {"do": "open", "task": _plain(task)}, 1)
+        found = self._ask(number, {"do": "open", "task": plain_task(task)}, 1)
         return None if "error" in found else found["messages"]
 
     def _step(self, number: int, play: Episode, last: bool) -> EpisodeStep:
@@ -148,7 +149,7 @@ class Environments:
         # a new instance makes a reset and all steps so far
         calls = 1 if play.process == self._starts[number] else 1 + len(play.answers)
         play.process = self._starts[number]
-        question = {"do": "step", "key": play.key, "task": _plain(play.task), "answers": play.answers, "last": last}
+        question = {"do": "step", "key": play.key, "task": plain_task(play.task), "answers": play.answers, "last": last}
         found = self._ask(number, {**question, "over": over}, calls)
         return EpisodeStep([], failed=True) if "error" in found else EpisodeStep(**found)
 
@@ -167,7 +168,7 @@ class Environments:
 
 
 def class_of(name: str) -> str:
-    """``module:Class`` of an environment.
+    """``module:Class``, or for an agent ``module:function``, of an environment.
 
     Raises:
         ValueError: There is no such bundled one.
@@ -208,5 +209,6 @@ def start_worker(name: str) -> Worker:
     return worker
 
 
-def _plain(task: Task) -> dict[str, Any]:
+def plain_task(task: Task) -> dict[str, Any]:
+    """A task as JSON carries it."""
     return {"messages": task.messages, "answer": task.answer, "row": task.row, "seed": task.seed}

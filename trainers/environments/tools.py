@@ -31,10 +31,22 @@ def parse_tool_call(answer: str) -> ToolCall | None:
     Never raises: a call that cannot be read says why in ``error``, in words that are meant for the model.
     """
     block = _BLOCK.search(answer)
-    if block is None:
-        return None
+    return None if block is None else _read(block[1])
+
+
+def split_tool_calls(answer: str) -> tuple[str, list[ToolCall]]:
+    """What an answer says beside its calls, and these; a call that cannot be read stays a part of what it says."""
+    calls = [(block, _read(block[1])) for block in _BLOCK.finditer(answer)]
+    readable = [(block, call) for block, call in calls if not call.error]
+    ends = [0, *(block.end() for block, _ in readable)]
+    starts = [*(block.start() for block, _ in readable), len(answer)]
+    said = "".join(answer[end:start] for end, start in zip(ends, starts, strict=True))
+    return said.strip() if readable else said, [call for _, call in readable]
+
+
+def _read(text: str) -> ToolCall:
     try:
-        found = json.loads(block[1])
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         return _unreadable(f"it is not JSON: {error}")
     if not isinstance(found, dict) or not isinstance(found.get("name"), str) or not found["name"]:

@@ -58,6 +58,8 @@ class Completion:
         outcome: What an environment made of it; None where there is none.
         routes: [prompt + tokens - 1, L, K], the experts that each token was sent to, see
             ``trainers.roles.router_replay``; the last one was never read. None: nobody noted them.
+        prompt_ids: What it answers where that is not the prompt of its call: an agent wrote it.
+        earlier: Sequences of the same sample before this one: an agent began its chat anew. Empty ones are left out.
     """
 
     prompt_index: int
@@ -70,11 +72,19 @@ class Completion:
     response_mask: tuple[bool, ...] = ()
     outcome: Outcome | None = None
     routes: NDArray[np.integer[Any]] | None = field(default=None, compare=False, repr=False)
+    prompt_ids: tuple[int, ...] = ()
+    earlier: tuple[Completion, ...] = ()
+
+    @property
+    def sequences(self) -> tuple[Completion, ...]:
+        """What is trained of the sample: itself, most often; nothing where an agent never asked the policy."""
+        return (*self.earlier, self) if self.token_ids else self.earlier
 
     @property
     def sampled_tokens(self) -> int:
-        """Tokens that the policy sampled."""
-        return sum(self.response_mask) if self.response_mask else len(self.token_ids)
+        """Tokens that the policy sampled, in all sequences."""
+        own = sum(self.response_mask) if self.response_mask else len(self.token_ids)
+        return own + sum(one.sampled_tokens for one in self.earlier)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from rltui.check.bundled import ENVIRONMENTS
+from rltui.check.bundled import AGENTS, ENVIRONMENTS
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 
 
@@ -33,6 +33,17 @@ def turns_without_room(subject: Subject) -> Iterator[Trouble]:
         fix = f"data.max_turns={most}" if most else f"lengths.response={needed}"
         message = f"{data.max_turns} turns take {needed} tokens at least, the limit is {response}"
         yield Trouble(message, "data.max_turns", (fix,))
+
+
+@rule("D529", "error")
+def environment_of_another_kind(subject: Subject) -> Iterator[Trouble]:
+    """A bundled environment is an agent and `data.environment_kind` says steps, or the other way round."""
+    data = subject.layout.data
+    if data.environment in ENVIRONMENTS:
+        kind = "agent" if data.environment in AGENTS else "steps"
+        if data.environment_kind != kind:
+            message = f"{data.environment} is of the kind {kind}"
+            yield settled_by(message, "data.environment_kind", kind)
 
 
 @rule("D524", "error")

@@ -1,0 +1,241 @@
+"""Samples of agents: each talks to the policy as it likes, says what it earned, and is over.
+
+Takes the place of ``trainers.conversations`` where an environment is an agent. A request waits in a thread until an
+engine has answered it, before all prompts that wait; seeds come from step, prompt, sample and turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from trainers.chat_endpoint import ChatEndpoint
+from trainers.data.chat import Renderer
+from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
+from trainers.environments.agents import AgentProcess
+from trainers.environments.opening import task_of
+from trainers.environments.pool import plain_task
+from trainers.episodes import Episode, Limits
+from trainers.rewards.workers import Failures
+from trainers.roles.calls import POLL_S
+from trainers.roles.engine import derive_seed
+from trainers.stopping import StopRequestedError
+
+if TYPE_CHECKING:
+    from trainers.data.codec import Codec
+    from trainers.data.prompts import Prompt, Task
+    from trainers.prefetch import OnAnswer
+    from trainers.roles.engine import Completion
+    from trainers.roles.sampling import SamplingSettings
+    from trainers.rollouts import Rollouts
+    from trainers.session import Session
+
+GRACE_S = 60.0
+"""What the process of all agents may take beyond an episode's limit before it is ended itself."""
+NEVER_ASKED = "it ended without an answer of the policy: there is nothing to train"
+
+
+@dataclass(eq=False)
+class EpisodesOfPrompts:
+    """What ``AgentEpisodes.submit`` gives and ``AgentEpisodes.collect`` takes.
+
+    Attributes:
+        groups: The samples of each prompt, None until they are there.
+        left: Samples that are not there.
+        failure: Why there will be no more.
+    """
+
+    groups: list[list[Completion | None]] = field(repr=False)
+    left: int
+    failure: BaseException | None = None
+
+
+class AgentEpisodes:
+    """Has agents play the samples of prompts; takes the place of ``Rollouts`` before the loop's look ahead.
+
+    Args:
+        playing: What agents need.
+        rollouts: What samples an answer.
+        seed: What tasks are given: the run's, or the evaluation's.
+    """
+
+    def __init__(self, playing: AgentPlaying, rollouts: Rollouts, seed: int) -> None:
+        self._playing, self._rollouts, self._seed = playing, rollouts, seed
+        self._changed = threading.Condition()
+
+    @staticmethod
+    def as_asked(prompt: Prompt) -> Prompt:
+        """What ``submit`` takes: the whole prompt, because agents want to know all of it."""
+        return prompt
+
+    def submit(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: SamplingSettings,
+        on_answer: OnAnswer | None = None,  # noqa: ARG002 - rewards come with the samples
+        *,
+        drawn: int = 0,
+        first: bool = False,  # noqa: ARG002 - what agents ask comes first anyway
+    ) -> EpisodesOfPrompts:
+        """Have every prompt played in its turn; arguments as for ``Rollouts.submit``."""
+        count = sampling.samples_per_prompt
+        episodes = EpisodesOfPrompts([[None] * count for _ in prompts], len(prompts) * count)
+        for place, prompt in enumerate(prompts):
+            own = replace(sampling, seed=derive_seed(sampling.seed, drawn + place))
+            for number in range(count):
+                self._playing.threads.submit(self._play, episodes, place, number, prompt, own)
+        return episodes
+
+    def collect(self, episodes: EpisodesOfPrompts, check: Callable[[], None]) -> list[list[Completion]]:
+        """The samples of each prompt, when all are there; arguments and errors as for ``Rollouts``."""
+        while True:
+            check()
+            with self._changed:
+                if self._changed.wait_for(lambda: episodes.failure or not episodes.left, POLL_S):
+                    break
+        if episodes.failure is not None:
+            raise episodes.failure
+        return [[one for one in group if one is not None] for group in episodes.groups]
+
+    def generate(
+        self, prompts: Sequence[Prompt], sampling: SamplingSettings, check: Callable[[], None], drawn: int = 0
+    ) -> list[list[Completion]]:
+        """Have every prompt played now."""
+        return self.collect(self.submit(prompts, sampling, drawn=drawn), check)
+
+    def _play(
+        self, episodes: EpisodesOfPrompts, place: int, number: int, prompt: Prompt, sampling: SamplingSettings
+    ) -> None:
+        """Play one sample, in a thread of its own."""
+
+        def sample(token_ids: list[int], settings: SamplingSettings) -> Completion:
+            try:
+                ticket = self._rollouts.submit_each([(token_ids, settings)], first=True)
+                [[found]] = self._rollouts.collect(ticket, self._playing.check)
+            except BaseException as error:
+                self._fail(episodes, error)
+                raise
+            return found
+
+        try:
+            if episodes.failure is None:
+                found = self._playing.play(place, number, prompt, sampling, self._seed, sample)
+                with self._changed:
+                    episodes.groups[place][number] = found
+                    episodes.left -= 1
+                    self._changed.notify_all()
+        except BaseException as error:  # noqa: BLE001 - the outermost edge of a thread: whoever collects is told
+            self._fail(episodes, error)
+
+    def _fail(self, episodes: EpisodesOfPrompts, error: BaseException) -> None:
+        with self._changed:
+            episodes.failure = episodes.failure or error
+            self._changed.notify_all()
+
+
+class AgentPlaying:
+    """What stands between the data, the engines and the agents of a run.
+
+    Args:
+        session: The attempt.
+        codec: The model's tokenizer.
+
+    Attributes:
+        threads: One for each episode that is under way.
+
+    Raises:
+        ValueError: The agent cannot be imported.
+    """
+
+    def __init__(self, session: Session, codec: Codec) -> None:
+        layout = session.layout
+        self._layout, self._codec, name = layout, codec, layout.data.environment
+        self._renderer = Renderer(codec, layout.data.chat, layout.data.system)
+        self._limits = Limits(layout.data.max_turns, layout.lengths.prompt)
+        self._limit_s = layout.deadlines.episode_s
+        self._failures = Failures("environment", f"the agent {name} failed, and such samples earn 0", session.event)
+        self._process, self._keys = AgentProcess(name), itertools.count()
+        self._endpoint = ChatEndpoint(lambda token: codec.transcript([token]))
+        self._is_closed = False
+        self.threads = ThreadPoolExecutor(layout.data.max_episodes, thread_name_prefix="agent")
+
+    def task(self) -> Task:
+        """What is trained on."""
+        return make_task(self._layout, self._codec)
+
+    def evaluation_task(self) -> Task:
+        """What is evaluated on."""
+        return make_evaluation_task(self._layout, self._codec)
+
+    def conversations(self, rollouts: Rollouts, seed: int) -> AgentEpisodes:
+        """What has the prompts of a task played; ``seed`` is what tasks are given."""
+        return AgentEpisodes(self, rollouts, seed)
+
+    def evaluation(self, rollouts: Rollouts) -> AgentEpisodes:
+        """What has the prompts of an evaluation played."""
+        return self.conversations(rollouts, EVALUATION_SEED)
+
+    def play(
+        self,
+        place: int,
+        number: int,
+        prompt: Prompt,
+        sampling: SamplingSettings,
+        seed: int,
+        sample: Callable[[list[int], SamplingSettings], Completion],
+    ) -> Completion:
+        """One sample from its beginning to its end.
+
+        Args:
+            place: Number of its prompt in the call.
+            number: Of the sample.
+            prompt: What it is about.
+            sampling: How; its seed is the prompt's.
+            seed: What the task's comes from.
+            sample: Has an engine go on.
+        """
+        episode = Episode(number, prompt.is_chat, sampling, self._limits, self._codec, self._renderer, sample)
+        policy = self._endpoint.open(episode)
+        try:
+            found = self._earned(self._question(policy, prompt, derive_seed(sampling.seed, number), seed))
+        finally:
+            self._endpoint.end(policy)
+        error = found.get("error") or ("" if episode.has_answers else NEVER_ASKED)
+        failed = bool(error) and not (episode.is_cut and episode.has_answers)  # else the policy has said too much
+        if failed:
+            self._failures.tell(error)
+        return episode.over(place, found.get("reward", 0.0), failed=failed)
+
+    def check(self) -> None:
+        """Is anybody still there to be answered?
+
+        Raises:
+            StopRequestedError: There is not.
+        """
+        if self._is_closed:
+            raise StopRequestedError
+
+    def close(self) -> None:
+        """End the agents and what serves them."""
+        self._is_closed = True
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self._process.close()
+        self._endpoint.close()
+
+    def _question(self, policy: Any, prompt: Prompt, own_seed: int, seed: int) -> dict[str, Any]:
+        reach = {"base_url": policy.base_url, "api_key": policy.api_key, "model": policy.model}
+        task = plain_task(task_of(prompt, seed))
+        return {"key": next(self._keys), "task": task, "policy": reach, "seed": own_seed, "limit_s": self._limit_s}
+
+    def _earned(self, question: dict[str, Any]) -> dict[str, Any]:
+        """What an agent's process says of a sample."""
+        self.check()
+        future = self._process.play(question)
+        done, _ = wait([future], self._limit_s + GRACE_S)
+        if not done:
+            self._process.close()  # all that are under way hear of it
+        return future.result()

@@ -1,0 +1,101 @@
+"""The process that all agents of a run are forks of, as the trainer talks to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from trainers.environments.pool import class_of
+from trainers.rewards.workers import Worker, WorkerError
+
+if TYPE_CHECKING:
+    import queue
+
+HOST = "trainers.environments.agent_host"
+END_S = 10.0
+"""Most that it may take to end the agents before it is ended without."""
+DIED = "the process that agents are started from ended"
+
+
+class AgentProcess(Worker):
+    """Has agents played by ``trainers.environments.agent_host``, many at once; safe to call from several threads.
+
+    Where that process ends, the samples under way fail, and the next one starts it again.
+
+    Args:
+        name: As ``data.environment`` has it.
+
+    Raises:
+        ValueError: The agent cannot be imported.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(HOST, class_of(name))
+        self._under_way: dict[int, Future[dict[str, Any]]] = {}
+        self._lock, self._heard = threading.Lock(), 0
+        try:
+            with self._lock:
+                self._listening()
+        except WorkerError as error:
+            raise ValueError(f"the agent {name} cannot start: {error}") from error
+
+    def play(self, question: dict[str, Any]) -> Future[dict[str, Any]]:
+        """What comes of a sample, ``reward`` or ``error``, when it is over.
+
+        Args:
+            question: With a ``key`` unlike any other's.
+
+        Raises:
+            WorkerError: The process does not start.
+        """
+        future: Future[dict[str, Any]] = Future()
+        with self._lock:
+            process = self._listening()
+            self._under_way[question["key"]] = future
+            try:
+                assert process.stdin is not None
+                process.stdin.write(json.dumps(question) + "\n")
+                process.stdin.flush()
+            except (
+                OSError,
+                ValueError,
+            ):  # it has just ended; who listens tells all others, but may have done so by now
+                self._under_way.pop(question["key"], None)
+                future.set_result({"error": DIED})
+        return future
+
+    def close(self) -> None:
+        """End it, and with it the agents: it ends them when nothing more can come."""
+        process = self._process
+        if process is not None and process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+        super().close()
+
+    def _listening(self) -> Any:
+        """The process, with a thread that hears what it says."""
+        process = self._started()
+        if process.pid != self._heard:
+            self._heard = process.pid
+            threading.Thread(target=self._hear, args=(self._said,), name="agents", daemon=True).start()
+        return process
+
+    def _hear(self, said: queue.Queue[str]) -> None:
+        while line := said.get():
+            found = json.loads(line)
+            with self._lock:
+                future = self._under_way.pop(found.pop("key"), None)
+            if future is not None:
+                future.set_result(found)
+        with self._lock:
+            if said is not self._said:
+                return  # another one is there already, and what is under way is its
+            lost, self._under_way = self._under_way, {}
+        for future in lost.values():
+            future.set_result({"error": DIED})
