@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from math import log, sqrt
+from math import fsum, log, sqrt
 from typing import NamedTuple
 
 from rltui.diagnose.index import CAUSES, RULES
@@ -22,7 +22,7 @@ from rltui.diagnose.kinds import KINDS, PROGRAM
 from rltui.diagnose.lines import clean
 
 MOST_NAMED = 3
-LEAST_LIKENESS = 0.1
+LEAST_LIKENESS = 0.07
 """Below it a log has hardly a telling word in common with any cause."""
 
 LINES_AROUND = 4
@@ -31,7 +31,8 @@ LINES_AROUND = 4
 _COMPLAINS = re.compile(
     r"(?i)error|fail|fatal|exception|cannot|could not|couldn't|unable|kill|died|dead|signal|timed ?out|not found|"
     r"mismatch|invalid|exit ?code|abort|refus|warn|assert|exceed|out of|insufficient|missing|no such|unsupported|lost|"
-    r"denied"
+    r"denied|undefined|unexpected|not enough|too (?:large|long|many|old|small)|larger than|no available|"
+    r"preempt|pending|retry|stopped"
 )
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|(?<![\d.])-?\d{1,3}(?![\d.])")
 _SYNTAX = re.compile(r"\(\?P<\w+>|\(\?(?:[a-z]+|[a-z]*:|<?[=!])|\\[A-Za-z]|\{[\d,]*\}|[\\^$*+?\[\]()|]")
@@ -86,7 +87,7 @@ def known() -> Known:
 
 
 def _length(weights: Iterable[float]) -> float:
-    return sqrt(sum(weight * weight for weight in weights)) or 1.0
+    return sqrt(fsum(weight * weight for weight in weights)) or 1.0
 
 
 def nearest(logs: Iterable[bytes]) -> tuple[str, ...]:
