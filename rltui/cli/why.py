@@ -138,13 +138,15 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
 
 
 def _print(said: Said, *, as_json: bool) -> None:
-    from rltui.diagnose import first_exception, report
+    from rltui.diagnose import first_exception, nearest, report
 
     found, first = said.findings.diagnoses, said.findings.first_exception
     if as_json:
         extra: dict[str, Any] = {"first_exception": first_exception.as_json(first)} if first is not None else {}
         if said.different is not None:
             extra["different_from"] = said.different
+        if near := said.findings.nearest:
+            extra["nearest"] = near
         if said.unfinished:
             extra["unfinished"] = said.unfinished
         print_json({**report.as_json(found), **extra})
@@ -162,5 +164,6 @@ def _print(said: Said, *, as_json: bool) -> None:
     if first is not None:
         advised = any(one.id == "program_failed" for one in found)
         print_lines([*([""] if found else []), *first_exception.in_words(first, advised=advised)])
+    print_lines(nearest.in_words(said.findings.nearest))
     if said.different is not None:
         print_lines(said.different.in_words())

@@ -12,6 +12,7 @@ from rltui.diagnose.general import general_cause
 from rltui.diagnose.guesses import guess
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kinds import PROGRAM
+from rltui.diagnose.nearest import nearest
 from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner
 from rltui.diagnose.verdicts import SURE_ENOUGH
@@ -29,6 +30,13 @@ class Findings(Struct, frozen=True):
     first_exception: Match | None = None
     at_rest: tuple[str, ...] = ()
     """What is seen of a live run that makes no steps, where nothing is known to be wrong with it."""
+    ends: tuple[bytes, ...] = ()
+    """The ends of the logs, where nothing was found, or no more than an error that may be anything."""
+
+    @property
+    def nearest(self) -> tuple[str, ...]:
+        """Ids of the causes that ``ends`` are nearest to by their words; no diagnosis."""
+        return nearest(self.ends)
 
 
 def examine(sources: Iterable[Source]) -> Findings:
@@ -46,7 +54,8 @@ def examine(sources: Iterable[Source]) -> Findings:
         if general is not None:
             scanner.matches.note(general)
             diagnoses = rank(scanner.matches)
-    return Findings(diagnoses, first)
+    is_open = all(one.id == PROGRAM and one.confidence < SURE_ENOUGH for one in diagnoses if not one.secondary)
+    return Findings(diagnoses, first, ends=tuple(scanner.ends) if is_open else ())
 
 
 def _with_root(scanner: Scanner, diagnoses: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:

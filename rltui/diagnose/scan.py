@@ -38,6 +38,9 @@ BEHIND_BYTES = 1 << 16
 AHEAD_BYTES = 1 << 14
 """What has to be there after a line before it is looked at, unless the file ends."""
 
+END_BYTES = 1 << 13
+"""Of each source so much of its end is kept, for the case that nothing is found."""
+
 STEP_BYTES = 1 << 20
 PIECE_BYTES = 4096
 OVERLAP_BYTES = 512
@@ -100,6 +103,8 @@ class Scanner:
         self.matches = Matches()
         self.found: Counter[str] = Counter()
         """How often rules matched, by cause or state."""
+        self.ends: list[bytes] = []
+        """The end of each source."""
         self._memo: dict[bytes, LineKind | None] = {}
         self._memo_bytes = 0
         self._sources = 0
@@ -210,6 +215,7 @@ class _Pass:
         for lapse in self.watch.lapses()[:8]:
             fields = {"metric": lapse.name, "value": lapse.value, "length": str(lapse.length)}
             self._note("nan_metric", lapse.confidence, lapse.line, fields)
+        self.scanner.ends.append(self.window[-END_BYTES:])
         self.window = b""
 
     def _learn_prefixes(self, limit: int) -> None:

@@ -107,7 +107,9 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
     said = [one.mtime for one in entries if one.type == "file" and _is_log(one.name) and one.name != rundir.EVENTS]
     at_rest = at_rest_words(structs.replace(picture, said_at=max(said, default=0.0))) if run.is_live else ()
     work = loaded.layout if loaded is not None else script
-    return Findings(with_run_commands(found, run, work, has_slurm=has_slurm), first, at_rest)
+    # of a run that is well, or that was to end, no words speak of a failure
+    ends = () if run.is_live or run.state == "finished" or picture.was_wanted else findings.ends
+    return Findings(with_run_commands(found, run, work, has_slurm=has_slurm), first, at_rest, ends)
 
 
 def _beside(one: Diagnosis) -> Diagnosis:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.first_exception import as_json
+from rltui.diagnose.nearest import in_words
 from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
 from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
 from rltui.service.why import nothing_found
@@ -38,6 +39,7 @@ def why_report(
         notes=(
             *filter(None, [unfinished]),
             *(_frames(first) if first is not None else ()),
+            *in_words(found.nearest),
             *(different.in_words() if different else ()),
         ),
     )

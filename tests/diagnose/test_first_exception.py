@@ -214,7 +214,7 @@ def test_an_exception_that_is_logged_as_a_warning_was_caught() -> None:
     def logged(level: str) -> Findings:
         return examine([text_source("log", "".join(f"{prefix.format(level)}{line}\n" for line in log))])
 
-    assert logged("WARNING") == Findings(())
+    assert (logged("WARNING").diagnoses, logged("WARNING").first_exception) == ((), None)
     assert logged("ERROR").first_exception is not None
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from score import Figure, Score
 
-from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.diagnose import examine
 from rltui.diagnose.sources import text_source
 from rltui.diagnose.verdicts import SURE_ENOUGH
 
@@ -29,11 +29,15 @@ class Case(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A case and the causes found for it, first ones first; ``sure`` has those above the threshold for remedies."""
+    """A case and the causes found for it, first ones first; ``sure`` has those above the threshold for remedies.
+
+    ``nearest``: those that its words are nearest to, where it has no cause, or only an error of no known kind.
+    """
 
     case: Case
     causes: tuple[str, ...]
     sure: tuple[str, ...]
+    nearest: tuple[str, ...]
 
     @property
     def is_right(self) -> bool:
@@ -53,9 +57,10 @@ def cases() -> list[Case]:
 
 def answer(case: Case) -> Answer:
     """Return what is found in the case's excerpt."""
-    found = [one for one in diagnose([text_source("log", case.text)]) if not one.secondary]
+    findings = examine([text_source("log", case.text)])
+    found = [one for one in findings.diagnoses if not one.secondary]
     sure = tuple(one.id for one in found if one.confidence >= SURE_ENOUGH)
-    return Answer(case, tuple(one.id for one in found), sure)
+    return Answer(case, tuple(one.id for one in found), sure, findings.nearest)
 
 
 def recall_by_class(answers: list[Answer]) -> dict[str, tuple[int, int]]:

@@ -76,7 +76,11 @@ CAUSES = (
                 ),
                 ("missing mandatory value", r"(?i)MissingMandatoryValue|missing mandatory value:? (?P<setting>\S+)"),
                 ("omegaconf.errors", r"omegaconf\.errors\.\w+(?:$|: (?P<setting>.{1,80}))", "omegaconf"),
-                ("hydra.errors", r"hydra\.errors\.\w+(?:$|: (?P<setting>.{1,80}))", "hydra"),
+                (  # what a class that Hydra only calls has raised, it passes on
+                    "hydra.errors",
+                    r"hydra\.errors\.\w+(?:$|: (?!Error (?:calling|in call to|instantiating))(?P<setting>.{1,80}))",
+                    "hydra",
+                ),
                 ("interpolation key", r"Interpolation key '(?P<setting>[^']+)' not found"),
                 ("mismatched input", r"(?:mismatched|extraneous) input '.{1,20}' expecting"),
                 ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),

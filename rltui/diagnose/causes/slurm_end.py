@@ -129,6 +129,11 @@ CAUSES = (
                 r"[a-z]+/[a-z]\w+: .{0,120}\b(?:can ?not load|failed|unable to)\b)",
                 "slurmstepd",
             ),
+            (  # the same in slurmd's own log
+                "] error: ",
+                r"\[\d+\.\w+\] error: [a-z]+(?:_[a-z]+)?_[gp]_\w+(?:\(\))?:? .{0,80}\bfailed\b",
+                "failed",
+            ),
             ("wtermsig", r"WTERMSIG (?:9|6|11|7)\b"),
             ("batch script", r"(?i)(?:unable|failed) to (?:create|read|write).{0,40}batch script"),
             ("batch job load failure", ""),
