@@ -101,6 +101,8 @@ def about(run: RunSummary) -> str:
 def _about(run: RunSummary) -> str:
     if run.submission:
         return f"submission unknown: {run.submission}"
+    if run.unfinished:
+        return run.unfinished
     if run.end is not None:
         said = f"{run.failure}: {run.end.reason}" if run.failure else run.end.reason
         return "; ".join(filter(None, ("archived" if run.archived else "", said, held_words(run, time.time()))))

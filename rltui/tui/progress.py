@@ -98,6 +98,8 @@ def state_detail(summary: RunSummary, now: float = 0.0) -> str:
         summary: The run.
         now: Epoch seconds by the cluster's clock; 0: when the stage was last written.
     """
+    if summary.unfinished:
+        return summary.unfinished
     if summary.end is not None and not summary.is_live:
         archived = "archived" if summary.archived else ""
         held = held_words(summary, now or summary.stage.updated)

@@ -135,6 +135,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """Number of the last attempt that was made: later than ``attempt`` where a chain of jobs waits."""
     submission: str = ""
     """What is not known of the attempt's submission, and what happens next; empty where all is known."""
+    unfinished: str = ""
+    """A change that was to end this attempt, and is under way or was interrupted; empty: none."""
     as_of: float = 0.0
     """When this row was so, where its cluster is away now; 0: now."""
 
