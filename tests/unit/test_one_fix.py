@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from rltui.cli.words import about
+from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.index import CAUSES
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.load import dump_layout, load_layout
@@ -20,7 +21,7 @@ from rltui.layout.presets import resolve
 from rltui.onnode import processes, rundir
 from rltui.service.context import Context
 from rltui.service.interrupted import explained, note_replacement, unfinished_words
-from rltui.service.one_fix import compose_fix, preview_fix
+from rltui.service.one_fix import compose_causes, compose_fix, preview_fix
 from rltui.tui.progress import state_detail
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
@@ -159,6 +160,17 @@ def test_a_fix_whose_rltui_died_after_the_end_of_the_old_attempt_is_gone_on_with
     assert f"rltui fix {RUN}" in unfinished_words(runs.context, run)
     newer = structs.replace(run, last_attempt=2)
     assert unfinished_words(runs.context, newer) == "", "its attempt is there"
+
+
+def test_a_job_that_slurm_has_queued_again_is_left_in_the_queue_but_for_what_the_user_wants(runs: Runs) -> None:
+    ended = runs.ended("srun: error: Node failure on node7\n")
+    assert [one.cause for one in compose_causes(runs.context, ended)] == ["slurm_node_fail"]
+    job = JobSnapshot(job_id="7", state="pending", reason="Resources", restarts=1)
+    again = structs.replace(ended, state="queued", end=None, job=job, job_restart=0)
+    with pytest.raises(RltuiError, match="nothing to fix: Slurm has queued job 7 again"):
+        compose_fix(runs.context, again)
+    fix = compose_fix(runs.context, again, (), ("n2",))
+    assert (fix.causes, fix.exclude) == ((), ("n2",))
 
 
 @pytest.mark.parametrize(
