@@ -8,12 +8,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 MOST_KEPT = 10_000
 """Lines that wait for room; of more the oldest are given up."""
 
+_said = threading.Event()
 log = logging.getLogger(__name__)
 
 
@@ -29,7 +29,7 @@ def unless_full() -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        _say(str(error))
+        _say_once(error)
 
 
 class Lines:
@@ -52,6 +52,7 @@ class Lines:
                 self._waiting.popleft()
 
 
-@cache
-def _say(words: str) -> None:
-    log.warning("%s: the training goes on, and tells how it stands once there is room", words)
+def _say_once(error: OSError) -> None:
+    if not _said.is_set():
+        _said.set()
+        log.warning("%s: the training goes on, and tells how it stands once there is room", error)
