@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rltui.onnode import rundir
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task
+from trainers.notes import unless_full
 from trainers.roles.calls import call_all
 from trainers.roles.engine import derive_seed, grouped
 from trainers.roles.sampling import evaluation_settings
@@ -121,11 +122,12 @@ class Evaluation:
 
     def _keep(self, step: int, groups: Sequence[Sequence[Completion]], rewards: Sequence[Sequence[float]]) -> None:
         """Write some of the answers, the first ones of all prompts first, and forget those of old evaluations."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps(line, ensure_ascii=False) for line in self._answers(step, groups, rewards)]
         draft = self._folder / f".step-{step:06d}.{os.getpid()}"
-        draft.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        draft.replace(self._file(step))
+        with unless_full():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+            draft.replace(self._file(step))
         for old in sorted(self._folder.glob("step-*.jsonl"))[:-KEPT_FILES]:
             old.unlink()
 

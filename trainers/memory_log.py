@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.memory import estimate_layout
 from rltui.onnode import rundir
+from trainers.notes import unless_full
 from trainers.roles.meter import memory_report
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class MemoryLog:
                 self._note(role, answer)
         self._pending = [(role, answer) for role, answer in self._pending if answer not in done]
         if done:
-            rundir.write_json(self._path, self.document())
+            with unless_full():
+                rundir.write_json(self._path, self.document())
 
     def _note(self, role: Role, answer: Any) -> None:
         import ray

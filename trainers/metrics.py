@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
+from trainers.notes import Lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -276,13 +277,15 @@ class MetricsLog:
     def __init__(self, attempt: str, steps: int, tracker: Tracker) -> None:
         self._file = str(Path(attempt) / rundir.METRICS)
         self._steps, self._tracker = steps, tracker
+        self._lines = Lines()
         self._logged = 0.0
         self._paces: deque[tuple[float, int]] = deque(maxlen=PACE_STEPS)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of ``step``; JSON has no NaN or infinity, so such values are left out."""
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        rundir.append_line(self._file, {"step": step, "time": time.time(), **finite})
+        line = {"step": step, "time": time.time(), **finite}
+        self._lines.append(lambda: rundir.append_line(self._file, line))
         self._tracker.log({"step": step, **finite})
 
     def record(self, step: int, metrics: Mapping[str, float]) -> None:

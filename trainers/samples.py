@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
+from trainers.notes import unless_full
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +58,7 @@ class SampleLog:
         for number, (prompt, group, scores) in enumerate(zip(prompts[:KEPT_PROMPTS], groups, rewards, strict=False)):
             kept = list(zip(group, scores, strict=True))[: 1 if number else KEPT_SIBLINGS]
             lines += [self._line(step, prompt, *one) for one in kept]
-        with self._file.open("a", encoding="utf-8") as file:
+        with unless_full(), self._file.open("a", encoding="utf-8") as file:
             file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         self._send(lines)
 

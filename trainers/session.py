@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
+from trainers.notes import Lines
 from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
 from trainers.tracking import Tracker
@@ -39,6 +40,7 @@ class Session:
     def __init__(self, attempt: Path, layout: Layout, stop: Stop) -> None:
         self.attempt, self.layout, self.stop = attempt.resolve(), layout, stop
         self.run = self.attempt.parent.parent
+        self._events = Lines()
         self.stages = Stages(str(self.attempt), layout.train.steps)
         self.board = StatusBoard(layout)
         self.tracker = Tracker(layout, str(self.run), str(self.attempt))
@@ -47,7 +49,7 @@ class Session:
 
     def event(self, kind: str, text: str, **details: object) -> None:
         """Append to the attempt's events."""
-        rundir.log_event(str(self.attempt), kind, text, **details)
+        self._events.append(lambda: rundir.log_event(str(self.attempt), kind, text, **details))
 
     def close(self, exit_code: int) -> None:
         """Finish W&B, whose run succeeded where ``exit_code`` is 0, and stop serving."""

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from rltui.onnode import rundir
+from trainers.notes import unless_full
 
 INTERVAL_S = 0.5
 
@@ -42,5 +43,6 @@ class Stages:
         """Write what was held back."""
         if self._pending is None:
             return
-        rundir.write_stage(self._attempt, steps=self._steps, **self._pending)
+        with unless_full():
+            rundir.write_stage(self._attempt, steps=self._steps, **self._pending)
         self._stage, self._written, self._pending = self._pending["stage"], time.monotonic(), None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rltui.service.run_columns import COLUMNS, MISSING, shape_of
-from rltui.watch.pending import pending_words, waiting_job
+from rltui.watch.pending import held_words, pending_words, waiting_job
 from rltui.watch.silence import no_step_words
 
 if TYPE_CHECKING:
@@ -101,9 +101,11 @@ def about(run: RunSummary) -> str:
 def _about(run: RunSummary) -> str:
     if run.submission:
         return f"submission unknown: {run.submission}"
+    if run.unfinished:
+        return run.unfinished
     if run.end is not None:
         said = f"{run.failure}: {run.end.reason}" if run.failure else run.end.reason
-        return f"archived; {said}" if run.archived else said
+        return "; ".join(filter(None, ("archived" if run.archived else "", said, held_words(run, time.time()))))
     if (job := waiting_job(run)) is not None:
         return waiting(job)
     if run.job is not None and run.job.has_ended and run.scheduler_says:

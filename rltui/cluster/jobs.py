@@ -44,6 +44,8 @@ class JobSnapshot(Struct, frozen=True, kw_only=True):
     account: str = ""
     reason: str = ""
     """Why it waits, the scheduler's short word, such as ``Priority``."""
+    held_back: str = ""
+    """Until when and why it waits, where hands-off mode has the scheduler hold it."""
     ending: str = ""
     """How it ended, in a sentence of the scheduler's own, where it has one: Ray's."""
     submitted_at: float = 0.0

@@ -257,16 +257,15 @@ def _own_stack(pid: int) -> str:
     stat = processes.read_stat(pid)
     if not path or stat is None or stat.state in "TtZX" or not processes.catches(pid, rundir.STACKS_SIGNAL):
         return ""
-    before, size = len(_text(path, 1 << 22)), -1
+    before, never = len(_text(path, 1 << 22)), processes.handling(pid, rundir.STACKS_SIGNAL)
     processes.send(pid, stat.start_time, rundir.STACKS_SIGNAL)
     deadline = time.monotonic() + STACK_S
     while time.monotonic() < deadline:
-        text = _text(path, 1 << 22)
-        if len(text) > before and len(text) == size:
-            return text[before:][:STACK_CHARACTERS]
-        size = len(text)
+        # a thread takes no second signal while its handler runs: what began to write has ended where none is such
+        if len(_text(path, 1 << 22)) > before and processes.handling(pid, rundir.STACKS_SIGNAL) <= never:
+            return _text(path, 1 << 22)[before:][:STACK_CHARACTERS]
         time.sleep(POLL_S)
-    return ""
+    return _text(path, 1 << 22)[before:][:STACK_CHARACTERS]
 
 
 def _leave_flight_record(attempt: str, pid: int, host: str, name: str) -> str:

@@ -78,13 +78,26 @@ def boot_id() -> str:
 
 def catches(pid: int, number: int) -> bool:
     """Whether the process has a handler for the signal: one without it would be ended by it."""
+    return _in_mask("/proc/%d/status" % pid, "SigCgt:", number)
+
+
+def handling(pid: int, number: int) -> Set[int]:
+    """Threads that do not take the signal now: their handler of it runs, or they never take it."""
     try:
-        with open("/proc/%d/status" % pid, encoding="utf-8", errors="replace") as stream:
-            lines = stream.read().splitlines()
+        threads = [int(name) for name in os.listdir("/proc/%d/task" % pid)]
+    except OSError:
+        return set()
+    return {thread for thread in threads if _in_mask("/proc/%d/task/%d/status" % (pid, thread), "SigBlk:", number)}
+
+
+def _in_mask(path: str, name: str, number: int) -> bool:
+    """Whether the signal is in the mask ``name`` of a status file (proc(5))."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            masks = [int(line.split()[1], 16) for line in stream if line.startswith(name)]
     except OSError:
         return False
-    caught = [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
-    return any(mask >> (number - 1) & 1 for mask in caught)
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def by_attempt(uuid: str) -> List[Process]:

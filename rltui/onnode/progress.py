@@ -10,7 +10,7 @@ import statistics
 import time
 from typing import Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
-from rltui.onnode import rundir
+from rltui.onnode import rundir, work_signs
 
 STAGE_S: Dict[str, float] = {
     "preflight": 300.0,
@@ -23,6 +23,8 @@ STAGE_S: Dict[str, float] = {
 
 LEAST_STEPS = 3
 FIRST_STEPS_S = 3600.0
+FIRST_STEPS_MOST_S = 6 * 3600.0
+"""As long as a first step may take that shows signs of work (``work_signs.py``)."""
 STALL_S, STALL_MEDIANS, STALL_LONGEST = 600.0, 4.0, 2.0
 """No new step for longer than these seconds, medians of a step, and longest steps is a stall."""
 
@@ -51,7 +53,10 @@ def standstill(attempt: str, now: Optional[float] = None) -> str:
         return _outlasted(attempt, name, since, now, by)
     if name != "training" or str(stage.get("detail") or "").startswith(rundir.EVALUATING):
         return ""
-    return _stalled(step_times(attempt), since, now, by)
+    times = step_times(attempt)
+    if len(times) < LEAST_STEPS:
+        return _slow_to_begin(attempt, now - max([since, *times]), now, by)
+    return _stalled(times, since, now, by)
 
 
 def _outlasted(attempt: str, name: str, since: float, now: float, by: float) -> str:
@@ -62,7 +67,10 @@ def _outlasted(attempt: str, name: str, since: float, now: float, by: float) -> 
             return ""  # a program of nobody's known words may train and say nothing that is understood
         since = max(since, rundir.written_at(os.path.join(attempt, rundir.OUT_LOG)))
     usual_s = STAGE_S[name] * by
-    return "stage %s lasts %.0f s, %.0f are usual" % (name, now - since, usual_s) if now - since > usual_s else ""
+    # a script that works may train already
+    if now - since <= usual_s or (script is not None and work_signs.seen(attempt, now, STALL_S * by)):
+        return ""
+    return "stage %s lasts %.0f s, %.0f are usual" % (name, now - since, usual_s)
 
 
 def step_times(attempt: str) -> List[float]:
@@ -90,11 +98,18 @@ def _step_of(line: str) -> Optional[Tuple[int, float]]:
         return None
 
 
+def _slow_to_begin(attempt: str, waited: float, now: float, by: float) -> str:
+    """That one of the first steps takes too long, which have nothing to be held against but signs of work."""
+    if waited <= FIRST_STEPS_S * by:
+        return ""
+    said = "no new step for %.0f s, and fewer than %d so far" % (waited, LEAST_STEPS)
+    if waited > FIRST_STEPS_MOST_S * by:
+        return said
+    is_at_work = work_signs.seen(attempt, now, STALL_S * by)
+    return "" if is_at_work else "%s; no GPU, engine or process works, and no log grows" % said
+
+
 def _stalled(times: List[float], since: float, now: float, by: float) -> str:
-    if len(times) < LEAST_STEPS:
-        waited = now - max([since, *times])
-        limit = FIRST_STEPS_S * by
-        return "no new step for %.0f s, and fewer than %d so far" % (waited, LEAST_STEPS) if waited > limit else ""
     took_s = [times[i + 1] - times[i] for i in range(len(times) - 1)]
     waited = now - max(times[-1], since)
     if waited > patience_s(took_s, by):

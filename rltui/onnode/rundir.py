@@ -41,6 +41,7 @@ This module is used on nodes, so it keeps to the standard library and Python 3.8
 """
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -257,11 +258,19 @@ def written_at(path: str) -> float:
 
 
 def append_line(path: str, value: Any) -> None:
-    """Append ``value`` as one JSON line, in one write, so that concurrent readers see whole lines or none."""
-    line = json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, file_mode(path))
+    """Append ``value`` as one JSON line, in one write, so that concurrent readers see whole lines or none.
+
+    Raises:
+        OSError: It cannot be written, or not as a whole: then the next line begins anew.
+    """
+    line = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode("utf-8", "replace")
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, file_mode(path))
     try:
-        os.write(descriptor, line.encode("utf-8", "replace"))
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the disk was full in the middle of a line
+            line = b"\n" + line
+        if os.write(descriptor, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:
         os.close(descriptor)
 

@@ -16,6 +16,7 @@ from rltui.onnode import rundir
 from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
 from rltui.service.catch_up import CatchUp
+from rltui.service.interrupted import explained
 from rltui.service.last_rows import LastRows
 from rltui.service.naming import find_run
 from rltui.service.recover import Recoverer
@@ -115,7 +116,7 @@ class Context:
         snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:
             snapshot = self.jobs.told(snapshot)
-        snapshot = self.recoverer.explained(snapshot, unsettled)
+        snapshot = explained(self, self.recoverer.explained(snapshot, unsettled))
         return structs.replace(snapshot, runs=(*snapshot.runs, *self.team.runs()))
 
     def find(self, word: str) -> RunSummary:

@@ -53,6 +53,8 @@ class Record(Struct, frozen=True, kw_only=True):
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     hold_s: float = 0.0
+    held: str = ""
+    """Until when, the node's time of day, and why it waits; empty where it does not."""
     next_attempt: int = 0
 
     @property
@@ -115,12 +117,15 @@ def decide(policy: Policy, past: Sequence[Record], now: Situation) -> Record:
     if stop:
         return record
     in_vain = _without_progress(past, now)
-    hold_s = HOLDS_S[min(in_vain, len(HOLDS_S) - 1)] + quiet_s(policy.quiet_hours, now.now)
+    back_off_s, quiet = HOLDS_S[min(in_vain, len(HOLDS_S) - 1)], quiet_s(policy.quiet_hours, now.now)
+    reasons = [f"quiet hours {policy.quiet_hours}"] * bool(quiet)
+    reasons += [f"{in_vain} attempts in a row brought no new checkpoint"] * bool(back_off_s)
+    record = structs.replace(record, hold_s=back_off_s + quiet)
     return structs.replace(
         record,
         overrides=tuple(word for one in now.causes for word in one.overrides),
         exclude=_to_avoid(policy, now),
-        hold_s=hold_s,
+        held=f"until {record.until}: {' and '.join(reasons)}" if reasons else "",
         next_attempt=now.attempt + 1,
     )
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.runs.submission import NEVER_SENT
+from rltui.service.recover import may_live
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+    from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 ACTION = "replace"
 """What the journal calls it: an intent, which counts until a newer attempt is there."""
+
+BUSY_S = 300.0
+"""After that a change is done or has failed: an attempt has three minutes to end, and its next one is submitted."""
+
+WANTED_S = 3600.0
+"""A change of a run that goes on, and that nobody has made again for so long, is not wanted any more."""
 
 
 class Interrupted(Struct, frozen=True, kw_only=True):
@@ -39,15 +46,70 @@ class Interrupted(Struct, frozen=True, kw_only=True):
             return (
                 f"to start as attempt {self.lost_attempt}, and the rltui that submitted it ended in the middle of that"
             )
-        when = time.strftime("%m-%d %H:%M:%S", time.localtime(self.at))
-        change = " ".join([*self.overrides, *(f"--exclude {node}" for node in self.exclude)])
-        return f"ended at {when} to go on with {change or 'the same layout'}, and no new attempt was made"
+        return f"ended at {self.when} to go on with {self.change or 'the same layout'}, and no new attempt was made"
+
+    @property
+    def when(self) -> str:
+        """When it began, this machine's time of day."""
+        return time.strftime("%m-%d %H:%M:%S", time.localtime(self.at))
+
+    @property
+    def change(self) -> str:
+        """The words of the new attempt, as ``rltui resubmit`` takes them."""
+        return " ".join([*self.overrides, *(f"--exclude {node}" for node in self.exclude)])
 
 
 def unfinished_words(context: Context, run: RunSummary) -> str:
-    """What is said of ``run`` where a change of it was interrupted; empty otherwise."""
+    """What is said of ``run`` where a change of it is under way, or was interrupted; empty otherwise."""
+    said = _unfinished(context, run, _intents(context))
+    return f"{run.run_id} {said}." if said else ""
+
+
+def explained(context: Context, snapshot: RunsSnapshot) -> RunsSnapshot:
+    """``snapshot`` with a sentence on every change that is under way, or was interrupted."""
+    intents = _intents(context)
+    if not intents:
+        return snapshot
+
+    def with_words(run: RunSummary) -> RunSummary:
+        is_meant = (run.run_id, run.attempt) in intents
+        return structs.replace(run, unfinished=_unfinished(context, run, intents)) if is_meant else run
+
+    return structs.replace(snapshot, runs=tuple(map(with_words, snapshot.runs)))
+
+
+def _unfinished(context: Context, run: RunSummary, intents: Mapping[tuple[str, int], Mapping[str, Any]]) -> str:
     left = interrupted(context, run)
-    return f"{run.run_id} was {left.in_words()}; rltui fix {run.run_id} goes on." if left is not None else ""
+    if left is not None:
+        return f"was {left.in_words()}; rltui fix {run.run_id} goes on"
+    entry = intents.get((run.run_id, run.attempt))
+    if entry is None or not run.is_live or run.last_attempt > run.attempt:
+        return ""
+    age_s, pid, host = time.time() - entry["time"], int(entry["pid"]), str(entry["host"])
+    meant = _of(entry)
+    if age_s < BUSY_S and may_live(host, pid, str(entry["started"])):
+        return f"is ended by rltui (pid {pid} on {host}), to go on with {meant.change or 'the same layout'}"
+    if age_s > WANTED_S:
+        return ""
+    words = " ".join(filter(None, ("rltui resubmit", run.run_id, "--cancel", meant.change)))
+    return (
+        f"was to end at {meant.when} and go on with {meant.change or 'the same layout'}, "
+        f"but the rltui (pid {pid} on {host}) that did that has left off; {words} does it"
+    )
+
+
+def _intents(context: Context) -> dict[tuple[str, int], dict[str, Any]]:
+    """The newest change of each attempt of this cluster that was to end it, by run and attempt."""
+    return {
+        (str(entry.get("run")), int(entry.get("attempt") or 0)): entry
+        for entry in context.journal.entries()
+        if entry.get("action") == ACTION and entry.get("cluster") == context.name
+    }
+
+
+def _of(entry: Mapping[str, Any]) -> Interrupted:
+    overrides, exclude = (tuple(map(str, entry.get(name, ()))) for name in ("overrides", "exclude"))
+    return Interrupted(at=float(entry["time"]), overrides=overrides, exclude=exclude)
 
 
 def note_replacement(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> None:
@@ -68,12 +130,5 @@ def interrupted(context: Context, run: RunSummary) -> Interrupted | None:
         return Interrupted(lost_attempt=run.attempt)
     if run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
         return None
-    about = {"action": ACTION, "run": run.run_id, "attempt": run.attempt, "cluster": context.name}
-    for entry in reversed(context.journal.entries()):
-        if all(entry.get(key) == value for key, value in about.items()):
-            return Interrupted(
-                at=float(entry["time"]),
-                overrides=tuple(map(str, entry.get("overrides", ()))),
-                exclude=tuple(map(str, entry.get("exclude", ()))),
-            )
-    return None
+    entry = _intents(context).get((run.run_id, run.attempt))
+    return _of(entry) if entry is not None else None

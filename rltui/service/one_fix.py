@@ -18,8 +18,10 @@ from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.describe import attempt_path
 from rltui.service.fixes import VICTIMS, choose
+from rltui.service.hands_off_rules import FROM_OUTSIDE
 from rltui.service.interrupted import Interrupted, interrupted
 from rltui.service.resubmit import changed, preview_resubmit
+from rltui.service.run_commands import queued_again
 from rltui.service.why import diagnose_run
 from rltui.service.why_report import remedy_words
 
@@ -79,6 +81,12 @@ def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = ()
         raise RltuiError(f"{run.run_id} is finished: there is nothing to fix.")
     left = interrupted(context, run)
     causes = (_gone_on_with(left),) if left is not None else compose_causes(context, run)
+    again = queued_again(run)
+    if again:  # a new job would give up this one's place in the queue
+        causes = tuple(one for one in causes if one.cause not in FROM_OUTSIDE)
+        if not causes and not overrides and not exclude:
+            hint = f"rltui update {run.run_id} changes what it waits with; rltui resubmit {run.run_id} --cancel"
+            raise RltuiError(f"There is nothing to fix: {again}", f"{hint} drops it for a new job.")
     fix = _put_together(causes, overrides, exclude)
     if not overrides and not exclude:
         _require_remedy(run, fix)

@@ -166,4 +166,9 @@ def _is_at_it(submission: Submission, now: float) -> bool:
         return False
     if submission.host != socket.gethostname():
         return now - max(submission.intended_at, submission.sent_at) < OTHER_HOST_S
-    return processes.alive(submission.pid, submission.started) if submission.started else False
+    return may_live(submission.host, submission.pid, submission.started)
+
+
+def may_live(host: str, pid: int, started: str) -> bool:
+    """Whether the writer of an entry of the journal still runs; another machine's cannot be looked at, so it may."""
+    return host != socket.gethostname() or (bool(started) and processes.alive(pid, started))

@@ -51,12 +51,19 @@ def with_pending_command(found: Sequence[Diagnosis], run: RunSummary) -> tuple[D
 
 def with_next_start(found: Sequence[Diagnosis], run: RunSummary) -> tuple[Diagnosis, ...]:
     """``found`` with nothing to do for what ended a start of the run's job, where Slurm has queued the job again."""
+    words = queued_again(run)
+    if not words:
+        return tuple(found)
+    remedy = Remedy(id="goes-on", summary=f"Nothing: {words}", safe="auto")
+    return tuple(structs.replace(one, remedies=(remedy,)) if one.id in FROM_OUTSIDE else one for one in found)
+
+
+def queued_again(run: RunSummary) -> str:
+    """That Slurm itself has queued the job of ``run`` again, which nothing keeps from its next start; else empty."""
     job = waiting_job(run)
     if job is None or is_stuck(job) or not has_moved_on(job, run.job_restart):
-        return tuple(found)
-    words = f"Nothing: Slurm has queued job {job.job_id} again, and the run goes on from its newest checkpoint."
-    remedy = Remedy(id="goes-on", summary=words, safe="auto")
-    return tuple(structs.replace(one, remedies=(remedy,)) if one.id in FROM_OUTSIDE else one for one in found)
+        return ""
+    return f"Slurm has queued job {job.job_id} again, and the run goes on from its newest checkpoint."
 
 
 def with_run_commands(

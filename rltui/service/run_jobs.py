@@ -151,6 +151,8 @@ def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
     if job is None:
         # asked for but not told of: it was submitted, so it waits or runs until somebody says otherwise
         return structs.replace(run, state="queued") if run.state == "unknown" and run.end is None else run
+    if run.held_back is not None and run.held_back.attempt == run.attempt:
+        job = structs.replace(job, held_back=run.held_back.words)
     facts = job_facts(run.stage, run.end, job, run.job_restart, is_adopted=run.is_adopted)
     end = run.end
     if end is not None and facts.state in ("queued", "starting"):

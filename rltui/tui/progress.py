@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.onnode.rundir import STAGES
-from rltui.watch.pending import pending_words, waiting_job
+from rltui.watch.pending import held_words, pending_words, waiting_job
 from rltui.watch.silence import no_step_words
 
 if TYPE_CHECKING:
@@ -98,9 +98,12 @@ def state_detail(summary: RunSummary, now: float = 0.0) -> str:
         summary: The run.
         now: Epoch seconds by the cluster's clock; 0: when the stage was last written.
     """
+    if summary.unfinished:
+        return summary.unfinished
     if summary.end is not None and not summary.is_live:
         archived = "archived" if summary.archived else ""
-        return "  ".join(part for part in (archived, summary.failure, end_words(summary)) if part)
+        held = held_words(summary, now or summary.stage.updated)
+        return "  ".join(part for part in (archived, held, summary.failure, end_words(summary)) if part)
     job = waiting_job(summary)
     if job is not None:
         return pending_words(job, now or summary.stage.updated)

@@ -17,10 +17,17 @@ def waiting_job(run: RunSummary) -> JobSnapshot | None:
     return job if job is not None and job.state in WAITING_STATES and run.state in ("queued", "unknown") else None
 
 
+def held_words(run: RunSummary, now: float) -> str:
+    """That hands-off mode waits before it starts the next attempt of a run that has ended; empty where it does not."""
+    return run.held_back.in_words(run.attempt, now) if run.held_back is not None and not run.is_live else ""
+
+
 def reason_words(job: JobSnapshot) -> str:
     """Why it waits, in plain words; where it will not start by itself, what to do about that too."""
     if not job.reason:
         return ""
+    if job.held_back and job.reason == "BeginTime":
+        return f"Hands-off mode holds it {job.held_back}."
     from rltui.cluster.slurm.reasons import explain_reason
 
     reason = explain_reason(job.reason, job.run_id)

@@ -11,7 +11,7 @@ from rltui.cluster.jobs import AllocationShare  # noqa: TC001 (msgspec reads it)
 from rltui.onnode import rundir
 from rltui.watch.endpoint import Endpoint
 from rltui.watch.lines import decode
-from rltui.watch.snapshots import ArchivedNote, EndSnapshot, RunState, RunSummary, StageSnapshot
+from rltui.watch.snapshots import ArchivedNote, EndSnapshot, HeldBack, RunState, RunSummary, StageSnapshot
 
 ATTEMPT_FILES = (
     *(rundir.JOB, rundir.STAGE, rundir.END, rundir.SUPERVISOR),
@@ -19,7 +19,7 @@ ATTEMPT_FILES = (
 )
 """Files of an attempt that tell where it stands; the job's is there from the start, so no attempt is overlooked."""
 
-RUN_FILES = (rundir.RUN, rundir.HANDS_OFF, rundir.ARCHIVED)
+RUN_FILES = (rundir.RUN, rundir.HANDS_OFF, rundir.DECISIONS, rundir.ARCHIVED)
 """Files of a run that hold for all its attempts."""
 
 ENDPOINT_FILES = (rundir.RAY_ENDPOINT, rundir.STATUS_ENDPOINT)
@@ -110,6 +110,15 @@ class HandsOffNote(Struct, frozen=True):
     stopped: str = ""
 
 
+class DecisionNote(Struct, frozen=True):
+    """A line of ``hands-off.jsonl``, as far as it tells what waits."""
+
+    time: float = 0.0
+    hold_s: float = 0.0
+    held: str = ""
+    next_attempt: int = 0
+
+
 class FailureNote(Struct, frozen=True):
     """``failure.json``."""
 
@@ -189,6 +198,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """By number, oldest first."""
     hands_off: HandsOffNote | None = None
     """Whether it goes on by itself; None: it never did."""
+    decision: DecisionNote | None = None
+    """The last one of hands-off mode."""
     archived: ArchivedNote | None = None
 
     @property
@@ -217,8 +228,15 @@ def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
     record = decode(files[rundir.RUN], RunRecord) or RunRecord(name=run_id)
     ordered = tuple(_attempt_facts(number, attempts[number]) for number in sorted(attempts))
     hands_off = decode(files.get(rundir.HANDS_OFF, ""), HandsOffNote)
-    archived = decode(files.get(rundir.ARCHIVED, ""), ArchivedNote)
-    return RunFacts(run_id=run_id, record=record, attempts=ordered, hands_off=hands_off, archived=archived)
+    decided = files.get(rundir.DECISIONS, "").splitlines()
+    return RunFacts(
+        run_id=run_id,
+        record=record,
+        attempts=ordered,
+        hands_off=hands_off,
+        decision=decode(decided[-1], DecisionNote) if decided else None,
+        archived=decode(files.get(rundir.ARCHIVED, ""), ArchivedNote),
+    )
 
 
 def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
@@ -286,6 +304,14 @@ def hands_off_word(note: HandsOffNote | None) -> str:
     return "on" if note.on else f"off: {note.stopped}"
 
 
+def _held_back(facts: RunFacts) -> HeldBack | None:
+    """What hands-off mode lets wait, as long as it is on."""
+    last = facts.decision
+    if last is None or not last.held or facts.hands_off is None or not facts.hands_off.on:
+        return None
+    return HeldBack(attempt=last.next_attempt, until=last.time + last.hold_s, words=last.held)
+
+
 def fold_state(stage: StageSnapshot | None, end: EndSnapshot | None, supervisor_alive: bool | None) -> RunState:
     """Fold what is known of an attempt into one word.
 
@@ -341,6 +367,7 @@ def summarise(facts: RunFacts, path: str, supervisor_alive: bool | None) -> RunS
         is_adopted=newest.is_adopted,
         share=newest.share,
         hands_off=hands_off_word(facts.hands_off),
+        held_back=_held_back(facts),
         archived=facts.archived,
         failure=newest.failure or "",
         failure_known=newest.failure is not None,

@@ -65,6 +65,20 @@ class ArchivedNote(Struct, frozen=True, kw_only=True):
     """Which of them are in the file: ``all``, ``newest`` or ``none``."""
 
 
+class HeldBack(Struct, frozen=True, kw_only=True):
+    """An attempt that hands-off mode lets wait."""
+
+    attempt: int
+    until: float
+    """Epoch seconds by the node's clock."""
+    words: str
+    """Until when and why: ``until 07:00: quiet hours 22:00-07:00``."""
+
+    def in_words(self, attempt: int, now: float) -> str:
+        """That it waits, where it is the one after ``attempt`` and it still does at ``now``; else empty."""
+        return f"attempt {self.attempt} waits {self.words}" if self.attempt == attempt + 1 and now < self.until else ""
+
+
 class RunSummary(Struct, frozen=True, kw_only=True):
     """One row of the list of runs."""
 
@@ -115,10 +129,14 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """What it has of an allocation that it did not ask for itself; None: its job is its own."""
     hands_off: str = ""
     """``on`` where the run goes on by itself, ``off: why`` where that has ended; empty: it never did."""
+    held_back: HeldBack | None = None
+    """What hands-off mode lets wait, or did; None: nothing."""
     last_attempt: int = 0
     """Number of the last attempt that was made: later than ``attempt`` where a chain of jobs waits."""
     submission: str = ""
     """What is not known of the attempt's submission, and what happens next; empty where all is known."""
+    unfinished: str = ""
+    """A change that was to end this attempt, and is under way or was interrupted; empty: none."""
     as_of: float = 0.0
     """When this row was so, where its cluster is away now; 0: now."""
 

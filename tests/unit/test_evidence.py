@@ -38,6 +38,22 @@ waiting_for_the_others()
 """
 
 
+SLOW_WRITER = """
+import ctypes, os, time
+from rltui.onnode import rundir
+stacks = os.memfd_create(rundir.STACKS_MEMORY)
+@ctypes.CFUNCTYPE(None, ctypes.c_int)
+def write(number):
+    os.write(stacks, b"first half, ")
+    time.sleep(5 * {poll_s})
+    os.write(stacks, b"second half")
+ctypes.CDLL(None).signal(rundir.STACKS_SIGNAL, write)
+print("here", flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts processes of the attempt ``tmp_path.name``, and ends them."""
@@ -108,6 +124,15 @@ def test_without_py_spy_roles_tell_their_stacks_and_others_are_left_alone(
     assert (found[other.pid]["stack_by"], found[other.pid]["stack"]) == ("", "no stack: py-spy is not installed")
     assert other.poll() is None, "it has no handler for the signal, which would have ended it"
     assert role.poll() is None
+
+
+def test_a_stack_that_is_written_slowly_is_waited_for_to_its_end(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "py_spy", lambda: "")
+    monkeypatch.setattr(evidence, "STACK_S", 120.0)
+    role = start(sys.executable, "-c", SLOW_WRITER.format(poll_s=evidence.POLL_S))
+    assert taken(tmp_path)[role.pid]["stack"] == "first half, second half"
 
 
 def test_a_request_in_the_attempt_is_answered_by_the_sampler(

@@ -8,19 +8,25 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from rltui.cli import auto
+from rltui.cluster.jobs import JobSnapshot
 from rltui.onnode import rundir
 from rltui.runs.journal import Journal
 from rltui.service import hands_off, hands_off_switch
 from rltui.service.hands_off import causes_of, where_ray_decides
 from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s, read_records
 from rltui.service.one_fix import CauseFix
-from rltui.watch.snapshots import EndSnapshot
+from rltui.service.run_jobs import _with_job
+from rltui.tui.progress import state_detail
+from rltui.watch.pending import held_words, pending_words
+from rltui.watch.run_facts import run_facts, summarise
+from rltui.watch.snapshots import EndSnapshot, RunSummary
 
 STALL = CauseFix(cause="run_stalled", recovery="restart", sentence="stood still")
 LIMIT = CauseFix(cause="slurm_time_limit", recovery="restart", sentence="time limit")
@@ -194,6 +200,42 @@ def test_a_wait_is_told_when_it_begins_where_no_scheduler_does_it(
     attempt.parents[1].joinpath(rundir.DECISIONS).unlink()
     hands_off.take(place, attempt)  # type: ignore[arg-type]
     assert [one.decision for one in read()] == ["restart"], "Slurm does the waiting"
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_what_it_lets_wait_is_said_with_until_when_and_why(is_on: bool) -> None:
+    at = datetime.datetime(2026, 11, 23, 23, 30).timestamp()
+    past = tuple(restart(step=n, attempt=n, checkpoint_step=30) for n in (1, 2))
+    record = decide(Policy(quiet_hours="22:00-07:00"), past, ended(STALL, attempt=3, now=at))
+    why = "quiet hours 22:00-07:00 and 2 attempts in a row brought no new checkpoint"
+    assert record.held == f"until 07:05: {why}"
+    files = {
+        rundir.RUN: json.dumps({"name": "grpo"}),
+        rundir.HANDS_OFF: json.dumps({"on": is_on}),
+        rundir.DECISIONS: "".join(msgspec.json.encode(one).decode() + "\n" for one in (*past, record)),
+        "attempts/03/job.json": "{}",
+        "attempts/03/stage.json": json.dumps({"stage": "training"}),
+        "attempts/03/end.json": json.dumps({"outcome": "failed", "reason": "stood still", "at": at}),
+    }
+    waits = f"attempt 4 waits until 07:05: {why}" if is_on else ""
+    run = row(files)
+    assert (held_words(run, at), held_words(run, at + 86400)) == (waits, "")
+    for words in (state_detail(run, at), state_detail(run)):
+        assert bool(waits and waits in words) == is_on
+    queued = _with_job(
+        row({**files, "attempts/04/job.json": "{}"}), JobSnapshot(job_id="9", state="pending", reason="BeginTime")
+    )
+    assert queued.job is not None
+    said = pending_words(queued.job, at)
+    assert (said == f"Hands-off mode holds it until 07:05: {why}") == is_on
+    other = structs.replace(queued.job, reason="Priority")
+    assert "Hands-off" not in pending_words(other, at)
+
+
+def row(files: dict[str, str]) -> RunSummary:
+    facts = run_facts("grpo-1a2b", files)
+    assert facts is not None
+    return summarise(facts, "/runs/grpo-1a2b", None)
 
 
 def test_it_stays_on_where_somebody_ended_the_attempt_to_start_the_next_one(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +12,18 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from rltui.cli.words import about
+from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.index import CAUSES
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
-from rltui.onnode import rundir
+from rltui.onnode import processes, rundir
 from rltui.service.context import Context
-from rltui.service.interrupted import note_replacement, unfinished_words
-from rltui.service.one_fix import compose_fix, preview_fix
-from rltui.watch.snapshots import RunSummary
+from rltui.service.interrupted import explained, note_replacement, unfinished_words
+from rltui.service.one_fix import compose_causes, compose_fix, preview_fix
+from rltui.tui.progress import state_detail
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 RUN = "grpo-7b-0a1b"
 NODES = ["n1", "n2"]
@@ -155,5 +160,51 @@ def test_a_fix_whose_rltui_died_after_the_end_of_the_old_attempt_is_gone_on_with
     assert f"rltui fix {RUN}" in unfinished_words(runs.context, run)
     newer = structs.replace(run, last_attempt=2)
     assert unfinished_words(runs.context, newer) == "", "its attempt is there"
-    live = structs.replace(run, state="running", end=None)
-    assert unfinished_words(runs.context, live) == "", "it was not ended yet"
+
+
+def test_a_job_that_slurm_has_queued_again_is_left_in_the_queue_but_for_what_the_user_wants(runs: Runs) -> None:
+    ended = runs.ended("srun: error: Node failure on node7\n")
+    assert [one.cause for one in compose_causes(runs.context, ended)] == ["slurm_node_fail"]
+    job = JobSnapshot(job_id="7", state="pending", reason="Resources", restarts=1)
+    again = structs.replace(ended, state="queued", end=None, job=job, job_restart=0)
+    with pytest.raises(RltuiError, match="nothing to fix: Slurm has queued job 7 again"):
+        compose_fix(runs.context, again)
+    fix = compose_fix(runs.context, again, (), ("n2",))
+    assert (fix.causes, fix.exclude) == ((), ("n2",))
+
+
+@pytest.mark.parametrize(
+    ("age_s", "who", "words"),
+    [
+        (10.0, "this rltui", "is ended by rltui (pid {pid} on {host}), to go on with train.steps=9 --exclude n2"),
+        (
+            10.0,
+            "one that has ended",
+            "that did that has left off; rltui resubmit {run} --cancel train.steps=9 --exclude n2",
+        ),
+        (10.0, "one on another host", "is ended by rltui (pid 1 on elsewhere), to go on"),
+        (400.0, "this rltui", "has left off; rltui resubmit"),
+        (400.0, "one on another host", "has left off; rltui resubmit"),
+        (4000.0, "one that has ended", ""),
+    ],
+)
+def test_a_fix_of_a_run_that_still_lives_is_under_way_or_cut_off(
+    runs: Runs, age_s: float, who: str, words: str
+) -> None:
+    live = structs.replace(runs.ended("", outcome="cancelled"), state="running", end=None)
+    writer = {"pid": os.getpid(), "started": processes.start_time(os.getpid()), "host": socket.gethostname()}
+    if who == "one that has ended":
+        writer["started"] = "1"
+    elif who == "one on another host":
+        writer.update(pid=1, host="elsewhere")
+    change = {"overrides": ["train.steps=9"], "exclude": ["n2"], "attempt": live.attempt, "time": time.time() - age_s}
+    runs.context.journal.write("replace", "intent", run=RUN, cluster=runs.context.name, **{**writer, **change})
+    said = unfinished_words(runs.context, live)
+    assert words.format(run=RUN, pid=writer["pid"], host=writer["host"]) in said
+    assert bool(said) == bool(words)
+    (row,) = explained(runs.context, RunsSnapshot(runs=(live,))).runs
+    assert said in ("", f"{RUN} {row.unfinished}.")
+    assert about(row) == (row.unfinished or about(live))
+    assert state_detail(row, 0.0) == (row.unfinished or state_detail(live, 0.0))
+    newer = structs.replace(live, last_attempt=live.attempt + 1)
+    assert unfinished_words(runs.context, newer) == "", "its attempt is there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,97 @@ def test_a_script_that_tells_no_step_loads_as_long_as_it_speaks_or_its_words_are
     (tmp_path / rundir.OUT_LOG).write_text("epoch 1\n")
     os.utime(tmp_path / rundir.OUT_LOG, (NOW - silent_s, NOW - silent_s))
     assert bool(progress.standstill(path, NOW)) == stalls
+
+
+def sampled(folder: Path, *lines: dict[str, Any], age_s: float = 0.0, clock_s: float = 300.0) -> None:
+    """Write what a node's sampler said a second apart, by a clock that is fast by ``clock_s``."""
+    path = folder / "gpu-n1.jsonl"
+    at = NOW - age_s
+    first = at + clock_s - len(lines)
+    path.write_text("".join(json.dumps({"t": first + number, **one}) + "\n" for number, one in enumerate(lines)))
+    os.utime(path, (at, at))
+
+
+def gpu(watts: int, pids: tuple[int, ...] = (7,)) -> dict[str, Any]:
+    return {"gpus": [{"i": 0, "util": 100, "w": watts, "pids": list(pids)}]}
+
+
+def at_work(pid: int, percent: float) -> dict[str, Any]:
+    return {"procs": [{"pid": pid, "cpu": percent}]}
+
+
+SPINS = [{**gpu(210 + n % 3), **at_work(7, 100.0)} for n in range(30)]
+"""A collective that never ends: a GPU and a core at 100 %, and nothing else."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "works"),
+    [
+        (SPINS, False),
+        ([gpu(70)] * 30, False),
+        ([gpu(9), gpu(14)] * 15, False),
+        ([gpu(watts) for watts in (640, 655, 400, 690)], True),
+        ([{**one, "engines": [{"name": "8000", "running": 4, "tokens_per_second": 0.0}]} for one in SPINS], False),
+        ([{**one, "engines": [{"name": "8000", "tokens_per_second": 912.5}]} for one in SPINS], True),
+        ([{**one, **at_work(8, 97.0)} for one in SPINS], True),
+        ([{**gpu(210, ()), **at_work(8, 97.0)} for _ in range(30)], False),
+        ([at_work(8, 97.0)] * 30, True),
+        ([at_work(8, 0.3)] * 28 + [at_work(8, 97.0)] * 2, False),
+        ([], False),
+    ],
+    ids=[
+        "a collective spins",
+        "a GPU rests",
+        "a small GPU rests",
+        "a GPU works",
+        "an engine has requests and makes no token",
+        "an engine makes tokens",
+        "a compiler beside the GPU's own process",
+        "nobody says who holds the GPU",
+        "no GPU, a busy process",
+        "no GPU, all wait",
+        "nothing was sampled",
+    ],
+)
+def test_a_first_step_may_take_more_than_an_hour_where_something_works(
+    tmp_path: Path, lines: list[dict[str, Any]], works: bool
+) -> None:
+    sampled(tmp_path, *lines)
+    said = progress.standstill(attempt(tmp_path, "training", NOW - 9000, [NOW - 8000]), NOW)
+    assert said == ("" if works else f"no new step for 8000 s, and fewer than 3 so far; {NOTHING_WORKS}")
+    in_vain = attempt(tmp_path, "training", NOW - 6 * 3600 - 1, [])
+    assert progress.standstill(in_vain, NOW).startswith("no new step for 21601 s"), "nothing takes that long"
+
+
+NOTHING_WORKS = "no GPU, engine or process works, and no log grows"
+
+
+@pytest.mark.parametrize(("silent_s", "stalls"), [(590, False), (610, True)])
+def test_what_was_sampled_or_written_long_ago_is_no_work(tmp_path: Path, silent_s: float, stalls: bool) -> None:
+    path = attempt(tmp_path, "training", NOW - 9000, [])
+    sampled(tmp_path, gpu(640), gpu(300), age_s=silent_s)
+    assert bool(progress.standstill(path, NOW)) == stalls
+    sampled(tmp_path, *SPINS)
+    (tmp_path / "learner-0.log").write_text("compiling\n")
+    os.utime(tmp_path / "learner-0.log", (NOW - silent_s, NOW - silent_s))
+    assert bool(progress.standstill(path, NOW)) == stalls
+
+
+def test_a_script_that_prints_nothing_loads_as_long_as_its_gpus_work(tmp_path: Path) -> None:
+    path = attempt(tmp_path, "loading", NOW - 90_000, [])
+    (tmp_path / rundir.SCRIPT_RUN).write_text(json.dumps({"dialect": {"name": "verl"}}))
+    sampled(tmp_path, gpu(640), gpu(300))
+    assert not progress.standstill(path, NOW)
+    sampled(tmp_path, *SPINS)
+    assert "stage loading lasts" in progress.standstill(path, NOW)
+
+
+def test_work_is_seen_across_the_halves_of_what_was_sampled(tmp_path: Path) -> None:
+    path = attempt(tmp_path, "training", NOW - 9000, [])
+    sampled(tmp_path, gpu(640))
+    (tmp_path / "gpu-n1.jsonl").rename(tmp_path / "gpu-n1.jsonl.1")
+    sampled(tmp_path, gpu(300))
+    assert not progress.standstill(path, NOW)
 
 
 def test_evaluating_queueing_and_compiling_are_no_hangs(tmp_path: Path) -> None:
