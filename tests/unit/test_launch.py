@@ -17,7 +17,7 @@ from rltui.layout.presets import resolve
 from rltui.service import launch
 from rltui.service.context import open_context
 from rltui.service.launch import require_modules
-from rltui.service.login_facts import ask_cluster, cluster_problems
+from rltui.service.login_facts import ask_cluster, cluster_problems, folder_problem
 from rltui.service.scripts import prepare
 from rltui.service.wishes import read_wishes
 
@@ -65,6 +65,18 @@ def test_on_a_machine_a_set_up_line_that_fails_starts_no_run(
     assert "no-such-module: command not found" in said
     assert main(["ps", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == []
+
+
+def test_a_folder_that_is_not_there_is_named(profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "my code").mkdir()
+    with open_context("local") as context:
+        relay = context.cluster.client
+        for folder in ("", "~", "~/my code", str(tmp_path)):
+            assert folder_problem(relay, folder) == ""
+        for folder in ("~/other", f"{tmp_path}/other", f"{tmp_path}/my code/other"):
+            there = folder.replace("~", str(tmp_path))
+            assert folder_problem(relay, folder).startswith(f"there is no folder {there} on the login node; --folder")
 
 
 @pytest.mark.parametrize(("cluster", "says"), [("box", "box is one machine"), ("boxes", "boxes runs each on one of")])
