@@ -196,3 +196,12 @@ def test_frames_that_are_called_information_are_passed_on(level: str, causes: li
         f"2026-01-05 10:00:0{second},000 - launcher - {level} - {line}" for second, line in enumerate(lines)
     )
     assert [one.id for one in diagnose([text_source("log", log)])] == causes
+
+
+@pytest.mark.parametrize(
+    ("innermost", "cause"), [("in answer_of", "program_failed"), ("in <module>", "env_import_broken")]
+)
+def test_a_key_is_missing_in_an_installation_only_while_a_module_is_imported(innermost: str, cause: str) -> None:
+    frames = '  File "/w/run.py", line 6, in <module>\n    go()\n  File "/w/parts.py", line 5, '
+    log = f"Traceback (most recent call last):\n{frames}{innermost}\n    kinds[word]\nKeyError: 'word'\n"
+    assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
