@@ -155,7 +155,11 @@ KINDS: tuple[Kind, ...] = (
         message=r"\balready (?:used|registered)\b.{0,80}\b(?:config|model|class|operator|registry)|"
         r"\bregist\w+.{0,80}multiple times",
     ),
-    Kind("env_import_broken", "KeyError", frames=r"<module>\n(?s:.*)<module>$|/importlib/|_bootstrap|/psutil/|/models/auto/"),
+    Kind(
+        "env_import_broken",
+        "KeyError",
+        frames=r"<module>\n(?s:.*)<module>$|/importlib/|_bootstrap|/psutil/|/models/auto/",
+    ),
     Kind(
         "kernel_compile",
         r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError|"
