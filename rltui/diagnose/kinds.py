@@ -156,9 +156,7 @@ KINDS: tuple[Kind, ...] = (
         r"\bregist\w+.{0,80}multiple times",
     ),
     Kind(
-        "env_import_broken",
-        "KeyError",
-        frames=r"<module>\n(?s:.*)<module>$|/importlib/|_bootstrap|/psutil/|/models/auto/",
+        "env_import_broken", "KeyError", frames=r"(?s:<module>.*<module>)|/importlib/|_bootstrap|/psutil/|/models/auto/"
     ),
     Kind(
         "kernel_compile",

@@ -52,30 +52,6 @@ def test_sbatch_lines_hold_where_nobody_says_otherwise(tmp_path: Path) -> None:
     assert (other.hardware.nodes, other.slurm.time) == (4, "1:00:00")
 
 
-@pytest.mark.parametrize(
-    ("asked", "host", "folder"),
-    [
-        ("code/../src", "lab", "~/src"),
-        ("~/code", "lab", "~/code"),
-        ("/data/code", "lab", "/data/code"),
-        (".", "lab", "~/."),
-        ("", "lab", ""),
-        ("code", "", "HERE/code"),
-        ("", "", "HERE"),
-    ],
-)
-def test_a_relative_folder_is_meant_from_the_home_there_and_from_here_on_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, host: str, folder: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    profile = Profile(name="lab", host=host, scheduler="slurm", gpu="H100-SXM-80GB", gpus_per_node=8)
-    (tmp_path / "run.sh").write_text(VERL)
-    ready = prepare("run.sh", Wishes(folder=asked), profile)
-    assert ready.job.folder == folder.replace("HERE", str(tmp_path))
-    told = [note for note in ready.notes if note.startswith("runs in your home on lab; only the script is copied")]
-    assert bool(told) == (not folder)
-
-
 def test_other_sbatch_lines_stand_in_the_job_or_are_named(tmp_path: Path) -> None:
     lines = ("-N 1 --gpus-per-node=4 -c16 --ntasks-per-node=4", "-p big --reservation=rl --mail-user=a@b.org",
              "--mem=400G --exclude=n[1-2] -C 'h100&ib' --no-requeue  # not twice",
