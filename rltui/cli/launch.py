@@ -139,7 +139,7 @@ def _run_script(options: argparse.Namespace) -> int:
         if options.dry_run and into:
             problems += refusal_in(context, into, prepared.job)
         elif options.dry_run and not options.unchecked:
-            problems += cluster_problems(context, in_freest_partition(context, prepared.job))
+            problems += cluster_problems(context, in_freest_partition(context, prepared.job), is_new=True)
         for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in problems)):
             talk(f"  {line}")
         if options.dry_run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,9 @@ from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.profile_files import user_file
 from rltui.cluster.profiles import merge_profiles
 from rltui.cluster.prompts import TerminalPrompter
+from rltui.cluster.remote_paths import DEFAULT_RUN_ROOT
 from rltui.errors import UsageError
+from rltui.hardware.gpus import find_gpu, nearest_gpus
 
 if TYPE_CHECKING:
     from rltui.service.setup_cluster import Proposal
@@ -31,8 +34,11 @@ ASKED = {
     "run_root": "Folder of the runs (large, seen by all nodes)",
     "python": "Python with the trainers' packages, as nodes see it",
 }
+UNSET = {"run_root": DEFAULT_RUN_ROOT, "python": "python3"}
+"""What is taken for a key that the profile leaves out."""
 WAY = ("transport", "host", "user", "port", "identity_file", "proxy_jump")
 """Keys of a profile that lead to the cluster."""
+MOST_NAMES = 12
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
@@ -155,8 +161,8 @@ def _asked(site: Site, way: dict[str, Any], proposal: Proposal) -> dict[str, Any
             continue
         choices = proposal.choices.get(key, ())
         if len(choices) > 1:
-            talk(f"  known: {plain(', '.join(choices[:12]))}")
-        answer = _ask(question, str(values.get(key, "")))
+            talk(f"  known: {plain(', '.join(choices[:MOST_NAMES]))}")
+        answer = _answered(key, question, str(values.get(key, "")), choices)
         if key == "partition" and answer != values.get(key):
             # GPUs, limits and the rest are those of the partition
             before, proposal = proposal, propose(site, way, answer)
@@ -172,8 +178,31 @@ def _asked(site: Site, way: dict[str, Any], proposal: Proposal) -> dict[str, Any
     return values
 
 
-def _ask(question: str, default: str) -> str:
-    sys.stderr.write(f"{question} [{plain(default)}]: " if default else f"{question}: ")
+def _answered(key: str, question: str, default: str, choices: Sequence[str]) -> str:
+    """What the user says; a name that nothing knows is asked for once more, as a cluster may hide what it has."""
+    unset = UNSET.get(key, "")
+    answer = _ask(question, default, unset)
+    while answer != default and (doubt := _doubt(key, answer, choices)):
+        talk(f"  {plain(doubt)}. The same once more takes it all the same.")
+        before, answer = answer, _ask(question, default, unset)
+        if answer == before:
+            break
+    return answer
+
+
+def _doubt(key: str, answer: str, choices: Sequence[str]) -> str:
+    """Why a name may be misspelt; empty where it is known, or nothing tells."""
+    if key == "gpu":
+        return "" if find_gpu(answer) else f"rltui knows no card {answer}; like it: {', '.join(nearest_gpus(answer))}"
+    unknown = [name for name in answer.split(",") if choices and name not in choices]
+    shown = f"The cluster shows you no {key} {', '.join(unknown)}, but {', '.join(choices[:MOST_NAMES])}"
+    return shown if unknown and key in ("partition", "account") else ""
+
+
+def _ask(question: str, default: str, unset: str = "") -> str:
+    """The answer, or ``default`` where it is empty; ``unset`` is only shown, as what holds without either."""
+    shown = plain(default or unset)
+    sys.stderr.write(f"{question} [{shown}]: " if shown else f"{question}: ")
     sys.stderr.flush()
     line = sys.stdin.readline()
     if not line:

@@ -158,7 +158,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "env_import_broken",
         "KeyError",
-        frames=r"(?:site|dist)-packages/[^\n]*<module>\Z|/importlib/|_bootstrap|/psutil/|/models/auto/",
+        frames=r"(?:site|dist)-packages/[^\n]*<module>\Z|\bimportlib\b|/psutil/|/models/auto/",
     ),
     Kind(
         "kernel_compile",

@@ -41,7 +41,7 @@ def script_place(attempt: str, environment: Dict[str, str]) -> Optional[ScriptPl
             text = stream.read()
     except OSError:
         text = ""
-    folder = told["folder"] or os.path.expanduser("~")
+    folder = os.path.expanduser(told["folder"] or "~")
     place = read_place(text, folder, {**environment, "PYTHONPATH": told.get("pythonpath") or ""})
     return place if os.path.isdir(place.folder) else place._replace(folder=folder)
 

@@ -59,7 +59,7 @@ class ScriptRun:
             "wandb_run_id": str(record.get("wandb_run_id", "")),
             "checkpoints": os.path.join(run, rundir.CHECKPOINTS),
         }
-        self.folder: str = told["folder"] or os.path.expanduser("~")
+        self.folder: str = os.path.expanduser(told["folder"] or "~")
         self.mark = os.environ.get(rundir.ATTEMPT_VARIABLE, "")
         self.samplers: "Optional[subprocess.Popen[bytes]]" = None
 

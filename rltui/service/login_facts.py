@@ -62,6 +62,10 @@ OWNER = """
 case $1 in "~/"*) file=$HOME/${1#"~/"} ;; *) file=$1 ;; esac
 [ -f "$file" ] && [ -r "$file" ] && stat -L -c '%a %u' -- "$file" && id -u
 """
+IS_FOLDER = """
+case $1 in "~") folder=$HOME ;; "~/"*) folder=$HOME/${1#"~/"} ;; *) folder=$1 ;; esac
+[ -d "$folder" ] || echo "$folder"
+"""
 PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said warning 'srun here has no pyxis plugin'"
 
 ONLY_IN_JOBS = 'what only compute nodes can do stands behind: [ -z "$SLURM_JOB_ID" ] ||'
@@ -186,6 +190,18 @@ def _env_file_problem(relay: RelayClient, profile: Profile) -> str:
         return ""
 
 
+def folder_problem(relay: RelayClient, folder: str) -> str:
+    """Why a script cannot run in ``folder``, seen from the login node; empty where it can, or that is not clear."""
+    if not folder:
+        return ""
+    try:
+        done = relay.run(["sh", "-c", IS_FOLDER, "sh", folder], timeout_s=LOOK_S, idempotent=True)
+    except RelayError:
+        return ""
+    missing = plain(done.out.strip())
+    return f"there is no folder {missing} on the login node; --folder names that of your code there" if missing else ""
+
+
 def refusal(relay: RelayClient, profile: Profile, work: Layout | ScriptJob, facts: Callable[[], ClusterFacts]) -> str:
     """Why ``sbatch --test-only`` refuses the script of ``work``, with what is valid; empty where it does not."""
     client = SlurmClient(relay)
@@ -212,32 +228,39 @@ def valid_values(said: str, facts: ClusterFacts, ask: Callable[[Sequence[str]], 
     return ""
 
 
-def ask_cluster(context: Context, job: ScriptJob) -> None:
-    """Ask a cluster whether it could run the job of a script.
+def ask_cluster(context: Context, job: ScriptJob, *, is_new: bool = False) -> None:
+    """Ask a cluster whether it could run the job of a script; the arguments are those of ``cluster_problems``.
 
     Raises:
         RltuiError: It could not, as far as it can tell in a moment.
     """
-    problems = cluster_problems(context, job)
+    problems = cluster_problems(context, job, is_new=is_new)
     if problems:
         raise RltuiError(
             f"Not launched: {'; '.join(problems)}", "The cluster says so; --unchecked submits all the same."
         )
 
 
-def cluster_problems(context: Context, job: ScriptJob) -> list[str]:
-    """Why the job of a script would not start on a cluster, a line each; what cannot be told is left out."""
+def cluster_problems(context: Context, job: ScriptJob, *, is_new: bool = False) -> list[str]:
+    """Why the job of a script would not start on a cluster, a line each; what cannot be told is left out.
+
+    Args:
+        context: The cluster.
+        job: The job.
+        is_new: It has not run before; one that has may lie in a folder that only compute nodes see.
+    """
     relay, profile = context.cluster.client, context.cluster.profile
+    missing = folder_problem(relay, job.folder) if is_new and profile.host else ""
     if profile.scheduler != "slurm":
         problem = more_than_one_machine(profile, job.hardware.nodes)
-        return [f"S612 {problem}"] if problem else []
+        return [*([f"S612 {problem}"] if problem else []), *([missing] if missing else [])]
     try:
         facts = login_facts(relay, profile, job, partial(recent_facts, relay))
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return []
     name = job.slurm.partition or profile.partition
     partition, asked_s = facts.partition(name), time_limit_s(job.slurm.time)
-    found = [facts.refusal, facts.env_file_problem, facts.python_problem, facts.container_problem]
+    found = [facts.refusal, facts.env_file_problem, facts.python_problem, facts.container_problem, missing]
     if name in (profile.partition, *profile.partitions):  # whose limits the profile tells
         there = in_partition(profile, name)
         found += [time_over_profile(there, job.slurm.time), nodes_over_profile(there, job.hardware.nodes)]

@@ -96,7 +96,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
     needs_ray = dialect.needs_ray and not starts_ray
     on_each_node = not needs_ray and _starts_one_node(shown) if wishes.on_each_node is None else wishes.on_each_node
     asked_folder = asked.folder if profile.scheduler == "slurm" else ""
-    folder = wishes.folder or asked_folder or (str(Path.cwd()) if not profile.host else "")
+    folder = folder_there(wishes.folder or asked_folder, profile)
     job = ScriptJob(
         name=run_name(wishes.name or path.stem),
         dialect=dialect,
@@ -123,6 +123,7 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
             hardware_note,
             *(asked.notes if profile.scheduler == "slurm" else ()),
             *_node_notes(shown, hardware.nodes, needs_ray, on_each_node),
+            *_folder_notes(job, profile),
             *_checkpoint_notes(job),
             *([f"what it asks for is not known: {problem}"] if problem else ()),
         ),
@@ -132,6 +133,25 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         arithmetic=report.arithmetic_lines if report else (),
         origins=origins_of(wishes),
     )
+
+
+def folder_there(asked: str, profile: Profile) -> str:
+    """The folder in which a script runs, from ``/`` or, on another host, from ``~``; empty: the home there.
+
+    Args:
+        asked: What the user or the script says; what is relative is meant from here, on another host from the home.
+        profile: The cluster.
+    """
+    if not profile.host:
+        return str(Path(asked).expanduser().absolute())
+    return asked if not asked or asked.startswith(("/", "~")) else f"~/{os.path.normpath(asked)}"
+
+
+def _folder_notes(job: ScriptJob, profile: Profile) -> Sequence[str]:
+    """Where it runs if nobody says so: what it reads beside itself lies here, and is not there."""
+    if job.folder or not profile.host:
+        return ()
+    return (f"runs in your home on {profile.name}; only the script is copied there: --folder names that of your code",)
 
 
 def origins_of(wishes: Wishes) -> dict[str, str]:
@@ -177,7 +197,7 @@ def launch_script(
     job = prepared.job if into else in_freest_partition(context, prepared.job)
     chosen = {"slurm.partition": FREEST_PARTITION} if job.slurm.partition != prepared.job.slurm.partition else {}
     if not unchecked and not into:
-        ask_cluster(context, job)
+        ask_cluster(context, job, is_new=True)
     share = share_of(context, into, job) if into else None
     origins = prepared.origins | chosen
     return submit_new(context, job, text=prepared.text, after_job=after_job, share=share, sweep=sweep, origins=origins)

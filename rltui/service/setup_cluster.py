@@ -72,7 +72,7 @@ def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
         notes.append(f"This login node also reaches {names}: `rltui setup --slurm-cluster NAME` for each of them.")
     if site.has_modules:
         notes.append("The site has modules: put `module load …` lines into setup_lines if your Python needs them.")
-    notes.append("Whether nodes have internet shows `rltui doctor --nodes`; if not, set offline: true.")
+    notes.append("`rltui doctor --nodes` tells whether nodes have internet; if they have none, set offline: true.")
     return Proposal(
         values=values,
         choices={key: found for key, found in choices_of.items() if found},

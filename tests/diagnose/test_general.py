@@ -118,6 +118,12 @@ def test_a_guess_at_its_kind_still_explains_what_followed() -> None:
         ('File "/e/lib/site-packages/dags/nodes.py", line 9, in <module>', "env_import_broken"),
         ('File "train.py", line 9, in <module>\n    main()\n  File "train.py", line 3, in main', "program_failed"),
         ('File "train.py", line 9, in <module>', "program_failed"),
+        (
+            'File "/e/lib/python3.11/multiprocessing/process.py", line 3, in _bootstrap\n'
+            '    self.run()\n  File "/w/rows.py", line 3, in take',
+            "program_failed",
+        ),
+        ('File "<frozen importlib._bootstrap>", line 7, in _load', "env_import_broken"),
     ],
 )
 def test_a_missing_key_is_the_environments_only_where_a_package_is_imported(where: str, cause: str) -> None:

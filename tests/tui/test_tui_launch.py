@@ -370,6 +370,15 @@ async def test_q_and_escape_leave_the_script_before_the_screen(key: str) -> None
         assert pilot.app.screen is not screen
 
 
+async def test_where_no_preset_is_left_no_job_script_is_waited_for() -> None:
+    async with cockpit() as pilot:
+        await launching(pilot)
+        await press(pilot, "v")
+        await until_text(pilot, "job script")
+        await enter(pilot, "/zzz\n")
+        await until_text(pilot, "no preset is chosen")
+
+
 async def test_escape_clears_the_filter_of_presets_before_it_leaves() -> None:
     async with cockpit() as pilot:
         screen = await launching(pilot)

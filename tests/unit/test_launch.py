@@ -11,13 +11,14 @@ import pytest
 from msgspec import structs
 
 from rltui.cli.main import main
+from rltui.cluster.profile import Profile
 from rltui.errors import MissingExtraError, RltuiError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.service import launch
 from rltui.service.context import open_context
 from rltui.service.launch import require_modules
-from rltui.service.login_facts import ask_cluster, cluster_problems
+from rltui.service.login_facts import ask_cluster, cluster_problems, folder_problem
 from rltui.service.scripts import prepare
 from rltui.service.wishes import read_wishes
 
@@ -65,6 +66,42 @@ def test_on_a_machine_a_set_up_line_that_fails_starts_no_run(
     assert "no-such-module: command not found" in said
     assert main(["ps", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "host", "folder"),
+    [
+        ("code/../src", "lab", "~/src"),
+        ("~/code", "lab", "~/code"),
+        ("/data/code", "lab", "/data/code"),
+        (".", "lab", "~/."),
+        ("", "lab", ""),
+        ("code", "", "HERE/code"),
+        ("", "", "HERE"),
+    ],
+)
+def test_a_relative_folder_is_meant_from_the_home_there_and_from_here_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, host: str, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    profile = Profile(name="lab", host=host, scheduler="slurm", gpu="H100-SXM-80GB", gpus_per_node=8)
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n#SBATCH --gpus-per-node=1\npython train.py\n")
+    ready = prepare("run.sh", read_wishes(("--folder", asked) if asked else ()), profile)
+    assert ready.job.folder == folder.replace("HERE", str(tmp_path))
+    told = [note for note in ready.notes if note.startswith("runs in your home on lab; only the script is copied")]
+    assert bool(told) == (not folder)
+
+
+def test_a_folder_that_is_not_there_is_named(profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "my code").mkdir()
+    with open_context("local") as context:
+        relay = context.cluster.client
+        for folder in ("", "~", "~/my code", str(tmp_path)):
+            assert folder_problem(relay, folder) == ""
+        for folder in ("~/other", f"{tmp_path}/other", f"{tmp_path}/my code/other"):
+            there = folder.replace("~", str(tmp_path))
+            assert folder_problem(relay, folder).startswith(f"there is no folder {there} on the login node; --folder")
 
 
 @pytest.mark.parametrize(("cluster", "says"), [("box", "box is one machine"), ("boxes", "boxes runs each on one of")])

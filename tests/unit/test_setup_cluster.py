@@ -61,13 +61,35 @@ def test_other_clusters_are_named_and_a_federation_is_kept_out_of() -> None:
     assert propose(together, {}).values["slurm_cluster"] == "a"
 
 
+class Typed(io.StringIO):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        """As a terminal."""
+        return True
+
+
+def test_a_name_that_nothing_knows_is_asked_for_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rltui.service.site.look_around", lambda _: site(GPU, nodes=(node("n1", "gpu"),)))
+    monkeypatch.setattr("rltui.cli.setup.user_file", lambda: tmp_path / "clusters.yaml")
+    # the partition is misspelt and mended, the hidden one is meant; so is a card that no table has
+    monkeypatch.setattr("sys.stdin", Typed("gpuu\nhidden\nhidden\n\nH1000\nH100-SXM-80GB\n\n\n\nyes\n"))
+    assert main(["setup", "alps", "--host", "here"]) == 0, capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "The cluster shows you no partition gpuu, but gpu. The same once more takes it all the same." in said
+    assert "rltui knows no card H1000; like it: H100-SXM-80GB" in said
+    assert "as nodes see it [python3]: " in said
+    written = (tmp_path / "clusters.yaml").read_text()
+    assert "partition: hidden" in written
+    assert "gpu: H100-SXM-80GB" in written
+    assert ("python:" in written, "run_root:" in written) == (False, False)
+
+
 def test_another_partition_brings_its_own_gpus_and_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Typed(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     old = PartitionFacts(name="old", max_time_s=3600.0)
     nodes = (node("n1", "gpu"), node("n2", "gpu"), node("n3", "old", gpu="a100", gpus=2))
     monkeypatch.setattr("rltui.service.site.look_around", lambda _: site(GPU, old, nodes=nodes))

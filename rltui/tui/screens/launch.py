@@ -152,7 +152,7 @@ class LaunchScreen(CockpitScreen):
         pending = self.review is None
         tried = self.typing.tried
         self.review_pane.show(self.presets.selected, self.review, *tried, pending, self.cockpit.readonly)
-        self.script_pane.show(self.review)
+        self.script_pane.show(self.review, is_asked=self.presets.selected is not None)
         self.tick()
 
     @property

@@ -191,10 +191,12 @@ class ScriptPane(ListPane):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._script: tuple[str, ...] = ()
+        self._is_asked = True
         self._cluster = ""
 
-    def show(self, review: LaunchReview | None) -> None:
-        """Show the script of a review; None while there is none yet."""
+    def show(self, review: LaunchReview | None, *, is_asked: bool) -> None:
+        """Show the script of a review; None while there is none yet, or, where none ``is_asked`` for, at all."""
+        self._is_asked = is_asked
         lines = tuple(review.script.splitlines()) if review is not None else ()
         self._cluster = review.cluster if review is not None else ""
         if lines != self._script:
@@ -217,6 +219,8 @@ class ScriptPane(ListPane):
 
     def empty(self) -> Sequence[Line]:
         """Why there is no script."""
+        if not self._is_asked:
+            return [line((" no preset is chosen", "dim"))]
         if not self._cluster:
             return [line((f" writing the script {self.glyphs.ellipsis}", "dim"))]
         return wrapped(f"{self._cluster} needs no job script: the commands are all of it", self.size.width, " ", "dim")
