@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from watch_support import await_that
-from webhook import SECRET, Hook
+from webhook import SECRET, Hook, hang_up
 
 from rltui.cli.main import main
 from rltui.onnode import hands_off, notify, rundir, tell_once
@@ -264,12 +264,6 @@ def test_of_many_who_see_it_one_tells(tmp_path: Path, hook: Hook) -> None:
     assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
 
 
-def hang_up(server: socket.socket) -> None:
-    """Take what is sent, and answer nothing."""
-    with server.accept()[0] as connection:
-        assert connection.recv(1 << 16)
-
-
 def test_what_could_not_be_told_is_left_to_others_and_what_may_have_arrived_is_not(tmp_path: Path, hook: Hook) -> None:
     settings: dict[str, Any] = {"webhook": "HOOK", "command": ["/bin/true"]}
     refused = tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"HOOK": f"http://127.0.0.1:9/{SECRET}"})
@@ -280,9 +274,8 @@ def test_what_could_not_be_told_is_left_to_others_and_what_may_have_arrived_is_n
     assert len(hook.got) == 1
     stalled = {**MESSAGE, "kind": "stalled"}
     with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
-        hung_up = pool.submit(hang_up, silent)
-        silent_url = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
-        said = tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": silent_url})
+        hung_up, url = pool.submit(hang_up, silent), f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        said = tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": url})
         hung_up.result()
     assert [one.get("unknown", False) for one in said] == [True, False], said
     assert tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": hook.url}) == []

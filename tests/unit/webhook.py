@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -45,3 +46,9 @@ class Hook:
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/services/{SECRET}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def hang_up(server: socket.socket) -> None:
+    """Take what is sent, and answer nothing."""
+    with server.accept()[0] as connection:
+        assert connection.recv(1 << 16)
