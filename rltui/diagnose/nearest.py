@@ -34,6 +34,13 @@ _COMPLAINS = re.compile(
     r"denied|undefined|unexpected|not enough|too (?:large|long|many|old|small)|larger than|no available|"
     r"preempt|pending|retry|stopped"
 )
+_FAILS = re.compile(
+    r"(?i)\b(?:\w*error|fatal|fail(?:ed|ure)|\w*exception|traceback|killed|aborted|core dumped|died|signal \d+|denied|"
+    r"exit(?:ed|code| code| status)|cannot|can't|could not|unable to|no such|not enough|refused|too long|timeout)\b"
+)
+_WARNS = re.compile(r"(?i)\b(?:warn(?:ing)?|info|debug|note)\b|\w*Warning\b")
+"""What a line calls itself that says of no failure: of a log without any other complaint nothing is said."""
+
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|(?<![\d.])-?\d{1,3}(?![\d.])")
 _SYNTAX = re.compile(r"\(\?P<\w+>|\(\?(?:[a-z]+|[a-z]*:|<?[=!])|\\[A-Za-z]|\{[\d,]*\}|[\\^$*+?\[\]()|]")
 """What is no text in a regular expression."""
@@ -93,7 +100,7 @@ def _length(weights: Iterable[float]) -> float:
 def nearest(logs: Iterable[bytes]) -> tuple[str, ...]:
     """Return the ids of up to three causes that the complaints in ``logs`` are nearest to, the nearest first."""
     complaints = [_complaints(log) for log in logs]
-    if not any(complaints):
+    if not any(_FAILS.search(line) and not _WARNS.search(line) for text in complaints for line in text.splitlines()):
         return ()
     rarity, shares = known()
     found = {term for text in complaints for term in terms(text) if term in rarity}

@@ -24,8 +24,9 @@ def test_words_that_no_wording_has_lead_to_their_cause(cause: str, line: str) ->
     assert cause in nearest([line.encode()])
 
 
-def test_what_does_not_complain_is_near_to_nothing() -> None:
-    assert nearest([b"loading the model from the huggingface hub\nstep 3 loss 0.4\n", b""]) == ()
+@pytest.mark.parametrize("line", ["loading the model from the huggingface hub", "WARNING hub: 429, retry later", ""])
+def test_what_does_not_complain_or_only_warns_is_near_to_nothing(line: str) -> None:
+    assert nearest([f"{line}\nstep 3 loss 0.4\n".encode(), b""]) == ()
 
 
 def test_only_what_nothing_else_explains_is_asked() -> None:
