@@ -35,7 +35,7 @@ _COMPLAINS = re.compile(
     r"preempt|pending|retry|stopped"
 )
 _FAILS = re.compile(
-    r"(?i)\b(?:\w*error|fatal|fail(?:ed|ure)|\w*exception|traceback|killed|aborted|core dumped|died|signal \d+|denied|"
+    r"(?i)\b(?:\w*error|fatal|failed|failure|\w*exception|traceback|killed|aborted|core dumped|died|signal \d+|denied|"
     r"exit(?:ed|code| code| status)|cannot|can't|could not|unable to|no such|not enough|refused|too long|timeout)\b"
 )
 _WARNS = re.compile(r"(?i)\b(?:warn(?:ing)?|info|debug|note)\b|\w*Warning\b")
