@@ -53,8 +53,9 @@ def test_the_next_job_waits_while_one_trains_and_goes_on_from_its_end(slurm_clus
     ended = night.read("end.json", night.attempts[0])
     assert ended["outcome"] == "time-limit"
     assert 1 < first[0] <= night.step(night.attempts[0]) + 1
-    (decision,) = night.decisions()
-    assert (decision["decision"], decision["next_attempt"]) == ("restart", 2)
+    decision = night.decisions()[0]
+    told = tuple(decision[key] for key in ("decision", "cause", "next_attempt"))
+    assert told == ("restart", "slurm_time_limit", 2)
 
     eventually(lambda: len(night.attempts) == 3, "a third attempt")
     eventually(lambda: "PENDING Dependency" in place.queue(), "its job behind the second")
