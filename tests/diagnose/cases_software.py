@@ -261,6 +261,7 @@ CASES = {
             "OSError: Error no file named model.safetensors, or pytorch_model.bin, found in directory /ckpt/step-20.",
             "/env/bin/python: can't open file '/w/train.py': [Errno 2] No such file or directory",
             "FileNotFoundError: Unable to find '/data/gsm8k/train.parquet'",
+            "rltui: the script cannot be started: [Errno 2] No such file or directory: '/home/user/code'",
             "slurmstepd: error: couldn't chdir to `/w/run': No such file or directory: going to /tmp instead",
             "ValueError: Invalid repository ID or local directory specified: '/models/Qwen3'.",
             "OSError: Can't load the configuration of '/models/Qwen3'. If you were trying to load it from "
@@ -270,6 +271,7 @@ CASES = {
         looks_like=(
             "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
             "FileNotFoundError: [Errno 2] No such file or directory: '/tmp/lock'",
+            "rltui: the script cannot be started: [Errno 28] No space left on device: 'out.log'",
         ),
     ),
     "ckpt_broken": Case(

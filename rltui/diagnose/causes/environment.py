@@ -330,6 +330,11 @@ CAUSES = (
                     r"Invalid repository ID or local directory specified: '(?P<path>[^']*)'",
                 ),
                 ("can't open file", r"python[\d.]*: can't open file '(?P<path>[^']+)': \[Errno 2\]"),
+                # a folder or a program that the launch named, as this product's own runner says it
+                (
+                    "script cannot be started",
+                    r"the script cannot be started: \[Errno (?:2|20)\] [^:]{1,80}: '(?P<path>[^']+)'",
+                ),
                 ("unable to find", r"FileNotFoundError: Unable to find '(?P<path>[^']+)'"),
                 ("can't load", r"OSError: Can't load .{0,80} (?:of|for) '(?P<path>(?:[/.~]|[A-Za-z]:\\)[^']*)'"),
                 # sentencepiece, of a folder without tokenizer.model
