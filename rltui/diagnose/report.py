@@ -79,8 +79,8 @@ def _place(diagnosis: Diagnosis) -> str:
 
 def _with_safety(remedy: Remedy) -> str:
     """The remedy's sentence, and how far it may be applied where there is anything to apply."""
-    if remedy.safe == "auto" and not remedy.changes and not remedy.commands:
-        return remedy.summary
+    if remedy.safe == "auto" and not remedy.changes:  # commands without risk: `rltui fix` has no hands for them
+        return f"{remedy.summary} ({SAFETY_WORDS['never']})" if remedy.commands else remedy.summary
     return f"{remedy.summary} ({SAFETY_WORDS[remedy.safe]})"
 
 
