@@ -87,10 +87,12 @@ def _asserted(facts: Facts, place: Callable[[str], tuple[str, int]]) -> list[Fin
 
 def _no_layout(found: Imported, name: str) -> Finding:
     """Why the rules about layouts could not be asked, and what would let them."""
-    reason = found.unmapped[0].removeprefix("layout: ") if found.unmapped else "no layout can be made of it"
-    return Finding(
-        code="L002", severity="note", message=f"only {found.dialect}'s own assertions were asked: {reason}", file=name
+    reason = found.unmapped[0].removeprefix("layout: ") if found.unmapped else "it says too little of its training"
+    message = (
+        f"no layout can be made of it, so memory, placement and batches were not checked: {reason}; "
+        f"`rltui launch --script FILE --cluster NAME --dry-run` asks a cluster about its job"
     )
+    return Finding(code="L002", severity="note", message=message, file=name)
 
 
 def _in_words_of(finding: Finding, facts: Facts, place: Callable[[str], tuple[str, int]]) -> Finding:
