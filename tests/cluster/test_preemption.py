@@ -123,7 +123,7 @@ def test_a_run_goes_on_after_preemptions_and_with_a_full_disk_and_saves_when_ask
     user.rltui("auto", run, "--off", "--cluster", "lab")
 
     before = user.lines("metrics.jsonl", 3)[-1]["step"]
-    user.lab.exec("login", ["scancel", "--batch", "--signal=USR2", *queue])
+    user.lab.exec("login", ["scancel", "--batch", "--signal=USR2", *third])
     (end,) = eventually(lambda: user.lines("end.json", 3), "the end that was asked for", saw=seen)
     saved = user.newest_checkpoint(shown["path"])
     assert end["reason"] == f"asked to save and end by SIGUSR2; its newest checkpoint is of step {saved}"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from trainer_support import ROOT, Attempt
 
 from rltui.onnode import rundir
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
