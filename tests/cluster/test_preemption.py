@@ -103,8 +103,27 @@ def test_a_run_goes_on_after_preemptions_and_with_a_full_disk_and_saves_when_ask
     third = [str(user.lines("slurm.json", 3)[0]["job_id"])]
     eventually(lambda: queue() == third, "nothing that is doubled", saw=queue)
 
-    node = user.lines("slurm.json", 3)[0]["head"]
     folder = f"{shown['path']}/checkpoints"
+    goes_on_with_a_full_disk(user, run, folder)
+    user.rltui("auto", run, "--off", "--cluster", "lab")
+
+    before = user.lines("metrics.jsonl", 3)[-1]["step"]
+    user.lab.exec("login", ["scancel", "--batch", "--signal=USR2", *third])
+    (end,) = eventually(lambda: user.lines("end.json", 3), "the end that was asked for")
+    saved = user.newest_checkpoint(shown["path"])
+    assert end["reason"] == f"asked to save and end by SIGUSR2; its newest checkpoint is of step {saved}"
+    assert saved >= before
+    assert end["exit_code"] == 143
+    find = ["pgrep", "-u", "alice", "-f", "ray|rltui"]
+    eventually(
+        lambda: not any(user.lab.exec(host, find, check=False).stdout for host in user.lab.spec.compute),
+        "no process left",
+    )
+
+
+def goes_on_with_a_full_disk(user: Preempted, run: str, folder: str) -> None:
+    """Fill the disk below the third attempt's checkpoints: it is told, and training goes on."""
+    node = user.lines("slurm.json", 3)[0]["head"]
     user.lab.exec(node, ["bash", "-c", FULL_IN_THE_MIDDLE, folder], user="root")
 
     def said() -> list[str]:
@@ -120,20 +139,6 @@ def test_a_run_goes_on_after_preemptions_and_with_a_full_disk_and_saves_when_ask
         eventually(lambda: user.step() > step + 20, "steps, as a full disk ends no training", saw=seen)
     finally:
         user.lab.exec(node, ["umount", "-l", folder], user="root")
-    user.rltui("auto", run, "--off", "--cluster", "lab")
-
-    before = user.lines("metrics.jsonl", 3)[-1]["step"]
-    user.lab.exec("login", ["scancel", "--batch", "--signal=USR2", *third])
-    (end,) = eventually(lambda: user.lines("end.json", 3), "the end that was asked for", saw=seen)
-    saved = user.newest_checkpoint(shown["path"])
-    assert end["reason"] == f"asked to save and end by SIGUSR2; its newest checkpoint is of step {saved}"
-    assert saved >= before
-    assert end["exit_code"] == 143
-    find = ["pgrep", "-u", "alice", "-f", "ray|rltui"]
-    eventually(
-        lambda: not any(user.lab.exec(host, find, check=False).stdout for host in user.lab.spec.compute),
-        "no process left",
-    )
 
 
 def test_the_end_of_an_attempt_has_its_room_where_the_disk_is_full(slurm_cluster: Lab) -> None:

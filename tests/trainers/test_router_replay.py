@@ -16,7 +16,6 @@ from vllm.outputs import CompletionOutput, RequestOutput
 
 from rltui.layout.load import load_layout
 from rltui.layout.schema import Rollout
-from trainers.conversations import _joined
 from trainers.data import tiny_qwen3
 from trainers.data.batch import Sample, split, without_routes
 from trainers.data.stops import Stops
@@ -30,6 +29,7 @@ from trainers.roles.forward import measure_log_probs
 from trainers.roles.learner import Learner
 from trainers.roles.router_replay import Routers, _routers_of
 from trainers.roles.sequence_parallel import SequenceGroup
+from trainers.turns import Turns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -271,10 +271,14 @@ def completion(tokens: int, routes: int | None) -> Completion:
 
 
 def test_a_sample_of_several_turns_keeps_the_routes_of_each() -> None:
-    joined = _joined(completion(2, 5), completion(4, 12))
-    assert joined.routes is not None
-    assert joined.routes[:, 0, 0].tolist() == [2] * 5 + [4] * 7
-    assert _joined(completion(2, None), completion(4, None)).routes is None
+    known, unknown = Turns((3,), 20), Turns((3,), 20)
+    for expert, tokens in ((2, 5), (4, 12)):
+        known.answer(completion(expert, tokens))
+        unknown.answer(completion(expert, None))
+    routes = known.whole().routes
+    assert routes is not None
+    assert routes[:, 0, 0].tolist() == [2] * 5 + [4] * 7
+    assert unknown.whole().routes is None
 
 
 def test_routes_that_did_not_come_end_the_run() -> None:

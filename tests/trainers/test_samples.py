@@ -23,7 +23,9 @@ pytestmark = pytest.mark.trainers
 def test_some_answers_of_a_step_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(samples_module.time, "monotonic", lambda: now[0])
-    codec: Any = SimpleNamespace(decode=lambda ids: "".join(map(chr, ids)))
+    codec: Any = SimpleNamespace(
+        decode=lambda ids: "".join(map(chr, ids)), transcript=lambda ids: "".join(map(chr, ids))
+    )
     sent: list[list[Any]] = []
     log = SampleLog(tmp_path, codec, sent.append)
     prompts = [Prompt((1,), text=f"{number}?", answer=str(number)) for number in range(20)]
