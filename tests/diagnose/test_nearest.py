@@ -36,10 +36,10 @@ def test_only_what_nothing_else_explains_is_asked() -> None:
 
 
 def test_the_end_of_a_long_log_is_read() -> None:
-    line = IN_OTHER_WORDS[0][1]
+    cause, line = IN_OTHER_WORDS[0]
     log = f"{line}\n" + "step and step\n" * 10_000
     assert examine([text_source("log", log)]).nearest == ()
-    assert examine([text_source("log", f"{log}{line}\n")]).nearest == nearest([line.encode()])
+    assert cause in examine([text_source("log", f"{log}{line}\n")]).nearest
 
 
 def test_neither_the_general_cause_nor_what_slows_a_run_is_named() -> None:
