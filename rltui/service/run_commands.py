@@ -11,6 +11,7 @@ from msgspec import structs
 
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.verdicts import Diagnosis, Remedy
+from rltui.onnode import rundir
 from rltui.runs.script_job import ScriptJob
 from rltui.service.hands_off_rules import FROM_OUTSIDE
 from rltui.watch.jobs import has_moved_on
@@ -116,4 +117,7 @@ def _known(run: RunSummary, work: Layout | ScriptJob | None) -> dict[str, str]:
     elif work is not None:
         models = {getattr(role, "model", "") for role in structs.astuple(work.roles)} - {""}
         known["model"] = models.pop() if len(models) == 1 else ""
+        stages = [entry["stage"] for entry in run.stage.history]
+        if stages[-2:] == ["loading", "ended"] and run.stage.step:  # the step is that of what was loaded
+            known["checkpoint"] = f"{run.path}/{rundir.CHECKPOINTS}/step-{run.stage.step:06d}"
     return {name: value for name, value in known.items() if value}

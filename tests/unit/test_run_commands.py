@@ -19,7 +19,7 @@ from rltui.layout.presets import resolve
 from rltui.layout.roles import Hardware
 from rltui.runs.script_job import ScriptJob
 from rltui.service.run_commands import with_next_start, with_run_commands
-from rltui.watch.snapshots import RunState, RunSummary
+from rltui.watch.snapshots import RunState, RunSummary, StageSnapshot
 
 A_SCRIPT = ScriptJob(
     name="run",
@@ -97,6 +97,22 @@ def test_no_remedy_leaves_a_blank_for_what_the_run_knows(cause_id: str) -> None:
         unknown = "script" if work is not A_SCRIPT else "model"
         assert not left & (set(KNOWN) - {unknown}), words
         assert not [text for text in words if re.search(r"\b(?:RUN|NODE)\b", text)], words
+
+
+@pytest.mark.parametrize(
+    ("stages", "path"),
+    [
+        (("placing", "loading", "ended"), "'/my runs/t/checkpoints/step-000040'"),
+        (("loading", "training", "ended"), "<checkpoint>"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_loaded_is_named(stages: tuple[str, ...], path: str) -> None:
+    log = "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"
+    stage = StageSnapshot(stage="ended", step=40, history=tuple({"stage": one, "at": 1.0} for one in stages))
+    layout = load_layout(resolve("local/grpo-tiny")).layout
+    found = examine([text_source("out.log", log)]).diagnoses
+    [said] = with_run_commands(found, a_run(stage=stage, path="/my runs/t"), layout)
+    assert said.remedies[0].commands == (f"mv {path} {path}-damaged", "rltui resubmit tiny-4f2a")
 
 
 def test_what_is_several_stays_a_blank_and_a_path_is_quoted() -> None:

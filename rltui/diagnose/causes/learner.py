@@ -306,8 +306,9 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="previous-checkpoint",
-                summary="Fall back to the checkpoint before, once it is verified; damaged ones were written as a "
-                "process died.",
+                summary="Fall back to the checkpoint before: put the damaged one, written as a process died, out of "
+                "the way, and start again.",
+                commands=("mv <checkpoint> <checkpoint>-damaged", "rltui resubmit <run>"),
                 safe="auto",
             ),
         ),
