@@ -155,6 +155,12 @@ def pytest_testnodedown(node: Any) -> None:
     node.config.stash[LEFT_RUNNING] = [*node.config.stash.get(LEFT_RUNNING, []), *left]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """A test that leaves the process in another time zone fails by itself, not one of those after it."""
+    assert time.localtime(0).tm_hour == 0, "C's library still has another zone: time.tzset() after TZ is set back"
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the session for processes left running, and for skips where RLTUI_NO_SKIPS forbids them."""
     has_failed = session.exitstatus != pytest.ExitCode.OK  # nobody needs to know then whether what is left would end
