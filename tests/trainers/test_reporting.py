@@ -232,6 +232,13 @@ def test_wandb_trouble_is_an_event_and_not_an_end(tmp_path: Path) -> None:
     tracker.close(0, 1.0)
 
 
+def is_model(path: Path) -> bool:
+    try:
+        return path.is_file() and path.read_bytes() == b"weights"
+    except OSError:  # gone since it was listed
+        return False
+
+
 def test_wandb_gets_answers_as_tables_and_the_model_as_an_artefact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,13 +255,20 @@ def test_wandb_gets_answers_as_tables_and_the_model_as_an_artefact(
     tracker.send_model(model)
     tracker.close(0, 60.0)
     assert all(text.startswith("W&B run ") for text in events(tmp_path))
-    [table] = (tmp_path / "wandb").glob("offline-run-*/files/media/table/samples_*.json")
+    folder = tmp_path / "wandb"  # W&B's own process writes and tidies up at its leisure
+
+    def tables() -> list[Path]:
+        return [one for one in folder.glob("offline-run-*/files/media/table/samples_*.json") if one.read_bytes()]
+
+    [table] = eventually(tables, "the table")
     assert json.loads(table.read_text()) == {"columns": ["step", "answer", "reward"], "data": [[1, "abc", 0.5]]}
-    [written] = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
-    assert f"{tmp_path.name}-model".encode() in written.read_bytes()
-    assert [one.name for one in tmp_path.rglob("*") if one.is_file() and one.read_bytes() == b"weights"] == [
-        "model.safetensors"
-    ]
+    [written] = folder.glob("offline-run-*/run-*.wandb")
+    eventually(lambda: f"{tmp_path.name}-model".encode() in written.read_bytes(), "the artefact")
+
+    def copies() -> list[str]:
+        return [one.name for one in tmp_path.rglob("*") if is_model(one)]
+
+    eventually(lambda: copies() == ["model.safetensors"], "no copy of the model", saw=copies)
 
 
 @pytest.mark.slow
@@ -266,6 +280,7 @@ import sys, time
 from rltui.layout.load import load_layout
 from trainers.stopping import leave
 from trainers.tracking import Tracker
+from waiting import eventually
 
 tracker = Tracker(load_layout(sys.argv[1] + "/layout.yaml").layout, sys.argv[1], sys.argv[1])
 began = time.monotonic()
