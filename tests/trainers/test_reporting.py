@@ -280,7 +280,6 @@ import sys, time
 from rltui.layout.load import load_layout
 from trainers.stopping import leave
 from trainers.tracking import Tracker
-from waiting import eventually
 
 tracker = Tracker(load_layout(sys.argv[1] + "/layout.yaml").layout, sys.argv[1], sys.argv[1])
 began = time.monotonic()
