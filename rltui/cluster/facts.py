@@ -60,6 +60,8 @@ class ClusterFacts(Struct, frozen=True, kw_only=True):
     """Why the profile's python cannot train, as the login node tells; empty where it can or nobody knows."""
     env_file_problem: str = ""
     """Why a job would refuse the profile's file of secrets."""
+    folder_problem: str = ""
+    """Why a script cannot run in its folder, as the login node tells."""
     container_problem: str = ""
     """Why nothing could run in the job's container, as the login node tells: its image, or the python outside."""
     container_warning: str = ""

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 DEFAULT_RUN_ROOT = "~/.local/share/rltui/runs"
 
 
+def expanded(client: RelayClient, path: str) -> str:
+    """``path`` with the user's home over there for a leading ``~``."""
+    return client.hello().home.rstrip("/") + path[1:] if path == "~" or path.startswith("~/") else path
+
+
 class RemoteRoot:
     """The run root of a profile; a leading ``~`` is the user's home over there, asked once."""
 
@@ -33,8 +38,7 @@ class RemoteRoot:
         return self._path
 
     def _expanded(self, path: str) -> str:
-        if path == "~" or path.startswith("~/"):
-            path = self._client.hello().home.rstrip("/") + path[1:]
+        path = expanded(self._client, path)
         if not path.startswith("/"):
             name = self._profile.name
             raise UsageError(

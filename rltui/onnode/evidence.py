@@ -20,7 +20,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Optional, Tuple
 
-from rltui.onnode import flight_recorder, processes, ray_states, rundir
+from rltui.onnode import flight_recorder, lost_nodes, processes, ray_states, rundir
 
 MOST_PROCESSES = 200
 MOST_STACKS = 48
@@ -82,10 +82,10 @@ def speaking(attempt: str) -> List[str]:
     """Nodes whose samplers wrote just now."""
     found, now = [], time.time()
     for entry in os.scandir(attempt):
-        if entry.name.startswith("gpu-") and entry.name.endswith(".jsonl"):
+        if lost_nodes.is_sampler_file(entry.name):
             with contextlib.suppress(OSError):
                 if now - entry.stat().st_mtime < SPEAKING_S:
-                    found.append(entry.name[4:-6])
+                    found.append(lost_nodes.host_of(entry.name))
     return found
 
 

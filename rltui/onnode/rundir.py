@@ -264,15 +264,16 @@ def append_line(path: str, value: Any) -> None:
         OSError: It cannot be written, or not as a whole: then the next line begins anew.
     """
     line = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode("utf-8", "replace")
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, file_mode(path))
-    try:
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the disk was full in the middle of a line
-            line = b"\n" + line
-        if os.write(descriptor, line) < len(line):
+    with open(path, "ab+", 0, opener=lambda name, flags: os.open(name, flags, file_mode(name))) as file:
+        line = line_start(file.fileno()) + line
+        if file.write(line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
-    finally:
-        os.close(descriptor)
+
+
+def line_start(descriptor: int) -> bytes:
+    """What the next line of a file begins with: a line's end where a kill or a full disk cut off the last one."""
+    size = os.fstat(descriptor).st_size
+    return b"\n" if size and os.pread(descriptor, 1, size - 1) not in (b"\n", b"") else b""
 
 
 def log_event(attempt: str, kind: str, text: str, **details: Any) -> None:

@@ -9,6 +9,7 @@ import os
 from typing import Any, Dict, List, Optional, Set
 
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import is_sampler_file
 
 TAIL_BYTES = 1 << 20
 POWER_VARIES = 0.15
@@ -25,13 +26,9 @@ def seen(attempt: str, now: float, window_s: float) -> bool:
     for entry in os.scandir(attempt):
         if now - rundir.written_at(entry.path) > window_s:
             continue
-        if entry.name.endswith(LOGS) or (_is_sampled(entry.name) and _works(entry.path, window_s)):
+        if entry.name.endswith(LOGS) or (is_sampler_file(entry.name) and _works(entry.path, window_s)):
             return True
     return False
-
-
-def _is_sampled(name: str) -> bool:
-    return name.startswith("gpu-") and name.endswith(".jsonl")
 
 
 def _works(path: str, window_s: float) -> bool:

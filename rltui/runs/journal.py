@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rltui.errors import ClusterError, RltuiError
-from rltui.onnode import processes
+from rltui.onnode import processes, rundir
 from rltui.paths import ensure_private
 
 if TYPE_CHECKING:
@@ -99,10 +99,7 @@ class Journal:
 def _append(path: Path, line: bytes) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        size = os.fstat(descriptor).st_size
-        # a writer that was killed in the middle of its line must not spoil the next one
-        torn = size > 0 and os.pread(descriptor, 1, size - 1) not in (b"\n", b"")
-        os.write(descriptor, b"\n" + line if torn else line)
+        os.write(descriptor, rundir.line_start(descriptor) + line)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -61,7 +61,7 @@ class Interrupted(Struct, frozen=True, kw_only=True):
 
 def unfinished_words(context: Context, run: RunSummary) -> str:
     """What is said of ``run`` where a change of it is under way, or was interrupted; empty otherwise."""
-    said = _unfinished(context, run, _intents(context))
+    said = _unfinished(run, _intents(context).get((run.run_id, run.attempt)))
     return f"{run.run_id} {said}." if said else ""
 
 
@@ -72,17 +72,16 @@ def explained(context: Context, snapshot: RunsSnapshot) -> RunsSnapshot:
         return snapshot
 
     def with_words(run: RunSummary) -> RunSummary:
-        is_meant = (run.run_id, run.attempt) in intents
-        return structs.replace(run, unfinished=_unfinished(context, run, intents)) if is_meant else run
+        entry = intents.get((run.run_id, run.attempt))
+        return structs.replace(run, unfinished=_unfinished(run, entry)) if entry is not None else run
 
     return structs.replace(snapshot, runs=tuple(map(with_words, snapshot.runs)))
 
 
-def _unfinished(context: Context, run: RunSummary, intents: Mapping[tuple[str, int], Mapping[str, Any]]) -> str:
-    left = interrupted(context, run)
+def _unfinished(run: RunSummary, entry: Mapping[str, Any] | None) -> str:
+    left = _interrupted(run, entry)
     if left is not None:
         return f"was {left.in_words()}; rltui fix {run.run_id} goes on"
-    entry = intents.get((run.run_id, run.attempt))
     if entry is None or not run.is_live or run.last_attempt > run.attempt:
         return ""
     age_s, pid, host = time.time() - entry["time"], int(entry["pid"]), str(entry["host"])
@@ -126,9 +125,12 @@ def note_replacement(context: Context, run: RunSummary, overrides: Sequence[str]
 
 def interrupted(context: Context, run: RunSummary) -> Interrupted | None:
     """What was to follow ``run``'s attempt, or become of it; None where nothing was, or another attempt came."""
+    return _interrupted(run, _intents(context).get((run.run_id, run.attempt)))
+
+
+def _interrupted(run: RunSummary, entry: Mapping[str, Any] | None) -> Interrupted | None:
     if (run.state == "unknown" and run.submission) or (run.end is not None and run.end.reason == NEVER_SENT):
         return Interrupted(lost_attempt=run.attempt)
     if run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
         return None
-    entry = _intents(context).get((run.run_id, run.attempt))
     return _of(entry) if entry is not None else None

@@ -13,6 +13,7 @@ from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.host_facts import facts_of, host_states
 from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
+from rltui.cluster.remote_paths import expanded
 from rltui.service.login_facts import login_facts
 from rltui.service.quota import quotas
 
@@ -49,12 +50,11 @@ def facts_through(relay: RelayClient, profile: Profile, layout: Layout | None = 
     """The same through a relay that is there already: everything is asked at once, as a launch waits for it."""
     from concurrent.futures import ThreadPoolExecutor
 
-    home = relay.hello().home
     look = partial(_nodes, relay, profile)
     with ThreadPoolExecutor(3) as pool:
         facts = pool.submit(login_facts, relay, profile, layout, look) if layout else pool.submit(look)
-        free = pool.submit(_free_gib, relay, _absolute(profile.run_root, home)) if profile.run_root else None
-        cached = pool.submit(_cached, relay, profile, home)
+        free = pool.submit(_free_gib, relay, expanded(relay, profile.run_root)) if profile.run_root else None
+        cached = pool.submit(_cached, relay, profile)
         return replace(
             facts.result(),
             run_root_free_gib=free.result() if free else None,
@@ -70,23 +70,19 @@ def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:
     return ClusterFacts()
 
 
-def _absolute(path: str, home: str) -> PurePosixPath:
-    return PurePosixPath(home + path[1:] if path == "~" or path.startswith("~/") else path)
-
-
-def _free_gib(relay: RelayClient, folder: PurePosixPath) -> float | None:
+def _free_gib(relay: RelayClient, folder: str) -> float | None:
     """Room for this user where ``folder`` is, or would be: its nearest parent that exists; quotas count."""
-    places = [str(place) for place in (folder, *folder.parents)]
+    places = [folder, *map(str, PurePosixPath(folder).parents)]
     answer = relay.run(["df", "-P", "-k", *places], idempotent=True, timeout_s=20.0)
     rows = [line.split() for line in answer.out.splitlines()[1:]]
     row = next((row for row in rows if len(row) >= 6 and row[3].isdigit()), None)
     if row is None:
         return None
-    left = (quota.left_gib for quota in quotas(relay, str(folder)))
+    left = (quota.left_gib for quota in quotas(relay, folder))
     return min([int(row[3]) / _KIB_PER_GIB, *(one for one in left if one is not None)])
 
 
-def _cached(relay: RelayClient, profile: Profile, home: str) -> tuple[str, ...] | None:
+def _cached(relay: RelayClient, profile: Profile) -> tuple[str, ...] | None:
     """Names of the models in the cache that jobs would use; None where only a job would know which one that is."""
     if any("HF_" in line for line in profile.setup_lines) or profile.env_file:
         return None
@@ -94,7 +90,7 @@ def _cached(relay: RelayClient, profile: Profile, home: str) -> tuple[str, ...] 
     if "$" in hub:
         return None
     try:
-        entries = relay.list(str(_absolute(hub, home)))
+        entries = relay.list(expanded(relay, hub))
     except RelayError as error:
         return () if error.kind == "missing" else None
     names = [entry.name for entry in entries if entry.name.startswith(_PREFIX)]

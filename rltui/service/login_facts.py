@@ -15,6 +15,7 @@ from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, container_of, in_partition
 from rltui.cluster.relay_types import Completed, RelayError
+from rltui.cluster.remote_paths import expanded
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.reservations import RESERVATIONS_ARGV
@@ -61,10 +62,6 @@ command -v {program} >/dev/null || said warning {absent}
 OWNER = """
 case $1 in "~/"*) file=$HOME/${1#"~/"} ;; *) file=$1 ;; esac
 [ -f "$file" ] && [ -r "$file" ] && stat -L -c '%a %u' -- "$file" && id -u
-"""
-IS_FOLDER = """
-case $1 in "~") folder=$HOME ;; "~/"*) folder=$HOME/${1#"~/"} ;; *) folder=$1 ;; esac
-[ -d "$folder" ] || echo "$folder"
 """
 PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said warning 'srun here has no pyxis plugin'"
 
@@ -195,11 +192,12 @@ def folder_problem(relay: RelayClient, folder: str) -> str:
     if not folder:
         return ""
     try:
-        done = relay.run(["sh", "-c", IS_FOLDER, "sh", folder], timeout_s=LOOK_S, idempotent=True)
+        there = expanded(relay, folder)
+        is_missing = relay.run(["test", "-d", there], timeout_s=LOOK_S, idempotent=True).rc == 1
     except RelayError:
         return ""
-    missing = plain(done.out.strip())
-    return f"there is no folder {missing} on the login node; --folder names that of your code there" if missing else ""
+    words = f"there is no folder {plain(there)} on the login node; --folder names that of your code there"
+    return words if is_missing else ""
 
 
 def refusal(relay: RelayClient, profile: Profile, work: Layout | ScriptJob, facts: Callable[[], ClusterFacts]) -> str:
@@ -250,17 +248,17 @@ def cluster_problems(context: Context, job: ScriptJob, *, is_new: bool = False) 
         is_new: It has not run before; one that has may lie in a folder that only compute nodes see.
     """
     relay, profile = context.cluster.client, context.cluster.profile
-    missing = folder_problem(relay, job.folder) if is_new and profile.host else ""
+    folder = job.folder if is_new and profile.host else ""
     if profile.scheduler != "slurm":
         problem = more_than_one_machine(profile, job.hardware.nodes)
-        return [*([f"S612 {problem}"] if problem else []), *([missing] if missing else [])]
+        return list(filter(None, (f"S612 {problem}" if problem else "", folder_problem(relay, folder))))
     try:
-        facts = login_facts(relay, profile, job, partial(recent_facts, relay))
+        facts = login_facts(relay, profile, job, partial(recent_facts, relay), folder)
     except SlurmUnansweredError:  # then it takes no job either, and says why
         return []
     name = job.slurm.partition or profile.partition
     partition, asked_s = facts.partition(name), time_limit_s(job.slurm.time)
-    found = [facts.refusal, facts.env_file_problem, facts.python_problem, facts.container_problem, missing]
+    found = [facts.refusal, facts.env_file_problem, facts.python_problem, facts.container_problem, facts.folder_problem]
     if name in (profile.partition, *profile.partitions):  # whose limits the profile tells
         there = in_partition(profile, name)
         found += [time_over_profile(there, job.slurm.time), nodes_over_profile(there, job.hardware.nodes)]
@@ -284,9 +282,9 @@ def _some(names: Sequence[str]) -> str:
 
 
 def login_facts(
-    relay: RelayClient, profile: Profile, work: Layout | ScriptJob, look: Callable[[], ClusterFacts]
+    relay: RelayClient, profile: Profile, work: Layout | ScriptJob, look: Callable[[], ClusterFacts], folder: str = ""
 ) -> ClusterFacts:
-    """What ``look`` finds, with what the login node says of a job of ``work``: all is asked at once.
+    """What ``look`` finds, with what the login node says of a job of ``work`` in ``folder``: all is asked at once.
 
     Raises:
         ClusterError: As ``look``.
@@ -294,8 +292,9 @@ def login_facts(
     from concurrent.futures import ThreadPoolExecutor
 
     modules = () if isinstance(work, ScriptJob) else [*MODULES, *optional_modules(work)]
-    with ThreadPoolExecutor(5) as pool:
+    with ThreadPoolExecutor(6) as pool:
         facts = pool.submit(look)
+        there = pool.submit(folder_problem, relay, folder)
         python = pool.submit(python_problem, relay, profile, work.slurm, modules)
         secrets = pool.submit(_env_file_problem, relay, profile)
         is_slurm = profile.scheduler == "slurm"
@@ -308,5 +307,6 @@ def login_facts(
             container_warning=warning,
             python_problem=python.result(),
             env_file_problem=secrets.result(),
+            folder_problem=there.result(),
             refusal=refused.result() if refused else "",
         )
