@@ -10,7 +10,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trainers.chat_endpoint import ChatEndpoint
@@ -24,6 +24,7 @@ from trainers.rewards.workers import Failures
 from trainers.roles.calls import POLL_S
 from trainers.roles.engine import derive_seed
 from trainers.stopping import StopRequestedError
+from trainers.turns import SamplesOfPrompts
 
 if TYPE_CHECKING:
     from trainers.data.codec import Codec
@@ -37,21 +38,6 @@ if TYPE_CHECKING:
 GRACE_S = 60.0
 """What the process of all agents may take beyond an episode's limit before it is ended itself."""
 NEVER_ASKED = "it ended without an answer of the policy: there is nothing to train"
-
-
-@dataclass(eq=False)
-class EpisodesOfPrompts:
-    """What ``AgentEpisodes.submit`` gives and ``AgentEpisodes.collect`` takes.
-
-    Attributes:
-        groups: The samples of each prompt, None until they are there.
-        left: Samples that are not there.
-        failure: Why there will be no more.
-    """
-
-    groups: list[list[Completion | None]] = field(repr=False)
-    left: int
-    failure: BaseException | None = None
 
 
 class AgentEpisodes:
@@ -80,17 +66,17 @@ class AgentEpisodes:
         *,
         drawn: int = 0,
         first: bool = False,  # noqa: ARG002 - what agents ask comes first anyway
-    ) -> EpisodesOfPrompts:
+    ) -> SamplesOfPrompts:
         """Have every prompt played in its turn; arguments as for ``Rollouts.submit``."""
         count = sampling.samples_per_prompt
-        episodes = EpisodesOfPrompts([[None] * count for _ in prompts], len(prompts) * count)
+        episodes = SamplesOfPrompts.begun(len(prompts), count)
         for place, prompt in enumerate(prompts):
             own = replace(sampling, seed=derive_seed(sampling.seed, drawn + place))
             for number in range(count):
                 self._playing.threads.submit(self._play, episodes, place, number, prompt, own)
         return episodes
 
-    def collect(self, episodes: EpisodesOfPrompts, check: Callable[[], None]) -> list[list[Completion]]:
+    def collect(self, episodes: SamplesOfPrompts, check: Callable[[], None]) -> list[list[Completion]]:
         """The samples of each prompt, when all are there; arguments and errors as for ``Rollouts``."""
         while True:
             check()
@@ -99,7 +85,7 @@ class AgentEpisodes:
                     break
         if episodes.failure is not None:
             raise episodes.failure
-        return [[one for one in group if one is not None] for group in episodes.groups]
+        return episodes.whole()
 
     def generate(
         self, prompts: Sequence[Prompt], sampling: SamplingSettings, check: Callable[[], None], drawn: int = 0
@@ -108,7 +94,7 @@ class AgentEpisodes:
         return self.collect(self.submit(prompts, sampling, drawn=drawn), check)
 
     def _play(
-        self, episodes: EpisodesOfPrompts, place: int, number: int, prompt: Prompt, sampling: SamplingSettings
+        self, episodes: SamplesOfPrompts, place: int, number: int, prompt: Prompt, sampling: SamplingSettings
     ) -> None:
         """Play one sample, in a thread of its own."""
 
@@ -125,13 +111,12 @@ class AgentEpisodes:
             if episodes.failure is None:
                 found = self._playing.play(place, number, prompt, sampling, self._seed, sample)
                 with self._changed:
-                    episodes.groups[place][number] = found
-                    episodes.left -= 1
+                    episodes.take(place, number, found)
                     self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - the outermost edge of a thread: whoever collects is told
             self._fail(episodes, error)
 
-    def _fail(self, episodes: EpisodesOfPrompts, error: BaseException) -> None:
+    def _fail(self, episodes: SamplesOfPrompts, error: BaseException) -> None:
         with self._changed:
             episodes.failure = episodes.failure or error
             self._changed.notify_all()

@@ -17,7 +17,7 @@ from trainers.environments.outcome import Outcome
 from trainers.environments.pool import Episode
 from trainers.roles.calls import POLL_S
 from trainers.roles.engine import derive_seed, grouped
-from trainers.turns import Turns
+from trainers.turns import SamplesOfPrompts, Turns
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -77,24 +77,18 @@ class Conversation:
 
 
 @dataclass(eq=False)
-class Talk:
+class Talk(SamplesOfPrompts):
     """What ``Conversations.submit`` gives and ``Conversations.collect`` takes.
 
     Attributes:
-        groups: The samples of each prompt, None until they are there.
-        left: Samples that are not there.
         busy: Samples that an engine or an environment is at.
         ready: Samples that wait for their next turn.
         parts: What engines were asked.
-        failure: Why there will be no more.
     """
 
-    groups: list[list[Completion | None]] = field(repr=False)
-    left: int
-    busy: int
+    busy: int = 0
     ready: list[Conversation] = field(default_factory=list, repr=False)
     parts: list[Ticket] = field(default_factory=list, repr=False)
-    failure: BaseException | None = None
 
 
 class Conversations:
@@ -140,8 +134,8 @@ class Conversations:
         first: bool = False,
     ) -> Talk:
         """Have every prompt sampled in its turn; arguments as for ``Rollouts.submit``."""
-        count = sampling.samples_per_prompt
-        talk = Talk([[None] * count for _ in prompts], len(prompts) * count, len(prompts) * count)
+        talk = Talk.begun(len(prompts), sampling.samples_per_prompt)
+        talk.busy = talk.left
         begun = [list(self._begin(talk, place, prompts[place], sampling, drawn)) for place in range(len(prompts))]
 
         def on_first(start: int, number: int, completions: Sequence[Completion]) -> None:
@@ -167,7 +161,7 @@ class Conversations:
                     break
         for part in talk.parts:
             self._rollouts.collect(part, check)  # all there; it counts what waits to be collected
-        return [[one for one in group if one is not None] for group in talk.groups]
+        return talk.whole()
 
     def generate(
         self, prompts: Sequence[Prompt], sampling: SamplingSettings, check: Callable[[], None], drawn: int = 0
@@ -241,9 +235,8 @@ class Conversations:
         talk.parts.append(self._rollouts.submit_each([one.next_turn() for one in begun], on_answer, first=True))
 
     def _finish(self, conversation: Conversation, *, failed: bool = False, cut: bool = False) -> None:
-        talk = conversation.talk
-        talk.groups[conversation.place][conversation.number] = conversation.over(failed=failed, cut=cut)
-        talk.left -= 1
+        sample = conversation.over(failed=failed, cut=cut)
+        conversation.talk.take(conversation.place, conversation.number, sample)
 
     def _fail(self, talk: Talk, error: BaseException) -> None:
         with self._changed:

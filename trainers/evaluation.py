@@ -22,6 +22,7 @@ from trainers.roles.calls import call_all
 from trainers.roles.engine import derive_seed, grouped
 from trainers.roles.sampling import evaluation_settings
 from trainers.rollouts import prompts_per_chunk
+from trainers.samples import answer_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,17 +137,8 @@ class Evaluation:
     ) -> Iterator[dict[str, Any]]:
         numbers = [(sample, number) for number, group in enumerate(groups) for sample in range(len(group))]
         for sample, number in sorted(numbers)[:KEPT_ANSWERS]:
-            prompt, found = self.prompts[number], groups[number][sample]
-            read = self._codec.transcript if found.response_mask else self._codec.decode
-            yield {
-                "step": step,
-                "prompt": (self._codec.transcript(found.prompt_ids) or prompt.text)[-MOST_CHARACTERS:],
-                "answer": read(found.token_ids)[:MOST_CHARACTERS],
-                "right_answer": prompt.answer[:MOST_CHARACTERS],
-                "reward": rewards[number][sample],
-                "tokens": len(found.token_ids),
-                "finish_reason": found.finish_reason,
-            }
+            answer = self.prompts[number], groups[number][sample], rewards[number][sample]
+            yield answer_line(self._codec, step, *answer, MOST_CHARACTERS)
 
 
 def measures(

@@ -357,7 +357,7 @@ class Loop(abc.ABC):
 def lengths_of(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[Lengths]:
     """Tokens of each sequence and of its prompt."""
     return [
-        Lengths(len(part.prompt_ids or prompt.token_ids), len(part.token_ids))
+        Lengths(len(part.asked(prompt.token_ids)), len(part.token_ids))
         for prompt, group in zip(prompts, groups, strict=True)
         for sample in group
         for part in sample.sequences

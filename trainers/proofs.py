@@ -62,7 +62,7 @@ def check_routes(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion
     """
     for prompt, group in zip(prompts, groups, strict=True):
         for one in (part for sample in group for part in sample.sequences):
-            asked, found = len(one.prompt_ids or prompt.token_ids), 0 if one.routes is None else len(one.routes)
+            asked, found = len(one.asked(prompt.token_ids)), 0 if one.routes is None else len(one.routes)
             wanted = asked + len(one.token_ids) - 1
             if found != wanted:
                 raise TrainingError(

@@ -63,14 +63,21 @@ class SampleLog:
         self._send(lines)
 
     def _line(self, step: int, prompt: Prompt, found: Completion, reward: float) -> dict[str, Any]:
-        read = self._codec.transcript if found.response_mask else self._codec.decode
-        return {
-            "step": step,
-            "prompt": (self._codec.transcript(found.prompt_ids) or prompt.text)[-MOST_CHARACTERS:],
-            "answer": read(found.token_ids)[:MOST_CHARACTERS],
-            "right_answer": prompt.answer[:MOST_CHARACTERS],
-            "reward": reward,
-            "tokens": len(found.token_ids),
-            "finish_reason": found.finish_reason,
-            "weight_version": found.weight_version,
-        }
+        line = answer_line(self._codec, step, prompt, found, reward, MOST_CHARACTERS)
+        return {**line, "weight_version": found.weight_version}
+
+
+def answer_line(
+    codec: Codec, step: int, prompt: Prompt, found: Completion, reward: float, most_characters: int
+) -> dict[str, Any]:
+    """An answer for people to read: of its prompt the last ``most_characters``, of the other texts the first."""
+    read = codec.transcript if found.response_mask else codec.decode
+    return {
+        "step": step,
+        "prompt": (codec.transcript(found.prompt_ids) or prompt.text)[-most_characters:],
+        "answer": read(found.token_ids)[:most_characters],
+        "right_answer": prompt.answer[:most_characters],
+        "reward": reward,
+        "tokens": len(found.token_ids),
+        "finish_reason": found.finish_reason,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from trainers.roles.engine import Completion
 
@@ -57,6 +58,35 @@ class Turns:
         """All of it as one sample, with ``words`` for its other attributes."""
         assert self.said is not None
         return replace(self.said, response_mask=() if all(self.mask) else self.mask, **words)
+
+
+@dataclass(eq=False)
+class SamplesOfPrompts:
+    """Samples of several prompts on their way.
+
+    Attributes:
+        groups: The samples of each prompt, None until they are there.
+        left: Samples that are not there.
+        failure: Why there will be no more.
+    """
+
+    groups: list[list[Completion | None]] = field(repr=False)
+    left: int
+    failure: BaseException | None = None
+
+    @classmethod
+    def begun(cls, prompts: int, samples_per_prompt: int) -> Self:
+        """As many, of which none is there yet."""
+        return cls([[None] * samples_per_prompt for _ in range(prompts)], prompts * samples_per_prompt)
+
+    def take(self, place: int, number: int, sample: Completion) -> None:
+        """Keep a sample: of which prompt, and which of its samples."""
+        self.groups[place][number] = sample
+        self.left -= 1
+
+    def whole(self) -> list[list[Completion]]:
+        """The samples of each prompt that are there."""
+        return [[one for one in group if one is not None] for group in self.groups]
 
 
 def _joined(before: Completion, turn: Completion) -> Completion:

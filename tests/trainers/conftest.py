@@ -14,6 +14,7 @@ from rltui.onnode import rundir
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent_support import Table
     from trainer_support import Attempt, Learned
 
     from trainers.data.codec import Codec
@@ -99,3 +100,17 @@ def codec(tmp_path_factory: pytest.TempPathFactory) -> Codec:
     new_tokenizer(VOCABULARY, 512).save_pretrained(folder)
     (folder / "config.json").write_text('{"eos_token_id": 2}')
     return Codec(str(folder))
+
+
+@pytest.fixture
+def make_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Table]]:
+    """What makes a run's agents and endpoint, with a policy that says what a test wants."""
+    from agent_support import tables
+
+    yield from tables(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def table(make_table: Callable[..., Table]) -> Table:
+    """One of them, with the usual settings."""
+    return make_table()

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from trainer_support import ROOT, Attempt
-
-from rltui.onnode import rundir
+from trainer_support import ROOT, Attempt, killed_behind
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
@@ -17,17 +15,7 @@ TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
 STEPS = 20
 QUIET = "tracking.wandb=disabled"
 WORDS = (f"train.steps={STEPS}", "checkpoint.every=10", QUIET)
-KILLED = f"""
-import os, signal
-from trainers.loop import Loop
-generate = Loop.generate
-def dying(self, number, *arguments):
-    if number > 12 and os.path.exists("../../{rundir.CHECKPOINTS}/step-000010/{rundir.CHECKPOINT_COMPLETE}"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return generate(self, number, *arguments)
-Loop.generate = dying
-"""
-"""Kills the trainer soon after its first checkpoint is whole, and before the second is: that waits for the first."""
+KILLED = killed_behind(10)
 
 
 def column(attempt: Attempt, name: str) -> list[Any]:

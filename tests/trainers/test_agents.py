@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from agent_support import SETTINGS, Table, tables, user
+from agent_support import SETTINGS, Table, user
 from trainer_support import ROOT
 
 from rltui.layout.load import load_layout
@@ -23,20 +23,10 @@ from trainers.roles.engine import Completion
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
 pytestmark = pytest.mark.trainers
-
-
-@pytest.fixture
-def make_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Table]]:
-    yield from tables(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def table(make_table: Callable[..., Table]) -> Table:
-    return make_table()
 
 
 def test_agents_are_paid_for_what_they_say_and_faults_cost_their_own_samples(table: Table) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from agent_support import TOOL, Table, post, tables, user
+from agent_support import TOOL, Table, post, user
 
 from trainers.data.batch import sampled
 from trainers.data.prompts import Prompt
@@ -20,20 +19,10 @@ from trainers.roles.sampling import SamplingSettings
 from trainers.staleness import StalenessCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    pass
 
 
 pytestmark = pytest.mark.trainers
-
-
-@pytest.fixture
-def make_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Table]]:
-    yield from tables(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def table(make_table: Callable[..., Table]) -> Table:
-    return make_table()
 
 
 def test_what_is_trained_are_the_very_tokens_that_were_sampled(table: Table) -> None:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trainer_support import ROOT, Attempt
+from trainer_support import ROOT, Attempt, killed_behind
 
-from rltui.onnode import rundir
 from waiting import slowness
 
 if TYPE_CHECKING:
@@ -61,17 +60,7 @@ def test_evaluations_are_played_too(learned: Attempt) -> None:
     assert any(re.fullmatch(r"(\d{3})<eos>(\d{3})>(\2)(<eos>)", answer) for answer in said)
 
 
-KILLED = f"""
-import os, signal
-from trainers.loop import Loop
-generate = Loop.generate
-def dying(self, number, *arguments):
-    if number > 22 and os.path.exists("../../{rundir.CHECKPOINTS}/step-000020/{rundir.CHECKPOINT_COMPLETE}"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return generate(self, number, *arguments)
-Loop.generate = dying
-"""
-"""Kills the trainer soon after its first checkpoint is whole, and before the second is: that waits for the first."""
+KILLED = killed_behind(20)
 
 
 def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(

@@ -296,3 +296,18 @@ class Learned:
     status: dict[str, Any]
     denied: tuple[int, int]
     status_mode: int
+
+
+def killed_behind(step: int) -> str:
+    """A program that kills its trainer soon after the checkpoint of ``step`` is whole, and before the next one is."""
+    whole = f"../../{rundir.CHECKPOINTS}/step-{step:06d}/{rundir.CHECKPOINT_COMPLETE}"
+    return f"""
+import os, signal
+from trainers.loop import Loop
+generate = Loop.generate
+def dying(self, number, *arguments):
+    if number > {step + 2} and os.path.exists("{whole}"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return generate(self, number, *arguments)
+Loop.generate = dying
+"""

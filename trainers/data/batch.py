@@ -90,7 +90,7 @@ def sampled(prompt: Prompt, completion: Completion, **columns: Column) -> Sample
     """What an engine sampled, with the columns that every sample has and ``columns``."""
     own: dict[str, Column] = {ENGINE_LOG_PROBS: completion.log_probs, STALENESS: float(completion.staleness)}
     mask, routes = completion.response_mask, completion.routes
-    asked = completion.prompt_ids or prompt.token_ids
+    asked = completion.asked(prompt.token_ids)
     return Sample(asked, completion.token_ids, {**own, **columns}, prompt.images, mask, routes)
 
 

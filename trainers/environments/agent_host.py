@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainers.environments import Policy, Task
-from trainers.rewards.own_worker import find
+from trainers.rewards.own_worker import find, mute, stream_apart
 
 
 @dataclass
@@ -128,8 +128,7 @@ def in_fork(play: Callable[[Task, Policy], Any], question: dict[str, Any], writi
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nowhere, 0)
+        mute(0)
         random.seed(question["seed"])  # else all samples would draw alike
         found = outcome(play, Task(**question["task"]), Policy(**question["policy"]))
         os.write(writing, json.dumps(found).encode())
@@ -165,16 +164,14 @@ def end(process: int) -> None:
 
 def main() -> None:
     """Answer until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    answers = stream_apart()
 
     def say(what: Any) -> None:
         print(json.dumps(what), file=answers, flush=True)
 
     play = find(sys.argv[1])
     say("ready")
-    os.dup2(nowhere, 2)  # nobody reads it from here on, and a full pipe would hold agents up
+    mute(2)  # nobody reads it from here on, and a full pipe would hold agents up
     gc.freeze()  # forks share what is there already, as long as nobody writes to it
     AgentHost(play, say).run()
 

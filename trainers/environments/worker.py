@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainers.environments import Step, Task
-from trainers.rewards.own_worker import find
+from trainers.rewards.own_worker import find, mute, stream_apart
 
 if TYPE_CHECKING:
     from trainers.environments import Environment, Messages
@@ -90,12 +89,10 @@ def checked(messages: Messages) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Answer until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    answers = stream_apart()
     instances = Instances(find(sys.argv[1]))
     print(json.dumps("ready"), file=answers, flush=True)
-    os.dup2(nowhere, 2)  # nobody reads it from here on, and a full pipe would hold the environment up
+    mute(2)  # nobody reads it from here on, and a full pipe would hold the environment up
     for line in sys.stdin:
         print(instances.answer(json.loads(line)), file=answers, flush=True)
 

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 
 def find(name: str) -> Callable[..., Any]:
@@ -80,11 +80,23 @@ def verdict(function: Callable[..., Any], question: list[Any]) -> float | dict[s
         return f"{type(error).__name__}: {error}"[:300]
 
 
+def stream_apart() -> TextIO:
+    """What goes to who started this process; what own code prints from here on goes nowhere."""
+    answers = os.fdopen(os.dup(1), "w")
+    mute(1)
+    return answers
+
+
+def mute(descriptor: int) -> None:
+    """Let the descriptor be of nothing: empty to read, and without end to write."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
 def main() -> None:
     """Answer until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    answers = stream_apart()
 
     def say(what: Any) -> None:
         print(json.dumps(what), file=answers, flush=True)
@@ -95,7 +107,7 @@ def main() -> None:
             raise SystemExit(f"{sys.argv[1]} has an argument {JUDGE!r}, and there is no roles.judge here")
         function = functools.partial(function, judge=JudgeOfRun(say, lambda: json.loads(sys.stdin.readline())))
     say("ready")
-    os.dup2(nowhere, 2)  # nobody reads it from here on, and a full pipe would hold the function up
+    mute(2)  # nobody reads it from here on, and a full pipe would hold the function up
     for line in sys.stdin:
         say(verdict(function, json.loads(line)))
 

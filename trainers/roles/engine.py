@@ -75,6 +75,10 @@ class Completion:
     prompt_ids: tuple[int, ...] = ()
     earlier: tuple[Completion, ...] = ()
 
+    def asked(self, prompt_ids: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens that it answers, where ``prompt_ids`` are those of its call."""
+        return self.prompt_ids or prompt_ids
+
     @property
     def sequences(self) -> tuple[Completion, ...]:
         """What is trained of the sample: itself, most often; nothing where an agent never asked the policy."""
