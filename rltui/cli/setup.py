@@ -34,7 +34,7 @@ ASKED = {
     "run_root": "Folder of the runs (large, seen by all nodes)",
     "python": "Python with the trainers' packages, as nodes see it",
 }
-UNSET = {"run_root": DEFAULT_RUN_ROOT, "python": "python3"}
+UNSET = {"run_root": DEFAULT_RUN_ROOT, "python": Profile(name="").python}
 """What is taken for a key that the profile leaves out."""
 WAY = ("transport", "host", "user", "port", "identity_file", "proxy_jump")
 """Keys of a profile that lead to the cluster."""
