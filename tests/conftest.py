@@ -43,7 +43,7 @@ FOREIGN = (
 
 
 def isolate(home: str) -> None:
-    """Point this process, and so all its children, to an empty home folder, no network and one time zone."""
+    """Point this process, and so all its children, to an empty home folder, no network, one time zone and a ctrl+c."""
     for name in list(os.environ):
         if (name.startswith(FOREIGN_PREFIXES) and name != "RLTUI_TEST_ENDING_S") or name in FOREIGN:
             del os.environ[name]
@@ -59,6 +59,8 @@ def isolate(home: str) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
     os.environ.update(folders, TZ="UTC")  # pictures and sentences have times of day
     time.tzset()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, and so in every child of it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.update(
         WANDB_MODE="offline", HF_HUB_OFFLINE="1", DO_NOT_TRACK="1", VLLM_NO_USAGE_STATS="1", RAY_USAGE_STATS_ENABLED="0"
     )

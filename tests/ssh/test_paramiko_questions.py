@@ -119,8 +119,7 @@ def test_an_interrupt_at_a_password_leaves_the_terminal_as_it_was(
 
 
 ON_ITS_TERMINAL = """
-import fcntl, signal, sys, termios
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
+import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from rltui.cli.main import main
 sys.exit(main(["doctor", "c"]))

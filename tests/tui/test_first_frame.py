@@ -72,7 +72,6 @@ class Terminal:
 
         def take_terminal() -> None:
             ioctl(slave, termios.TIOCSCTTY, 0)  # so that ctrl+c arrives
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # and is heard: a shell's background has it ignored
 
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rltui"],

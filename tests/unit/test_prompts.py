@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import select
 import subprocess
 import sys
 
@@ -32,11 +33,15 @@ def on_a_terminal(*keys: bytes) -> str:
         # neither stdin nor stdout is where it asks
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvp(sys.executable, [sys.executable, "-c", ASKING])
-    said, left = b"", list(zip(PROMPTS, keys, strict=False))
+    said, left, again = b"", list(zip(PROMPTS, keys, strict=False)), b""
     with contextlib.suppress(OSError):  # the child has ended
         while True:
             if left and said.rstrip().endswith(left[0][0]):  # what is typed before it asks is thrown away
-                os.write(master, left.pop(0)[1])
+                key = left.pop(0)[1]
+                os.write(master, key)
+                again = b"" if key.endswith(b"\n") else key
+            while not select.select([master], [], [], 1)[0]:
+                os.write(master, again)  # Python hears an interrupt just before its read only with the next one
             said += os.read(master, 4096)
     os.waitpid(pid, 0)
     os.close(master)
