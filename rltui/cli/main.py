@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 import rltui
-from rltui.cli.verbs import BY_NAME, EXIT_CODES, run_plugin, run_verb, wants_json
+from rltui.cli.verbs import BY_NAME, EXIT_CODES, Parser, run_plugin, run_verb, wants_json
 from rltui.errors import RltuiError, UsageError
 from rltui.service.verb_table import VERBS
 
@@ -71,15 +71,36 @@ def _dispatch(argv: list[str]) -> int:
     return open_cockpit(readonly=options.readonly, ascii_only=options.ascii)
 
 
+OTHERS_WORDS = {
+    "launch": "start run submit sbatch srun train",
+    "ps": "list ls runs jobs status squeue sacct",
+    "cancel": "kill stop end scancel abort delete",
+    "resubmit": "restart resume retry continue relaunch",
+    "logs": "log tail cat output",
+    "why": "diagnose debug explain-run",
+    "gpus": "top nvidia-smi smi gpu",
+    "nodes": "sinfo partitions",
+    "queue": "sprio",
+    "check": "validate lint verify",
+    "mem": "memory",
+    "rm": "remove clean prune purge",
+    "clusters": "cluster add-cluster login",
+    "notify": "alert message",
+    "auto": "hands-off watchdog",
+}
+"""What other tools call a verb."""
+
+
 def _suggest(word: str) -> str:
-    match = difflib.get_close_matches(word, BY_NAME, n=1)
+    theirs = [verb for verb, words in OTHERS_WORDS.items() if word in words.split()]
+    match = theirs or difflib.get_close_matches(word, BY_NAME, n=1)
     return f"Did you mean `rltui {match[0]}`?" if match else "`rltui --help` lists the verbs."
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     width = max(len(verb.name) for verb in VERBS)
     verbs = "\n".join(f"  {verb.name:<{width}}  {verb.help}" for verb in VERBS)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="rltui",
         usage="rltui [--readonly] [--ascii]\n       rltui VERB …\n       rltui --check FILE… [key=value …]",
         description="A terminal run manager for RL post-training. Without a verb it opens the cockpit.",

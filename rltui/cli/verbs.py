@@ -7,7 +7,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -44,17 +44,30 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are JSON where JSON is asked for, as all others are."""
-
-    words: Sequence[str] = ()
+    """A parser whose errors are one cause and one next step, as all others are, and JSON where that is asked for."""
 
     def error(self, message: str) -> NoReturn:
-        """End with the cause and the usage, exit code 2."""
-        if wants_json(self.words):
-            from rltui.errors import UsageError
+        """Raise ``UsageError``: what is missing, or which option was probably meant, rather than the whole usage."""
+        from rltui.errors import UsageError
 
-            raise UsageError(f"{self.prog}: {message}", f"`{self.prog} --help` tells more.")
-        super().error(message)
+        help_of = f"`{self.prog} --help` tells more."
+        missing = message.removeprefix("the following arguments are required: ")
+        if missing != message:
+            first = missing.split(", ")[0]
+            runs = "`rltui ps` lists runs; " if first == "RUN" else ""
+            raise UsageError(f"`{self.prog}` needs {first}.", f"{runs}{help_of}")
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            near = _nearest(unknown.split()[0], self._option_string_actions)
+            meant = f"Did you mean {near}? " if near else ""
+            raise UsageError(f"`{self.prog}` does not take {unknown[:100]}.", meant + help_of)
+        raise UsageError(f"{self.prog}: {message}.", help_of)
+
+
+def _nearest(word: str, words: Iterable[str]) -> str:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.75)), "")
 
 
 def wants_json(words: Sequence[str]) -> bool:
@@ -109,7 +122,6 @@ def run_verb(verb: Verb, words: Sequence[str]) -> int:
     """Parse ``words`` and run the verb."""
     module = load(verb)
     parser = parser_for(verb, module)
-    parser.words = words
     options = parser.parse_intermixed_args(list(words))
     if getattr(options, "watch", None) is not None:
         from rltui.cli.watch import watch
@@ -129,7 +141,6 @@ def run_plugin(plugin: Plugin, words: Sequence[str]) -> int:
     about = (module.__doc__ or plugin.title).strip().splitlines()[0].rstrip(".")
     try:
         parser = parser_for(Verb(plugin.name, about), module)
-        parser.words = words
         return module.run(parser.parse_intermixed_args(list(words)))
     except RltuiError:
         raise

@@ -69,7 +69,12 @@ def test_check_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     [
         (["lunch"], 2, "Did you mean `rltui launch`?"),
         (["frobnicate"], 2, "`rltui --help` lists the verbs."),
-        (["check"], 2, "required: FILE"),
+        (["kill", "r"], 2, "Did you mean `rltui cancel`?"),
+        (["check"], 2, "`rltui check` needs FILE"),
+        (["logs"], 2, "`rltui ps` lists runs; `rltui logs --help` tells more."),
+        (["logs", "r", "--folow"], 2, "does not take --folow.\n  Did you mean --follow? `rltui logs --help`"),
+        (["logs", "r", "--zzz"], 2, "does not take --zzz.\n  `rltui logs --help`"),
+        (["--redonly"], 2, "Did you mean --readonly?"),
         (["check", "a=b"], 2, "Name at least one layout."),
         (["check", "grpo-tinny"], 2, "Did you mean 'local/grpo-tiny'?"),
         (["draw", "local/none"], 2, "No preset or layout file"),
@@ -230,7 +235,7 @@ def test_check_on_a_cluster_needs_its_name_and_knows_the_profile(
     [
         (["draw", "local/none", "--json"], 2, "No preset or layout file"),
         (["explain", "P999", "--json"], 2, "There is no code 'P999'"),
-        (["check", "--json"], 2, "required: FILE"),
+        (["check", "--json"], 2, "needs FILE"),
         (["check", TINY, "--fix", "--write", "a.b=1", "--format", "json"], 2, "--write needs --fix"),
         (["launch", TINY, "--cluster", "moon", "--json"], 2, "There is no cluster 'moon'"),
     ],
