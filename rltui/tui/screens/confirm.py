@@ -48,11 +48,6 @@ class _Text(ListPane):
     def row(self, index: int) -> Line:
         return self.lines(self.size.width)[index]
 
-    @property
-    def below(self) -> int:
-        """Lines that are out of sight at the foot."""
-        return max(0, self.count() - min(self.top, max(0, self.count() - self.room)) - self.room)
-
     def go_to(self, index: int) -> None:
         """Scroll, and tell whoever counts what is left."""
         super().go_to(index)

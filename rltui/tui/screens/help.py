@@ -60,6 +60,11 @@ class _HelpPane(ListPane):
     def head(self) -> Sequence[Line]:
         return [line((" rltui", "title"), (f" {self.glyphs.crumb} help", "text"), ("   esc closes", "dim")), BLANK]
 
+    def build(self) -> Sequence[Line]:
+        first, *others = super().build()
+        more: Span = (f"   {self.glyphs.down} {self.below} more", "attention")
+        return [Line((*first.spans, more)) if self.below else first, *others]
+
     def count(self) -> int:
         return len(self._all())
 

@@ -75,6 +75,12 @@ class ListPane(Pane):
         """Rows that can be seen at once."""
         return max(1, self.size.height - len(self.head()))
 
+    @property
+    def below(self) -> int:
+        """Rows that are out of sight at the foot."""
+        total, room = self.count(), self.room
+        return max(0, total - min(self.top, max(0, total - room)) - room)
+
     def move(self, rows: int) -> None:
         """Move the cursor, or the view where there is none."""
         self.go_to((self.cursor if self.has_cursor else self.top) + rows)
