@@ -139,7 +139,9 @@ def data_bound(recent: Recent) -> Told | None:
 
 def critic_bound(recent: Recent) -> Told | None:
     """The critic's update is what an update waits for."""
-    critic_s, actor_s = recent.seconds("time/update_critic"), recent.seconds("time/update_actor")
+    critic_s = recent.seconds("time/update_critic")
+    # systems that train one after the other call the policy's update training
+    actor_s = recent.seconds("time/update_actor") or recent.seconds("time/train")
     share = recent.share("time/update_critic")
     if share is None or not actor_s or share < PARTLY or critic_s < 1.5 * actor_s:
         return None

@@ -52,6 +52,8 @@ NONE = math.nan
         ({"time__data": 20.0}, ["data-bound"]),
         ({"time__update_actor": 12.0, "time__update_critic": 30.0, "time__train": 30.0}, ["critic-bound"]),
         ({"time__update_actor": 22.0, "time__update_critic": 25.0, "time__train": 25.0}, []),
+        ({"time__generate": 16.0, "time__update_critic": 30.0, "time__train": 10.0}, ["critic-bound"]),  # verl
+        ({"time__generate": 6.0, "time__update_critic": 26.0, "time__train": 24.0}, []),
         ({"slowest_engine": 2.0, "slowest_engine_speed": 0.4}, ["straggler"]),
         ({"slowest_engine": 2.0, "slowest_engine_speed": 0.9}, []),
         # roles that take turns on the same cards do not wait for one another
