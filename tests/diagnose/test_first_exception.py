@@ -339,3 +339,25 @@ def test_what_no_c_plus_plus_code_caught_is_an_exception() -> None:
     assert [one.id for one in diagnose([text_source("out.log", log)])] == ["program_failed"]
     assert found(terminate)["text"] == "std::runtime_error"
     assert found(f"{PLAIN}{terminate}")["text"] == "AssertionError: 8 labels for 6 rows"
+
+
+LEFT_ALONE = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:49"
+)
+
+
+def of_rank(rank: int, exception: str) -> str:
+    """The traceback of a rank, as torch prints it."""
+    lines = PLAIN.replace("AssertionError: 8 labels for 6 rows", exception).splitlines(keepends=True)
+    return "".join(f"[rank{rank}]: {line}" for line in lines)
+
+
+@pytest.mark.parametrize("said", ["TokenBudget: row 31 has 9000 tokens, 8192 fit", "AssertionError: 8 labels, 6 rows"])
+def test_what_other_ranks_see_of_one_that_is_gone_does_not_hide_what_that_one_raised(said: str) -> None:
+    others = of_rank(1, LEFT_ALONE) + of_rank(3, LEFT_ALONE)
+    before = diagnose([text_source("out.log", of_rank(2, said) + others)])
+    assert [(one.id, one.secondary) for one in before] == [("program_failed", False), ("gloo_timeout", True)]
+    assert before[0].evidence[0].rank == "2"
+    assert said in before[0].evidence[0].text
+    after = diagnose([text_source("out.log", others + of_rank(2, said))])  # it may follow from that
+    assert [one.id for one in after] == ["gloo_timeout"]
