@@ -148,9 +148,11 @@ def read_native_exception(hit: Hit) -> Reading | None:
     if context.budget.lines < RESERVED_LINES:
         return None
     below = [line for line in context.after(MOST_LINES_OF_ONE) if line.stream == context.line.stream]
-    said = next((line.text.split("what():", 1)[1].strip() for line in below if "what():" in line.text), "")
-    text = f"{hit.groups['kind']}: {said}" if said else hit.groups["kind"]
-    return _reading(structs.replace(context.line, text=text), (), ())
+    said = next((line for line in below if "what():" in line.text), None)
+    if said is None:
+        return _reading(structs.replace(context.line, text=hit.groups["kind"]), (), ())
+    text = f"{hit.groups['kind']}: {said.text.split('what():', 1)[1].strip()}"
+    return _reading(structs.replace(said, text=text), (), (), said.number - context.line.number)
 
 
 def _is_own_exception(text: str, depth: int = 1, *, is_below_frames: bool = False) -> bool:
