@@ -59,7 +59,7 @@ def examine(sources: Iterable[Source]) -> Findings:
 
 
 def _with_root(scanner: Scanner, diagnoses: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """What ranks see of one that is gone follows from what that one raised: before them, where its kind is not known."""
+    """What ranks see of one that is gone follows from what that one raised, of an unknown kind only if before them."""
     if any(CAUSES[one.id].tier in ("site", "root") for one in diagnoses):
         return diagnoses
     general = general_cause(scanner.matches)
