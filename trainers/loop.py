@@ -346,7 +346,7 @@ class Loop(abc.ABC):
         self.session.board.update(staleness_histogram={str(age): count for age, count in ages.items()})
         found = rates(prefill + decode, total_s, durations, generate_s) | idle | staleness_metrics(ages)
         found["engine_occupancy"] = self.rollouts.take_occupancy()
-        found |= self.rollouts.take_slowest() | self.fleet.take_sync_rate()
+        found |= self.rollouts.take_slowest() | self.rollouts.take_cache() | self.fleet.take_sync_rate()
         if self.layout.train.takes_weights_in_flight:
             found["mixed_versions_fraction"] = mixed
         if self.mfu_meter is None:

@@ -70,6 +70,31 @@ class QueueDepth:
         return self.read()
 
 
+@dataclass
+class Cache:
+    """What engines with a KV cache that can be full tell of a step.
+
+    Attributes:
+        share: Largest share that was in use.
+        ran_s: Seconds that samples were worked on, added up over samples.
+        waited_s: Seconds that they waited in an engine.
+        span_s: Seconds that engines worked.
+    """
+
+    share: float = 0.0
+    ran_s: float = 0.0
+    waited_s: float = 0.0
+    span_s: float = 0.0
+
+    def add(self, streamed: Streamed) -> None:
+        """Add what came of one call."""
+        if streamed.cache_share and streamed.span_s:
+            self.share = max(self.share, streamed.cache_share)
+            self.ran_s += streamed.busy_slot_s
+            self.waited_s += streamed.waited_s
+            self.span_s += streamed.span_s
+
+
 class Rollouts:
     """Feeds prompts to the engines and collects their samples.
 
@@ -107,6 +132,7 @@ class Rollouts:
         self._deadline_s, self._slots = deadline_s, slots
         self._keys, self._changed, self._answered = itertools.count(), threading.Condition(), 0
         self._busy_slot_s = self._span_s = 0.0
+        self._cache, self._preempted = Cache(), 0
         self._speeds = [(0, 0.0) for _ in engines]
         for number, engine in enumerate(engines):
             threading.Thread(target=self._feed, args=(number, engine), name=f"feed {engine.name}", daemon=True).start()
@@ -200,6 +226,22 @@ class Rollouts:
         usual = statistics.median(speed for number, speed in speeds.items() if number != slowest)
         return {"slowest_engine": float(slowest), "slowest_engine_speed": speeds[slowest] / usual} if usual else {}
 
+    def take_cache(self) -> dict[str, float]:
+        """How full the engines' KV caches were since the last call, and what that costs; empty where none can be full.
+
+        Requests that run and wait are those of one engine while it works, so that their ratio is that of all.
+        """
+        with self._changed:
+            taken, self._cache = self._cache, Cache()
+        if not taken.share:
+            return {}
+        return {
+            "kv_cache_usage": taken.share,
+            "engine_running": taken.ran_s / taken.span_s,
+            "engine_waiting": taken.waited_s / taken.span_s,
+            "preemptions_total": float(self._preempted),
+        }
+
     def close(self) -> None:
         """End the feeders that wait for work."""
         self.dispatch.close()
@@ -244,6 +286,8 @@ class Rollouts:
             self._answered += len(answered)
             self._busy_slot_s += streamed.busy_slot_s
             self._span_s += streamed.span_s
+            self._cache.add(streamed)
+            self._preempted += streamed.preempted
             tokens, busy_slot_s = self._speeds[number]
             tokens += sum(len(one.token_ids) for _, samples in answered for one in samples)
             self._speeds[number] = tokens, busy_slot_s + streamed.busy_slot_s

@@ -59,14 +59,21 @@ def examine(sources: Iterable[Source]) -> Findings:
 
 
 def _with_root(scanner: Scanner, diagnoses: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """What ranks see of one that is gone follows from what that one raised, where it is of a known kind."""
+    """What ranks see of one that is gone follows from what that one raised, of an unknown kind only if before them."""
     if any(CAUSES[one.id].tier in ("site", "root") for one in diagnoses):
         return diagnoses
     general = general_cause(scanner.matches)
-    if general is None or general.cause == PROGRAM:
+    if general is None or (general.cause == PROGRAM and not _is_first(general, diagnoses, scanner)):
         return diagnoses
     scanner.matches.note(general)
     return rank(scanner.matches)
+
+
+def _is_first(general: Match, diagnoses: Iterable[Diagnosis], scanner: Scanner) -> bool:
+    """Whether a program's own error stands with its source line before all that others say of the end."""
+    others = [match for one in diagnoses for match in scanner.matches.of(one.id)]
+    is_before = all(general.order < match.order and general.source == match.source for match in others)
+    return general.confidence >= SURE_ENOUGH and is_before
 
 
 def _says_why(found: Diagnosis) -> bool:

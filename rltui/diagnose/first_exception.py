@@ -34,6 +34,9 @@ RESERVED_LINES = 190_000
 _EXCEPTION = re.compile(
     r"(?:(?:\w+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception|Failure|Timeout|Empty|Full)|Exception)(?::|$)"
 )
+_NAMED_AS_MEANT = re.compile(r"(?:(?:\w+|<locals>)\.)*(?=\w*[a-z])[A-Z]\w*[A-Z]\w*(?:: \S|:?$)")
+"""An exception below its frames may be called whatever its author liked, and one of the program's own has no module."""
+
 _WRAPPERS = re.compile(
     r"(?:\w+\.)*(?:RayTaskError|RayActorError|ActorDiedError|WorkerCrashedError|ChildFailedError|CalledProcessError|"
     r"\w*EngineDeadError|ProcessRaisedException|ProcessExitedException|(?:Base)?ExceptionGroup|RetryError|SystemExit|"
@@ -86,7 +89,8 @@ def read_traceback(hit: Hit) -> Reading | None:
         if line.stream != context.line.stream:
             continue
         depth = _depth(line.text) if _FRAME.match(line.text) else depth
-        if _is_own_exception(line.text, depth):
+        is_below_frames = bool(above) and 0 < depth <= _depth(above[-1].text)
+        if _is_own_exception(line.text, depth, is_below_frames=is_below_frames):
             return _reading(line, above, lines, line.number - context.line.number)
         above.append(line)
     return None
@@ -138,17 +142,32 @@ def _frames(lines: Sequence[Line]) -> list[str]:
     return found
 
 
-def _is_own_exception(text: str, depth: int = 1) -> bool:
+def read_native_exception(hit: Hit) -> Reading | None:
+    """What the runtime of C++ says of an exception that nothing caught: its class, and below it its words."""
+    context = hit.context
+    if context.budget.lines < RESERVED_LINES:
+        return None
+    below = [line for line in context.after(MOST_LINES_OF_ONE) if line.stream == context.line.stream]
+    said = next((line for line in below if "what():" in line.text), None)
+    if said is None:
+        return _reading(structs.replace(context.line, text=hit.groups["kind"]), (), ())
+    text = f"{hit.groups['kind']}: {said.text.split('what():', 1)[1].strip()}"
+    return _reading(structs.replace(said, text=text), (), (), said.number - context.line.number)
+
+
+def _is_own_exception(text: str, depth: int = 1, *, is_below_frames: bool = False) -> bool:
     """Whether the line is an exception that passes on no other one.
 
     Args:
         text: The line; some launchers put blanks before all of a traceback.
         depth: Blanks before its frames: the exception has fewer.
+        is_below_frames: Whether the line before is the last one of a frame.
     """
     if _depth(text) >= max(depth, 1):
         return False
     text = text.lstrip()
-    return bool(_EXCEPTION.match(text)) and not _WRAPPERS.match(text) and not _PASSED_ON.search(text)
+    is_one = _EXCEPTION.match(text) or (is_below_frames and _NAMED_AS_MEANT.match(text))
+    return bool(is_one) and not _WRAPPERS.match(text) and not _PASSED_ON.search(text)
 
 
 def _depth(text: str) -> int:
@@ -231,6 +250,11 @@ WORDINGS = (
         pattern=rf"^ {{0,8}}(?:\w+\.)*(?:(?:[A-Z]\w*)?(?:Error|Exception)|{'|'.join(_OTHER_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
+    Wording(
+        anchor="terminate called after throwing",
+        pattern=r"terminate called after throwing an instance of ['‘](?P<kind>[^'’]{1,200})['’]",
+        check=read_native_exception,
+    ),
     Wording(anchor="raytaskerror(", pattern=r"RayTaskError\((?P<kind>\w+)\)", check=read_carried_exception),
     # libraries keep their own exceptions in a module of that name
     Wording(
@@ -244,8 +268,9 @@ WORDINGS = (
 
 def _own(frames: Sequence[str]) -> list[str]:
     """The innermost frames outside of installed libraries, and the one that raised, wherever it is."""
-    own = [frame for frame in frames[:-1] if not _OF_OTHERS.search(frame)]
-    return [*(own or frames[:-1])[1 - MOST_FRAMES :], *frames[-1:]]
+    own = [frame for frame in frames if not _OF_OTHERS.search(frame)]
+    above = [frame for frame in own if frame is not frames[-1]]
+    return [*(above if own else frames[:-1])[1 - MOST_FRAMES :], *frames[-1:]]
 
 
 def exception_order(match: Match) -> int:

@@ -166,13 +166,24 @@ class Recent(Struct, frozen=True, kw_only=True):
         wall_s = max(self.steps[-1].at - self.steps[0].at, sum(step.values.get(TOTAL, total_s) for step in steps))
         return sum(took) / wall_s, sum(each > 0.1 * total_s for each in took)
 
-    def early_and_late(self, name: str) -> tuple[float, float] | None:
-        """Medians of ``early`` and of the last few steps; None where there are too few."""
-        values = [step.values[name] for step in self.steps if name in step.values]
+    def early_and_late(self, name: str, least_s: float = 0.0) -> tuple[float, float] | None:
+        """Medians of ``early`` and of the last few steps; None where there are too few.
+
+        Args:
+            name: The metric.
+            least_s: The last few steps are those of so many seconds at least; steps that were read all at once have
+                one time, which says nothing.
+        """
+        told = [step for step in self.steps if name in step.values]
         early = self.early(name)
-        if len(values) < BASELINE_STEPS or not early:
+        if len(told) < BASELINE_STEPS or not early:
             return None
-        return statistics.median(early), statistics.median(values[-LATE_STEPS:])
+        span_s = told[-1].at - told[0].at
+        newer = sum(told[-1].at - step.at < least_s for step in told) if span_s > 0 else 0
+        late = told[-max(LATE_STEPS, newer) :]
+        if 2 * len(late) > len(told):
+            return None
+        return statistics.median(early), statistics.median(step.values[name] for step in late)
 
     def early(self, name: str) -> list[float]:
         """A metric in ``first``, else in the first half of the steps.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent, Symptom
+from rltui.diagnose.recent import GENERATION, LEARNER_WORK, TOTAL, Recent, Symptom
+from rltui.watch.phases import phase_names
 
 if TYPE_CHECKING:
     from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned
@@ -40,6 +41,8 @@ LOW_POWER = 0.6
 HOT_C, HELD_BACK = 85.0, 0.85
 LEAST_PEERS = 3
 SLOW_FRACTION = 0.5
+PACE_S = 10.0
+"""A few steps that took less than this together show what else the machine had to do just then, and no pace."""
 
 
 class Told(Struct, frozen=True):
@@ -136,7 +139,9 @@ def data_bound(recent: Recent) -> Told | None:
 
 def critic_bound(recent: Recent) -> Told | None:
     """The critic's update is what an update waits for."""
-    critic_s, actor_s = recent.seconds("time/update_critic"), recent.seconds("time/update_actor")
+    critic_s = recent.seconds("time/update_critic")
+    # systems that train one after the other call the policy's update training
+    actor_s = recent.seconds("time/update_actor") or recent.seconds("time/train")
     share = recent.share("time/update_critic")
     if share is None or not actor_s or share < PARTLY or critic_s < 1.5 * actor_s:
         return None
@@ -207,10 +212,23 @@ def throttled(recent: Recent) -> Told | None:
 
 def slowed(recent: Recent) -> Told | None:
     """Training became much slower than the run's own early steps, and not for longer answers."""
-    rate = recent.early_and_late("learner_tokens_per_second_step")
+    rate = recent.early_and_late("learner_tokens_per_second_step", PACE_S)
     if rate is None or not 0 < rate[1] < SLOW_FRACTION * rate[0]:
         return None
-    return Told(f"throughput fell to {rate[1]:.0f} tokens/s from {rate[0]:.0f}")
+    return Told(f"throughput fell to {rate[1]:.0f} tokens/s from {rate[0]:.0f}", _grown(recent))
+
+
+def _grown(recent: Recent) -> tuple[str, ...]:
+    """The phase that takes more of a step than it did, where it is most of what the step takes more."""
+    names = phase_names({name for step in recent.steps for name in step.values})
+    took = {name: seen for name in (TOTAL, *names) if (seen := recent.early_and_late(name, PACE_S)) is not None}
+    more_s = {name: late_s - early_s for name, (early_s, late_s) in took.items()}
+    grown = max(names, key=lambda name: more_s.get(name, 0.0), default="")
+    longer_s = more_s.get(TOTAL, 0.0)
+    if longer_s <= 0 or more_s.get(grown, 0.0) <= HALF * longer_s:
+        return ()
+    early_s, late_s = took[grown]
+    return (f"most of it is {grown}: {late_s:.3g} s of a step, {early_s:.3g} s before",)
 
 
 def behind_plan(recent: Recent) -> Told | None:

@@ -297,3 +297,67 @@ def test_what_stands_before_frames_is_a_prefix_of_all_lines(prefix: str) -> None
 def test_an_exception_may_stand_as_far_in_as_its_launcher_prints_all_of_it() -> None:
     log = "\n".join(f"    {line}" for line in PLAIN.splitlines())
     assert found(log.replace("Traceback", "traceback : Traceback", 1))["text"] == "AssertionError: 8 labels for 6 rows"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "PoolExhausted: no free slot for episode 17",
+        "main.<locals>.TokenBudget: row 31 has 9000 tokens, 8192 fit",
+        "TaskBroken",
+        "RPCGone: grader 4",
+    ],
+)
+def test_an_exception_of_the_programs_own_is_known_by_the_frames_above_it(said: str) -> None:
+    """One that the program itself defines has no module in its name, and need not be called an error."""
+    raised = PLAIN.replace("AssertionError: 8 labels for 6 rows", said)
+    first = found(f"step 1\n{raised}subprocess.CalledProcessError: Command 'python' returned non-zero exit status 1.\n")
+    assert first["text"] == said
+    assert first["frames"] == ["/home/user/trainer.py:1177 in fit"]
+    assert [one.id for one in diagnose([text_source("out.log", raised)])] == ["program_failed"]
+
+
+@pytest.mark.parametrize("between", ["LoadingWeights: 3 of 8", "VllmWorker: ready", "Resuming"])
+def test_words_of_others_among_the_frames_are_no_exception(between: str) -> None:
+    """They stand below no frame: the line before is another one of theirs, or the traceback's first."""
+    start, *rest = PLAIN.splitlines(keepends=True)
+    log = f"{start}{between}\n{''.join(rest[:-1])}step 4 of 8\n{between}\n{rest[-1]}"
+    assert found(log)["text"] == "AssertionError: 8 labels for 6 rows"
+
+
+def test_frames_of_the_interpreter_give_way_to_the_one_that_raised() -> None:
+    threads = '  File "/usr/lib/python3.11/threading.py", line 982, in run\n    self._target()\n'
+    start, *rest = PLAIN.splitlines(keepends=True)
+    assert found(f"{start}{threads}{''.join(rest)}")["frames"] == ["/home/user/trainer.py:1177 in fit"]
+
+
+def test_what_no_c_plus_plus_code_caught_is_an_exception() -> None:
+    terminate = "terminate called after throwing an instance of 'std::runtime_error'\n"
+    said = "tile scheduler: negative work for block 12"
+    log = f"step 1 reward 0.2\n{terminate}  what():  {said}\nscript.sh: line 1: 27464 Aborted  ./train\n"
+    assert found(log)["text"] == f"std::runtime_error: {said}"
+    assert [one.id for one in diagnose([text_source("out.log", log)])] == ["program_failed"]
+    assert found(terminate)["text"] == "std::runtime_error"
+    assert found(f"{PLAIN}{terminate}")["text"] == "AssertionError: 8 labels for 6 rows"
+
+
+LEFT_ALONE = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:49"
+)
+
+
+def of_rank(rank: int, exception: str) -> str:
+    """The traceback of a rank, as torch prints it."""
+    lines = PLAIN.replace("AssertionError: 8 labels for 6 rows", exception).splitlines(keepends=True)
+    return "".join(f"[rank{rank}]: {line}" for line in lines)
+
+
+@pytest.mark.parametrize("said", ["TokenBudget: row 31 has 9000 tokens, 8192 fit", "AssertionError: 8 labels, 6 rows"])
+def test_what_other_ranks_see_of_one_that_is_gone_does_not_hide_what_that_one_raised(said: str) -> None:
+    others = of_rank(1, LEFT_ALONE) + of_rank(3, LEFT_ALONE)
+    before = diagnose([text_source("out.log", of_rank(2, said) + others)])
+    assert [(one.id, one.secondary) for one in before] == [("program_failed", False), ("gloo_timeout", True)]
+    assert before[0].evidence[0].rank == "2"
+    assert said in before[0].evidence[0].text
+    after = diagnose([text_source("out.log", others + of_rank(2, said))])  # it may follow from that
+    assert [one.id for one in after] == ["gloo_timeout"]

@@ -52,6 +52,8 @@ NONE = math.nan
         ({"time__data": 20.0}, ["data-bound"]),
         ({"time__update_actor": 12.0, "time__update_critic": 30.0, "time__train": 30.0}, ["critic-bound"]),
         ({"time__update_actor": 22.0, "time__update_critic": 25.0, "time__train": 25.0}, []),
+        ({"time__generate": 16.0, "time__update_critic": 30.0, "time__train": 10.0}, ["critic-bound"]),  # verl
+        ({"time__generate": 6.0, "time__update_critic": 26.0, "time__train": 24.0}, []),
         ({"slowest_engine": 2.0, "slowest_engine_speed": 0.4}, ["straggler"]),
         ({"slowest_engine": 2.0, "slowest_engine_speed": 0.9}, []),
         # roles that take turns on the same cards do not wait for one another
@@ -302,3 +304,40 @@ def test_a_gpu_whose_hardware_says_that_it_is_held_back_needs_no_peers() -> None
     assert "the clocks of GPU 3 of n1 are held back at 88 °C: heat" in found.sentence
     assert slow(Recent(steps=steps(), gpus=(structs.replace(one, held_back=()),))) == []
     assert slow(Recent(steps=steps(), gpus=(structs.replace(one, utilization_percent=2.0),))) == [], "it does nothing"
+
+
+def slower(every_s: float, late: int, **values: float) -> Recent:
+    """Forty steps, of which the last ``late`` have a third of the throughput and ``values``."""
+    before = steps(40 - late, every_s, learner_tokens_per_second_step=9000.0)
+    after = steps(40, every_s, learner_tokens_per_second_step=3000.0, **values)[40 - late :]
+    return Recent(steps=(*before, *after))
+
+
+@pytest.mark.parametrize(
+    ("every_s", "late", "is_slowed"),
+    [
+        (60.0, 8, True),
+        (1.0, 12, True),
+        (1.0, 5, False),  # five seconds in which the machine had something else to do
+        (0.05, 30, False),  # all that is in view takes two seconds
+        (0.0, 8, True),  # read all at once from a log: their times say nothing
+    ],
+)
+def test_a_run_slowed_where_its_pace_of_some_seconds_did(every_s: float, late: int, is_slowed: bool) -> None:
+    assert ("slowed" in slow(slower(every_s, late))) is is_slowed
+
+
+@pytest.mark.parametrize(
+    ("values", "evidence"),
+    [
+        (
+            {"time__total": 180.0, "time__generate": 150.0},
+            ("most of it is time/generate: 150 s of a step, 32 s before",),
+        ),
+        ({"time__total": 180.0, "time__generate": 80.0, "time__train": 80.0}, ()),  # both, as where all is slow
+        ({"time__weight_sync": 4.0}, ()),  # steps are as long as ever: they have fewer tokens
+    ],
+)
+def test_the_phase_that_grew_is_named(values: dict[str, float], evidence: tuple[str, ...]) -> None:
+    found = {one.word: one for one in slow_symptoms(slower(60.0, 8, **values))}
+    assert found["slowed"].evidence == evidence

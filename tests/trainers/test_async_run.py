@@ -114,5 +114,8 @@ def test_it_learns_with_weights_that_come_in_the_midst_of_vllm_samples(launch: C
     assert attempt.mean_reward(51, 60) > attempt.mean_reward(1, 5) + 0.3
     assert {line["staleness_max"] for line in metrics} <= {0.0, 1.0, 2.0}
     assert max(line["mixed_versions_fraction"] for line in metrics) > 0
+    assert all(0 < line["kv_cache_usage"] <= 1 for line in metrics)
+    assert all(0 < line["engine_running"] <= 16 for line in metrics)
+    assert max(line["engine_waiting"] for line in metrics) > 0  # the spare samples
     fresh = [line["parity_max_abs"] for line in metrics if "parity_max_abs" in line]
     assert 0 < max(fresh) < PARITY_BOUND

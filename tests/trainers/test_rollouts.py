@@ -332,6 +332,20 @@ def test_the_engine_that_takes_longest_for_a_token_is_named() -> None:
     assert rollouts.take_slowest() == {}  # nobody has answered since
 
 
+def test_how_full_the_caches_were_is_told_of_engines_that_have_one() -> None:
+    rollouts = Rollouts([], 1, 1.0)
+    rollouts.dispatch, rollouts._speeds = Dispatch(3, 64), [(0, 0.0)] * 3
+    rollouts._deliver(0, {}, Streamed(busy_slot_s=30.0, span_s=2.0))  # of an engine without such a cache
+    assert rollouts.take_cache() == {}
+    rollouts._deliver(1, {}, Streamed(busy_slot_s=40.0, span_s=2.0, waited_s=60.0, cache_share=0.99, preempted=3))
+    rollouts._deliver(2, {}, Streamed(busy_slot_s=20.0, span_s=1.0, waited_s=0.0, cache_share=0.5, preempted=1))
+    told = {"kv_cache_usage": 0.99, "engine_running": 20.0, "engine_waiting": 20.0, "preemptions_total": 4.0}
+    assert rollouts.take_cache() == pytest.approx(told)
+    rollouts._deliver(1, {}, Streamed(busy_slot_s=8.0, span_s=2.0, cache_share=0.25))
+    told = {"kv_cache_usage": 0.25, "engine_running": 4.0, "engine_waiting": 0.0, "preemptions_total": 4.0}
+    assert rollouts.take_cache() == pytest.approx(told)
+
+
 def test_engines_that_die_too_often_end_the_attempt() -> None:
     now = [0.0]
     restarts = Restarts(clock=lambda: now[0])

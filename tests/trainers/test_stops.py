@@ -16,6 +16,7 @@ from trainers.data.codec import Codec
 from trainers.data.stops import Stops
 from trainers.reporting import NEVER_ENDING_STEPS, Reporter
 from trainers.roles.engine import EngineActor, Request
+from trainers.roles.vllm_counters import VllmCounters
 from trainers.roles.vllm_samples import VllmSamples
 
 if TYPE_CHECKING:
@@ -115,6 +116,29 @@ def test_each_end_token_and_text_ends_samples_of_vllm(
     assert [one.token_ids for one in found] == [(5, 6, 7, 99, 8, 9)[:length]] * 4
     assert {one.finish_reason for one in found} == {"stop" if length < 6 else "length"}
     assert len(engine.aborted) == (4 if texts else 0)
+
+
+def test_samples_that_vllm_has_no_cache_for_wait_and_take_no_slot(folder: Path) -> None:
+    """Of eight samples in four slots, the cache holds two, and one of these is put off in each step."""
+    engine, counters = FakeVllm([5, 6]), VllmCounters()
+    step = engine.step
+
+    def counted() -> list[Any]:
+        told = SimpleNamespace(num_waiting_reqs=5, num_skipped_waiting_reqs=1, kv_cache_usage=0.97)
+        preempted = SimpleNamespace(num_preempted_reqs=1)
+        counters.record(scheduler_stats=told, iteration_stats=preempted, mm_cache_stats=None)
+        return step()
+
+    engine.step = counted  # type: ignore[method-assign]
+    samples = VllmSamples(engine, slots=4, counters=counters)
+    for key in (3, 4):
+        asked = Request(key, [1], sampling(max_tokens=2, samples_per_prompt=4, stop_token_ids=()))
+        samples.add(asked, {"prompt_token_ids": [1]}, Stops((), (), str(folder)), "")
+    found = samples.run(8, lambda: None)
+    assert found.cache_share == 0.97
+    assert found.preempted >= 1
+    assert found.waited_s == pytest.approx(3 * found.busy_slot_s)  # six of eight
+    assert found.busy_slot_s == pytest.approx(2 * found.span_s)
 
 
 @pytest.mark.parametrize(("fractions", "warns"), [([1.0] * 5, 1), ([1.0, 0.9, 1.0, 1.0, 1.0], 0), ([0.0, 1.0], 0)])

@@ -115,12 +115,18 @@ class Streamed:
         left: Samples that are still under way.
         busy_slot_s: Seconds that samples were worked on, added up over samples.
         span_s: Seconds that any was.
+        waited_s: Seconds that samples were in the engine and not worked on, added up over samples.
+        cache_share: Largest share of the engine's KV cache that was in use; 0 where it has none that can be full.
+        preempted: Samples that were put off because the cache was full.
     """
 
     answers: dict[int, list[Completion]] = field(default_factory=dict)
     left: int = 0
     busy_slot_s: float = 0.0
     span_s: float = 0.0
+    waited_s: float = 0.0
+    cache_share: float = 0.0
+    preempted: int = 0
 
 
 def grouped(completions: Iterable[Completion], num_prompts: int) -> list[list[Completion]]:

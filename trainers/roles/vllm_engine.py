@@ -14,6 +14,7 @@ from vllm.engine.arg_utils import EngineArgs
 
 from trainers.data.prompts import images_of, tokens_of
 from trainers.data.stops import Stops
+from trainers.roles.vllm_counters import VllmCounters
 from trainers.roles.vllm_images import VllmImages
 from trainers.roles.vllm_samples import VllmSamples
 from trainers.roles.vllm_weights import BACKEND, WORKER_EXTENSION
@@ -70,9 +71,11 @@ class VllmEngine:
         arguments = engine_arguments(rollout, model_path, lengths, on_cpu=not torch.cuda.is_available())
         self._llm = LLM(**(arguments | ({} if self._images is None else self._images.arguments())))
         self._llm.update_weight_version("0")
+        counters = self._llm.llm_engine.logger_manager = VllmCounters()
         placeholder = () if self._images is None else (self._images.token_id,)
         check = None if self._images is None else self._images.check
-        self._samples = VllmSamples(self._llm.llm_engine, arguments[ARGUMENT_OF["max_concurrency"]], placeholder, check)
+        slots = arguments[ARGUMENT_OF["max_concurrency"]]
+        self._samples = VllmSamples(self._llm.llm_engine, slots, placeholder, check, counters)
 
     def stream(self, requests: Sequence[Request], low: int, weight_version: Callable[[], int]) -> Streamed:
         """Take prompts in beside what is under way, and sample until some is done; vLLM refills its slots by itself."""
@@ -161,6 +164,8 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         # Tokens in, tokens out; and no sampling defaults or extra stop tokens from the model's folder.
         "skip_tokenizer_init": True,
         "generation_config": "vllm",
+        # Its scheduler counts nothing otherwise; see trainers.roles.vllm_counters.
+        "disable_log_stats": False,
         # Log-probabilities after temperature, the convention of trainers.roles.engine.
         "logprobs_mode": "processed_logprobs",
         ARGUMENT_OF["precision"]: DTYPES[rollout.precision],

@@ -13,6 +13,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from trainers.data.prompts import tokens_of
 from trainers.roles.engine import Completion, Streamed, derive_seed
+from trainers.roles.vllm_counters import VllmCounters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +33,7 @@ class VllmSamples:
         slots: Samples that it works on at once; the others wait in it.
         placeholder: Tokens that cut a sample: no model can read on.
         check: Called with a prompt's tokens and those that vLLM read, where it may read others.
+        counters: What ``engine`` records into, if anything is to be told of it.
     """
 
     def __init__(
@@ -40,8 +42,10 @@ class VllmSamples:
         slots: int,
         placeholder: Sequence[int] = (),
         check: Callable[[Sequence[int], Sequence[int]], None] | None = None,
+        counters: VllmCounters | None = None,
     ) -> None:
         self._engine, self._slots, self._placeholder, self._check = engine, slots, placeholder, check
+        self._counters = counters or VllmCounters()
         self._groups: dict[int, list[Sample]] = {}
         self._running: dict[str, Sample] = {}
 
@@ -73,17 +77,21 @@ class VllmSamples:
         found, ends_at = Streamed(), time.monotonic() + STREAM_S
         while self._running:
             give_way()
-            began, busy = time.monotonic(), min(len(self._running), self._slots)
+            began, present = time.monotonic(), len(self._running)
             self.step()
             now = time.monotonic()
+            # in a step that frees slots, those that wait for one may not be told of as waiting any more
+            waits = min(present, max(0, present - self._slots, self._counters.waiting))
             found.span_s += now - began
-            found.busy_slot_s += busy * (now - began)
+            found.busy_slot_s += (present - waits) * (now - began)
+            found.waited_s += waits * (now - began)
+            found.cache_share = max(found.cache_share, self._counters.cache_share)
             enough = len(self._running) <= low if low else any(self._are_done(key) for key in self._groups)
             if enough or now >= ends_at:
                 break
         for key in [key for key in self._groups if self._are_done(key)]:
             found.answers[key] = [sample.completion() for sample in self._groups.pop(key)]
-        found.left = len(self._running)
+        found.left, found.preempted = len(self._running), self._counters.take_preempted()
         return found
 
     def step(self) -> None:

@@ -110,6 +110,7 @@ def teacher_arguments(layout: schema.Layout, role: schema.Teacher, model_path: s
     )
     arguments = engine_arguments(rollout, model_path, layout.lengths, on_cpu=on_cpu)
     del arguments["weight_transfer_config"]  # a teacher's weights stay as they are
+    del arguments["disable_log_stats"]  # nobody asks what waits in a teacher: it is called with all it has to do
     return arguments | {
         "worker_extension_cls": WORKER_EXTENSION,
         # vLLM samples at least one token, and answers at most max_logprobs candidates a token

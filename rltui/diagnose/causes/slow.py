@@ -84,7 +84,8 @@ CAUSES = (
     ),
     aside(
         "critic_bound", "critic-bound", "The critic's update holds up the policy's",
-        "time/update_critic takes 40 % of a step or more and half as long again as time/update_actor.",
+        "time/update_critic takes 40 % of a step or more and half as long again as time/update_actor, or as time/train "
+        "where that is the policy's alone.",
         advice("more-critic", "Give the critic more GPUs or a larger micro-batch."),
         "More engines: the update comes after them.",
     ),
@@ -175,8 +176,8 @@ CAUSES = (
     ),
     aside(
         "run_slowed", "slowed", "Training became much slower than it was",
-        "Tokens a second fell below half of the run's own early steps. Often it comes before a failure of "
-        "the network or of a node; longer responses are the harmless reason.",
+        "Tokens a second fell below half of the run's own early steps, in ten seconds of steps at least. Often it "
+        "comes before a failure of the network or of a node; longer responses are the harmless reason.",
         advice("look-at-nodes", "Compare the nodes: clocks, power, temperature, network."),
         "Comparing with other runs: lengths and layouts differ.",
     ),
