@@ -43,7 +43,7 @@ POINTS = Path(__file__).with_name("throughput_points.csv")
 NODE = {"GB200": 32, "GB300-288GB": 32}
 """GPUs that an engine may take, where it is not 8: half of a rack, all of which NVLink joins."""
 
-TRAINING_SHARES = (0.1, 0.12, 0.14, 0.17, 0.2, 0.25, *(each / 100 for each in range(28, 48, 2)), 0.5)
+TRAINING_SHARES = tuple(each / 100 for each in range(22, 66, 4))
 DECODE_SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CHOICES = tuple(product(TRAINING_SHARES, DECODE_SHARES))
 """What a fit may choose from: shares of the peak FLOP/s in training and of the bandwidth in decoding."""
@@ -137,6 +137,8 @@ DIVISION = {
     "mb": "micro_batch",
 }
 """Words of the column that says how a learner is divided, where that is published: "tp2 pp8 vp4"."""
+
+MEGATRONS = ("Megatron-LM", "Megatron-Bridge", "Pai-Megatron-Patch", "Automodel", "slime", "miles")
 
 ALONE = ("learner_throughput_total", "train_time", "logprob_time")
 """Metrics in which no engine has a part."""
@@ -281,8 +283,18 @@ def _learner(request: Request, gpus: int, row: dict[str, str]) -> Training:
         micro_batch=1,
         gradient_checkpointing=True,
         packed_tokens=max(int(row["limit_tokens"]), int(float(row["mean_tokens"]))),
+        megatron=_is_megatron(row),
     )
     return structs.replace(way, **{DIVISION[word[:2]]: int(word[2:]) for word in row["division"].split()})
+
+
+def _is_megatron(row: dict[str, str]) -> bool:
+    """Whether the layers of a learner are Megatron's, or Automodel's, which are of Transformer Engine like them."""
+    if row["system"] == "NeMo-RL":
+        return "DTensor" not in row["mode"]
+    if row["system"] in {"verl", "ms-swift"}:
+        return row["version"] == "megatron" or "Megatron" in row["mode"]
+    return row["system"] in MEGATRONS
 
 
 def _engines(row: dict[str, str], request: Request) -> list[EngineChoice]:
