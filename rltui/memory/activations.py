@@ -242,7 +242,8 @@ def _eager_bytes(model: Architecture, ffn: float, sent: float, delta_rule: str) 
 def forward_layer_bytes(model: Architecture) -> float:
     """Bytes of a token in one layer where nothing is kept for a backward pass.
 
-    6 f (4 f without a gate) and 6 h: gate, up and their product; input, normalised input and output. vLLM's profile run has the same.
+    6 f (4 f without a gate) and 6 h: gate, up and their product; input, normalised input and output. vLLM's profile run
+    has the same.
     """
     expert, dense, routed = routed_widths(model)
     return 2 * model.mlp_matrices * max(expert, dense) + 6 * model.hidden + 4 * routed

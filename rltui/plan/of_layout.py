@@ -14,7 +14,6 @@ from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.memory.layouts import estimate_roles
-from rltui.memory.recipes import RECIPES
 from rltui.plan.measured import Measured
 from rltui.plan.rates import TRUST, Family, Rates, family, trust_in
 from rltui.plan.request import Request
@@ -180,7 +179,6 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
         sequence_parallel=getattr(role, "sequence_parallel", 1),
         tensor_parallel=getattr(role, "tensor_parallel", 1),
         packed_tokens=layout.lengths.pack,
-        megatron=RECIPES[layout.system].backend == "megatron",
     )
 
 

@@ -62,8 +62,8 @@ PUBLISHED: dict[Family, Rates] = {
 }
 
 TRUST: dict[Family, Trust] = {
-    "dense": Trust(factor=1.6, points=224, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100", "A800")),
-    "moe": Trust(factor=1.8, points=106, cards=("H100", "H200", "H800", "H20", "B200", "GB200", "B300", "GB300")),
+    "dense": Trust(factor=1.6, points=298, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100", "A800")),
+    "moe": Trust(factor=1.8, points=117, cards=("H100", "H200", "H800", "H20", "B200", "GB200", "B300", "GB300")),
 }
 """By family, from points of systems whose other points the rates were not chosen on."""
 
@@ -86,8 +86,8 @@ CARD_SHARES = {"A100": 1.4, "A800": 1.4, "H20-": 1.5, "GB300": 1.17, "B300": 1.1
 ``PUBLISHED`` was chosen, by first letters of their names. Clocks fall under a full load: from A100 to H100 the sheet
 grew by 3.2, power by 1.75. Chosen on ms-swift's 14B on A800, and InternEvo's and LLM Foundry's 7B and 30B on A100. H20
 is an H100 of which the sheet leaves 15 % of the FLOP/s and all of the power: nothing slows it; chosen on half of verl's
-published runs of 14B and 32B on it (``tests/truth/plan.py``). GB300 has the sheet of GB200 and a sixth more power (1,400
-W), B300 a tenth more than B200 (1,100 W): so much more does Megatron-Bridge reach on them, in 8 bits too."""
+published runs of 14B and 32B on it (``tests/truth/plan.py``). GB300 has the sheet of GB200 and a sixth more power
+(1,400 W), B300 a tenth more than B200 (1,100 W): so much more does Megatron-Bridge reach on them, in 8 bits too."""
 
 PREFILL_FLOPS_SHARE = 0.5
 """Share of the peak FLOP/s that prefill reaches; assumed."""
