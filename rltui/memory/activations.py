@@ -86,8 +86,8 @@ def routed_widths(model: Architecture) -> tuple[int, int, int]:
 def recomputed_layer_bytes(model: Architecture, *, trained: bool = True, delta_rule: str = "fused") -> float:
     """Bytes of a token in the layer whose activations are recomputed, at the peak of its backward pass.
 
-    12 f: gate, up, their product, and a gradient of each, 2 bytes each. 6 (q + kv): queries, keys and values before and
-    after rotation, and the attention's output. The rest are the constants above.
+    12 f: gate, up, their product, and a gradient of each, 2 bytes each; a plain network has no gate. 6 (q + kv):
+    queries, keys and values before and after rotation, and the attention's output. The rest are the constants above.
 
     Args:
         model: The model.
@@ -116,7 +116,11 @@ def fused_layer_bytes(model: Architecture, layers: int = 1) -> float:
     """
     expert, dense, routed = routed_widths(model)
     ffn = max(expert, dense)
-    return layers * _fused_bytes(model, ffn, routed) + 6 * ffn + 4 * model.hidden
+    return layers * _fused_bytes(model, ffn, routed) + _fused_gradients(model, ffn)
+
+
+def _fused_gradients(model: Architecture, ffn: float) -> float:
+    return 2 * model.mlp_matrices * ffn + 4 * model.hidden
 
 
 def adapter_input_bytes(model: Architecture, adapter: Adapter | None) -> float:
@@ -130,14 +134,22 @@ def adapter_input_bytes(model: Architecture, adapter: Adapter | None) -> float:
     return 4 * width
 
 
-def mean_layer_bytes(model: Architecture) -> float:
-    """The same in the mean of all layers, of which some may have no experts, or nothing else (Nemotron-H)."""
-    return _recomputed_bytes(model, *_mean_ffn(model), trained=True)
+def mean_layer_bytes(model: Architecture, *, megatron: bool) -> float:
+    """The same in the mean of all layers, of which some may have no experts, or nothing else (Nemotron-H).
+
+    Args:
+        model: The model.
+        megatron: Whether Megatron's kernels compute it, or torch's.
+    """
+    ffn, sent = _mean_ffn(model)
+    if megatron:
+        return _fused_bytes(model, ffn, sent) + _fused_gradients(model, ffn)
+    return _recomputed_bytes(model, ffn, sent, trained=True)
 
 
 def _recomputed_bytes(model: Architecture, ffn: float, sent: float, *, trained: bool) -> float:
     attention = _attention_bytes(model, trained=trained)
-    return 12 * ffn + attention + LAYER_RESIDUALS * model.hidden + ROUTED_TOKEN * sent
+    return 4 * model.mlp_matrices * ffn + attention + LAYER_RESIDUALS * model.hidden + ROUTED_TOKEN * sent
 
 
 def _attention_bytes(model: Architecture, *, trained: bool) -> float:
@@ -215,7 +227,7 @@ def _mean_ffn(model: Architecture) -> tuple[float, float]:
 def _fused_bytes(model: Architecture, ffn: float, sent: float) -> float:
     """About 34 h for GPT's widths, as Korthikanti et al. 2022 (arXiv:2205.05198) count without the scores."""
     query, kv = widths(model)
-    return 6 * ffn + (8 if model.qk_norm else 6) * (query + kv) + 6 * model.hidden + 4 * sent
+    return 2 * model.mlp_matrices * ffn + (8 if model.qk_norm else 6) * (query + kv) + 6 * model.hidden + 4 * sent
 
 
 def _eager_bytes(model: Architecture, ffn: float, sent: float, delta_rule: str) -> float:
@@ -224,16 +236,17 @@ def _eager_bytes(model: Architecture, ffn: float, sent: float, delta_rule: str) 
     attention = (12.0 if model.qk_norm else 6.0) * (query + kv)
     if delta_rule == "torch" and model.linear is not None and model.linear.kind == "delta":
         attention += (DELTA_RULE_KEPT * _delta_values(model) - attention) * model.linear.layers / model.layers
-    return 8 * ffn + attention + 16 * model.hidden + 6 * sent
+    return (8 if model.mlp_matrices == 3 else 4) * ffn + attention + 16 * model.hidden + 6 * sent
 
 
 def forward_layer_bytes(model: Architecture) -> float:
     """Bytes of a token in one layer where nothing is kept for a backward pass.
 
-    6 f and 6 h: gate, up and their product; input, normalised input and output. vLLM's profile run has the same.
+    6 f (4 f without a gate) and 6 h: gate, up and their product; input, normalised input and output. vLLM's profile run
+    has the same.
     """
     expert, dense, routed = routed_widths(model)
-    return 6 * max(expert, dense) + 6 * model.hidden + 4 * routed
+    return 2 * model.mlp_matrices * max(expert, dense) + 6 * model.hidden + 4 * routed
 
 
 def mask_bytes(model: Architecture, workload: Workload) -> float:

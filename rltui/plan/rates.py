@@ -57,13 +57,13 @@ class Trust(Struct, frozen=True, kw_only=True):
 
 
 PUBLISHED: dict[Family, Rates] = {
-    "dense": Rates(training=0.42, decode=0.7, source="published runs"),
-    "moe": Rates(training=0.28, decode=0.5, source="published runs"),
+    "dense": Rates(training=0.58, decode=0.7, source="published runs"),
+    "moe": Rates(training=0.38, decode=0.5, source="published runs"),
 }
 
 TRUST: dict[Family, Trust] = {
-    "dense": Trust(factor=1.6, points=224, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100", "A800")),
-    "moe": Trust(factor=1.8, points=106, cards=("H100", "H200", "H800", "H20", "B200", "GB200", "B300", "GB300")),
+    "dense": Trust(factor=1.6, points=298, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100", "A800")),
+    "moe": Trust(factor=1.8, points=117, cards=("H100", "H200", "H800", "H20", "B200", "GB200", "B300", "GB300")),
 }
 """By family, from points of systems whose other points the rates were not chosen on."""
 
@@ -81,21 +81,21 @@ def trust_in(model: Architecture, gpu: Gpu) -> str:
     return f"nine in ten of {found.points} held-out published points of {family(model)} models are {near}{other}"
 
 
-CARD_SHARES = {"A100": 1.65, "A800": 1.65, "H20-": 2.0}
+CARD_SHARES = {"A100": 1.4, "A800": 1.4, "H20-": 1.5, "GB300": 1.17, "B300": 1.1}
 """By so much more of their data sheet's FLOP/s these cards reach in training than Hopper and Blackwell, on whose points
-``PUBLISHED`` was chosen, by first letters of their names. From A100 to H100 the sheet grew by 3.2, power by 1.75 and
-bandwidth by 1.6: clocks fall under a full load, and what is no product of matrices takes more of the time. Chosen on
-ms-swift's 14B on A800; fms-fsdp's Llama 2 on 128 A100, held back, comes out within a quarter. H20 is an H100 of which
-the sheet leaves 15 % of the FLOP/s and all of the power: nothing slows it. Chosen on half of verl's published runs of
-14B and 32B on H20, which say 57 to 83 % MFU (``tests/truth/plan.py``)."""
+``PUBLISHED`` was chosen, by first letters of their names. Clocks fall under a full load: from A100 to H100 the sheet
+grew by 3.2, power by 1.75. Chosen on ms-swift's 14B on A800, and InternEvo's and LLM Foundry's 7B and 30B on A100. H20
+is an H100 of which the sheet leaves 15 % of the FLOP/s and all of the power: nothing slows it; chosen on half of verl's
+published runs of 14B and 32B on it (``tests/truth/plan.py``). GB300 has the sheet of GB200 and a sixth more power
+(1,400 W), B300 a tenth more than B200 (1,100 W): so much more does Megatron-Bridge reach on them, in 8 bits too."""
 
 PREFILL_FLOPS_SHARE = 0.5
 """Share of the peak FLOP/s that prefill reaches; assumed."""
 
 
-ATTENTION_FLOPS_SHARE = 0.35
-"""Share of the peak FLOP/s that attention reaches in training, whatever the family of its matrices; assumed. The long
-sequences of mixtures of experts are the faster for it."""
+ATTENTION_FLOPS_SHARE = 0.38
+"""Share of the peak FLOP/s that attention reaches in training on Hopper, whatever the family of its matrices: between
+FlashAttention's second and third version, forward and backward. Chosen on sequences of 16,384 tokens and more."""
 
 
 def training_share(share: float, gpu: Gpu) -> float:

@@ -30,6 +30,7 @@ class Training(Struct, frozen=True, kw_only=True):
         pipeline_parallel: Groups of layers, each on GPUs of its own.
         virtual_stages: Parts of its group of layers that each of those GPUs takes in turn (interleaved).
         packed_tokens: Length of rows in which samples lie one behind the other; 0: a row a sample.
+        megatron: Whether Megatron's kernels (Transformer Engine, experts' tokens permuted in one) compute the layers.
     """
 
     gpus: tuple[int, ...]
@@ -43,6 +44,7 @@ class Training(Struct, frozen=True, kw_only=True):
     pipeline_parallel: int = 1
     virtual_stages: int = 1
     packed_tokens: int = 0
+    megatron: bool = False
 
     @property
     def ranks(self) -> int:

@@ -25,7 +25,7 @@ from rltui.plan.cards import (
     of_peak,
     rates,
 )
-from rltui.plan.rates import ATTENTION_FLOPS_SHARE
+from rltui.plan.rates import ATTENTION_FLOPS_SHARE, training_share
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -48,9 +48,12 @@ TENSOR_EXPOSED = 0.7
 """Share of what ranks that divide matrices send each other for which they wait. Chosen on torchtitan's Llama-3.1 on 64
 and 256 H100 at tensor parallel 8: whole for the 8B without asynchronous collectives, less for the 70B."""
 
-EXPERT_EXPOSED = 1 / 3
+EXPERT_EXPOSED = 0.5
 """The same of tokens on their way to experts on other nodes, of which one copy goes to each node (DeepEP). Chosen on
 Pai-Megatron-Patch's Qwen3-235B-A22B on 256 H800: with experts over four nodes and without DeepEP it is more."""
+
+TENSOR_MOVES = 2
+"""Times that each tensor of a layer moves in a pass: written by one kernel, read by another."""
 
 
 def train_s(request: Request, learner: Training, critic: Architecture | None = None) -> tuple[float, str]:
@@ -102,12 +105,14 @@ def _division_s(request: Request, model: Architecture, learner: Training, tokens
     """Seconds in which ranks wait for each other's parts of layers in one pass, for ``tokens`` of each rank's own.
 
     Divided along the sequence (Korthikanti et al. 2022), activations are gathered before each divided part of a layer
-    and scattered behind it: twice for attention, twice for a dense feed-forward network. Experts get their tokens and
-    give them back; NVLink hides that, and a node gets one copy of a token, however many of its experts are chosen.
+    and scattered behind it: twice for attention of any kind, twice for a dense feed-forward network. Experts get their
+    tokens and give them back; NVLink hides that, and a node gets one copy of a token, however many of its experts are
+    chosen.
     """
     width, experts, seconds = learner.tensor_parallel, model.experts, 0.0
     if width > 1:
-        sent = 2 * ITEM_BYTES * model.hidden * (width - 1) * (model.softmax_layers + model.dense_layers) * tokens
+        parts = model.softmax_layers + model.dense_layers + (model.linear.layers if model.linear else 0)
+        sent = 2 * ITEM_BYTES * model.hidden * (width - 1) * parts * tokens
         bundles = learner.gpus[:1] if width <= nvlink_gpus(request) else learner.gpus
         seconds += TENSOR_EXPOSED * sent / link_bytes_per_s(request, bundles)
     nodes = -(-learner.expert_parallel // nvlink_gpus(request))
@@ -174,7 +179,7 @@ def _mean_length(request: Request) -> float:
 def _passes_s(request: Request, model: Architecture, learner: Training, passes: int, *, head: bool) -> float:
     """Seconds in which one micro-batch passes ``passes`` times through ``model``; packed rows have no padding."""
     tokens, attended = _micro_batch_tokens(request, learner)
-    return passes * _pass_s(request, model, tokens / learner.sharing, attended, head=head)
+    return passes * _pass_s(request, model, learner, tokens / learner.sharing, attended, head=head)
 
 
 def _micro_batch_tokens(request: Request, learner: Training) -> tuple[float, float]:
@@ -190,24 +195,26 @@ def training_compute_s(request: Request, learner: Training, model: Architecture,
     """Seconds of ``passes`` through ``model`` with all samples packed and divided evenly: no padding, no ZeRO."""
     length = _mean_length(request)
     tokens = request.samples_per_step * length / learner.ranks
-    pass_s = passes * _pass_s(request, model, tokens, length, head=True)
+    pass_s = passes * _pass_s(request, model, learner, tokens, length, head=True)
     sent_s = _sent_passes(passes) * _division_s(request, model, learner, tokens)
     return (pass_s + sent_s) * (1 + _bubble(request, learner))
 
 
-def _pass_s(request: Request, model: Architecture, tokens: float, length: float, *, head: bool) -> float:
+def _pass_s(
+    request: Request, model: Architecture, learner: Training, tokens: float, length: float, *, head: bool
+) -> float:
     """Seconds in which ``tokens`` in sequences of ``length`` pass once through ``model``.
 
     Norms, activations and rotations wait for memory, not for FLOPs: each tensor of a layer at its backward peak is
-    moved once in a pass, in the mean over forward, recomputation and backward pass. That makes narrow models, and cards
-    with much bandwidth for their FLOP/s, as fast as they are: their size needs no share of its own.
+    written and read in a pass, in the mean over forward, recomputation and backward pass. That makes narrow models, and
+    cards with much bandwidth for their FLOP/s, as fast as they are: their size needs no share of its own.
     """
     matrices = forward_flops_per_token(model, 0, head)
     attention = forward_flops_per_token(model, length / 2, head) - matrices
-    share = rates(request, model).training
-    compute_s = matrices / of_peak(request, share)
-    compute_s += attention / of_peak(request, max(share, ATTENTION_FLOPS_SHARE))
-    moved = model.layers * mean_layer_bytes(model) + (HEAD_BYTES["full"] * model.vocab if head else 0)
+    compute_s = matrices / of_peak(request, rates(request, model).training)
+    compute_s += attention / of_peak(request, training_share(ATTENTION_FLOPS_SHARE, request.gpu))
+    layer_bytes = mean_layer_bytes(model, megatron=learner.megatron)
+    moved = TENSOR_MOVES * (model.layers * layer_bytes + (HEAD_BYTES["full"] * model.vocab if head else 0))
     moved_s = moved / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
     return max(tokens * (compute_s + moved_s), model.layers * LAUNCH_S)
 

@@ -80,7 +80,10 @@ def score() -> Score:
     were predicted: 31 of the runs had 10.8 % in the median and 68 % within 15 %. Half of them, drawn by a hash of their
     names, were held back while the other half was looked at: 9.2 % and 81 % afterwards. Without the 34, the median of
     grades A to C is 4.5 % of 218, 87.6 % of them within 15 %. 13 more (R01 to R28, predicted as they were written down)
-    had 8.9 %, 10 of them within 15 %. Five more (S01 to S05, the same way) had 5 %, 4 of them within 15 %.
+    had 8.9 %, 10 of them within 15 %. Five more (S01 to S05, the same way) had 5 %, 4 of them within 15 %. Six engines
+    (T05 to T10, the same way: vLLM 0.10 on A100) had 3.9 % of the cache: up to 1.1 GiB too little where FlashInfer
+    samples, which sorts no logits; Marlin's kernels, which pad both sides of an expert in mxfp4 on cards before Hopper,
+    loaded 6 % more. Without the six the engines' figures are 0.1, 1.2 and 0.6.
     """
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
@@ -97,8 +100,8 @@ def score() -> Score:
             Figure("grade A: median error (%)", _percent(statistics.median(a)), 3.2, False, len(a)),
             Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.8, False, len(a)),
             Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.2, True, len(a)),
-            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.9, False, len(every)),
-            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 86.9, True, len(every)),
+            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.8, False, len(every)),
+            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 87.2, True, len(every)),
             Figure(
                 "our learner: median error of peaks (%)", _percent(statistics.median(peaks)), 0.2, False, len(peaks)
             ),
@@ -112,11 +115,11 @@ def score() -> Score:
             ),
             Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.2, False, len(MEASURED)),
             Figure(
-                "engines: median error of weights (%)", _percent(statistics.median(weights)), 0.1, False, len(LOADED)
+                "engines: median error of weights (%)", _percent(statistics.median(weights)), 0.2, False, len(LOADED)
             ),
-            Figure("engines: worst error of weights (%)", _percent(max(weights)), 1.2, False, len(LOADED)),
+            Figure("engines: worst error of weights (%)", _percent(max(weights)), 6.1, False, len(LOADED)),
             Figure(
-                "engines: median error of the cache (%)", _percent(statistics.median(caches)), 0.6, False, len(CACHED)
+                "engines: median error of the cache (%)", _percent(statistics.median(caches)), 1.6, False, len(CACHED)
             ),
             Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
         ),

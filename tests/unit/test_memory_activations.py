@@ -28,6 +28,7 @@ DENSE = Architecture(name="dense", layers=LAYERS, hidden=H, heads=8, kv_heads=2,
 NORMED = Architecture(
     name="normed", layers=LAYERS, hidden=H, heads=8, kv_heads=2, head_dim=128, ffn=F, vocab=VOCAB, qk_norm="head"
 )
+PLAIN = structs.replace(DENSE, name="plain", mlp_matrices=2)
 SPARSE = Architecture(
     name="sparse", layers=LAYERS, hidden=H, heads=8, kv_heads=2, head_dim=128, vocab=VOCAB,
     experts=Experts(layers=LAYERS, count=16, top_k=2, ffn=512, shared_ffn=256),
@@ -90,6 +91,8 @@ def test_recomputed_layer() -> None:
     routed = 12 * (2 * 512 + 256) + 6 * (Q + KV) + LAYER_RESIDUALS * H + ROUTED_TOKEN * 2 * H
     assert recomputed_layer_bytes(SPARSE) == routed
     assert forward_layer_bytes(DENSE) == 6 * F + 6 * H
+    assert recomputed_layer_bytes(PLAIN) == 8 * F + 6 * (Q + KV) + LAYER_RESIDUALS * H
+    assert forward_layer_bytes(PLAIN) == 4 * F + 6 * H
 
 
 def test_backward_adds_up_by_hand() -> None:

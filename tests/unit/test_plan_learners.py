@@ -45,7 +45,7 @@ def test_sharing_sequences_costs_its_exchanges_and_more_between_nodes() -> None:
     assert far - near >= far_s - near_s > 0
 
 
-def divided(name: str, **division: int) -> tuple[float, Request]:
+def divided(name: str, *, megatron: bool = False, **division: int) -> tuple[float, Request]:
     """Seconds of all passes of a step of 64 samples of 4,096 tokens on 32 H100 in four nodes, evenly packed."""
     model, gpu = find_model(name), find_gpu("H100")
     assert model is not None
@@ -61,7 +61,13 @@ def divided(name: str, **division: int) -> tuple[float, Request]:
         prompts=8,
     )
     way = Training(
-        gpus=(8,) * 4, zero_stage=3, micro_batch=1, gradient_checkpointing=True, packed_tokens=4096, **division
+        gpus=(8,) * 4,
+        zero_stage=3,
+        micro_batch=1,
+        gradient_checkpointing=True,
+        packed_tokens=4096,
+        megatron=megatron,
+        **division,
     )
     return training_compute_s(request, way, model, 4), request
 
@@ -89,6 +95,24 @@ def test_experts_on_other_nodes_are_waited_for() -> None:
     assert near == whole
     assert 1.1 < far / whole < 2
     assert divided("Qwen/Qwen3-8B", expert_parallel=32)[0] == divided("Qwen/Qwen3-8B")[0]
+
+
+def test_layers_of_linear_attention_are_gathered_like_others_where_matrices_are_divided() -> None:
+    name = "Qwen/Qwen3.5-27B"
+    (whole, request), (two, _) = divided(name), divided(name, tensor_parallel=2)
+    tokens = 64 * 4096 / 32
+    # 64 layers, 48 of them with linear attention, each with a feed-forward network; 5,120 numbers of two bytes
+    sent = (64 + 64) * 2 * 5120 * 2 * tokens
+    assert two == pytest.approx(whole + 3 * TENSOR_EXPOSED * sent / link_bytes_per_s(request, (8,)))
+
+
+def test_megatrons_kernels_move_less_of_the_tokens_that_go_to_experts() -> None:
+    seconds = {
+        name: [divided(name, megatron=megatron)[0] for megatron in (False, True)]
+        for name in ("Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-8B")
+    }
+    gained = {name: 1 - by_megatron / by_torch for name, (by_torch, by_megatron) in seconds.items()}
+    assert gained["Qwen/Qwen3-30B-A3B"] > 2 * gained["Qwen/Qwen3-8B"] > 0
 
 
 def test_a_layout_whose_learners_divide_layers_is_predicted() -> None:

@@ -103,8 +103,8 @@ def test_nothing_is_kept_without_a_card_or_over_a_file_that_cannot_be_read() -> 
 def test_cards_with_few_flops_reach_more_of_their_data_sheet_in_training() -> None:
     hopper, ampere, slow = (request(card) for card in (CARD, "A100-80GB", "H20"))
     published, more = rates_of(hopper.model, hopper.gpu), rates_of(ampere.model, ampere.gpu)
-    assert (more.decode, more.training) == (published.decode, pytest.approx(1.65 * published.training))
-    assert rates_of(slow.model, slow.gpu).training == pytest.approx(2 * published.training)
+    assert (more.decode, more.training) == (published.decode, pytest.approx(1.4 * published.training))
+    assert rates_of(slow.model, slow.gpu).training == pytest.approx(1.5 * published.training)
     own = rates_of(ampere.model, ampere.gpu, {"A100-SXM-80GB": {"dense": published}})
     assert own.training == published.training, "what runs on these cards reached stands as it is"
 
