@@ -123,10 +123,13 @@ def test_a_sample_that_cannot_be_started_costs_itself(monkeypatch: pytest.Monkey
     def full() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
+    made, closed, pipe, close = list[int](), list[int](), os.pipe, os.close
     monkeypatch.setattr(agent_host.os, "fork", full)
-    before = sorted(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(agent_host.os, "pipe", lambda: made.extend(pipe()) or tuple(made))
+    monkeypatch.setattr(agent_host.os, "close", lambda descriptor: closed.append(descriptor) or close(descriptor))
     host._start({"key": 4, "limit_s": 5.0})
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert set(made) <= set(closed)
+    assert len(made) == 2
     assert said == [{"key": 4, "error": "it could not be started: [Errno 11] Resource temporarily unavailable"}]
     assert host._running == {}
 
