@@ -12,7 +12,7 @@ from trainer_support import ROOT, Attempt, killed_behind
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
-SAVED, STEPS = 4, 10
+SAVED, STEPS = 5, 10
 WORDS = (
     "data.environment=own_agents:asks_twice", "train.prompts_per_step=16", "train.learning_rate=2.0e-3",
     f"train.steps={STEPS}", f"checkpoint.every={SAVED}", "tracking.wandb=disabled",
