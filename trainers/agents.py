@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trainers.chat_endpoint import ChatEndpoint
 from trainers.data.chat import Renderer
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
+from trainers.environments.agent_host import allow_files
 from trainers.environments.agents import AgentProcess
 from trainers.environments.opening import task_of
 from trainers.environments.pool import plain_task
@@ -143,6 +144,7 @@ class AgentPlaying:
         self._limits = Limits(layout.data.max_turns, layout.lengths.prompt)
         self._limit_s = layout.deadlines.episode_s
         self._failures = Failures("environment", f"the agent {name} failed, and such samples earn 0", session.event)
+        allow_files()
         self._process, self._keys = AgentProcess(name), itertools.count()
         self._endpoint = ChatEndpoint(lambda token: codec.transcript([token]))
         self._is_closed = False

@@ -25,6 +25,11 @@ MODEL = "policy"
 """The policy's name."""
 MOST_BYTES = 64 << 20
 """Of a request."""
+DRAINED_BYTES = 16 * MOST_BYTES
+"""Most that is read of a request that nobody reads, so that its client hears why."""
+PIECE_BYTES = 1 << 16
+SILENCE_S = 60.0
+"""After so long without a byte of a request, or until its answer is taken, nobody waits for its client."""
 
 
 class ChatEndpoint:
@@ -77,6 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    timeout = SILENCE_S
 
     def do_GET(self) -> None:
         if self._episode() is None:
@@ -89,22 +95,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MOST_BYTES:
-            self.close_connection = True
-            self._refuse(RefusedError(413, f"a request has a Content-Length, {MOST_BYTES} at most"))
-            return
-        body = self.rfile.read(int(length))
+        left = int(length) if length.isdecimal() else 0
         try:
-            self._complete(body)
+            episode = self._episode()
+            if episode is None:
+                raise RefusedError(401, "missing or wrong key", "invalid_api_key")
+            if self.path != "/v1/chat/completions":
+                raise RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found")
+            if not length.isdecimal() or left > MOST_BYTES:
+                raise RefusedError(413, f"a request has a Content-Length, {MOST_BYTES} at most")
+            body, left = self.rfile.read(left), 0
+            self._complete(episode, body)
         except RefusedError as error:
+            self._drain(left)
             self._refuse(error)
 
-    def _complete(self, body: bytes) -> None:
-        episode = self._episode()
-        if episode is None:
-            raise RefusedError(401, "missing or wrong key", "invalid_api_key")
-        if self.path != "/v1/chat/completions":
-            raise RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found")
+    def _drain(self, left: int) -> None:
+        """Read what is still to come: a client that is hung up on while it sends hears nothing of an answer."""
+        left = min(left, DRAINED_BYTES)
+        while left > 0 and (piece := self.rfile.read(min(left, PIECE_BYTES))):
+            left -= len(piece)
+
+    def _complete(self, episode: Episode, body: bytes) -> None:
         try:
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -136,25 +148,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, value: dict[str, Any]) -> None:
         body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        if status >= 400:
-            self.send_header("x-should-retry", "false")  # OpenAI's clients heed it: asking again helps nothing
-        self.end_headers()
+        self._begin(status, "application/json", len(body))
         self.wfile.write(body)
 
     def _stream(self, said: dict[str, Any], with_usage: bool) -> None:
         """The answer as a stream of events, in one piece: it is known to its end before it can be trained."""
         body = b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks(said, with_usage))
         body += b"data: [DONE]\n\n"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
+        self._begin(200, "text/event-stream", len(body))
         self.wfile.write(body)
+
+    def _begin(self, status: int, kind: str, size: int) -> None:
+        """Say what follows, and that it is the last: clients that agents forget hold no thread and no file here."""
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(size))
+        self.send_header("Connection", "close")
+        if status >= 400:
+            self.send_header("x-should-retry", "false")  # OpenAI's clients heed it: asking again helps nothing
+        self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are no news, and their heads hold keys."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -124,7 +124,7 @@ class Episode:
         """
         messages, tools = checked(request), list(request.get("tools") or ())
         most = request.get("max_completion_tokens") or request.get("max_tokens") or self._sampling.max_tokens
-        with self._lock:
+        with self._lock, _refused_as_such():
             if self._is_over or self._turns >= self._limits.turns:
                 why = "its time is over" if self._is_over else f"it has had {self._turns} answers: data.max_turns"
                 raise RefusedError(400, f"the episode is over: {why}", OVER)
@@ -177,13 +177,11 @@ class Episode:
         if found is None:
             return None
         assert found.messages is not None
-        last_token = found.turns.token_ids[-1]
+        last_token, room = found.turns.token_ids[-1], found.turns.room
         new = [_for_template(said) for said in messages[len(found.messages) :]]
-        try:
-            token_ids = self._renderer.with_tools(tools).following(new, self._is_chat, last_token)
-        except ValueError as error:
-            raise RefusedError(400, str(error)) from error
-        if len(token_ids) >= found.turns.room:
+        is_long = self._is_longer(sum(len(said["content"]) for said in new), room)
+        token_ids = () if is_long else self._renderer.with_tools(tools).following(new, self._is_chat, last_token)
+        if is_long or len(token_ids) >= room:
             self._is_cut = True
             limit = found.turns.limit
             raise RefusedError(400, f"the chat leaves no room for an answer: lengths.response is {limit}", TOO_LONG)
@@ -194,17 +192,21 @@ class Episode:
         """A new sequence, which begins with ``messages``."""
         renderer = self._renderer.with_tools(tools)
         said = [_for_template(one) for one in messages]
-        try:
-            text = renderer.text(said) if self._is_chat else "".join(one["content"] for one in said)
-        except ValueError as error:
-            raise RefusedError(400, str(error)) from error
-        token_ids, limit = renderer.tokens(text), self._limits.prompt_tokens
-        if not 0 < len(token_ids) <= limit:
-            self._is_cut = bool(token_ids)
-            raise RefusedError(400, f"the chat has {len(token_ids)} tokens, and lengths.prompt is {limit}", TOO_LONG)
+        text = renderer.text(said) if self._is_chat else "".join(one["content"] for one in said)
+        limit = self._limits.prompt_tokens
+        is_long = self._is_longer(len(text), limit)
+        token_ids = () if is_long else renderer.tokens(text)
+        if is_long or not 0 < len(token_ids) <= limit:
+            self._is_cut = is_long or bool(token_ids)
+            size = f"{len(text)} characters" if is_long else f"{len(token_ids)} tokens"
+            raise RefusedError(400, f"the chat has {size}, and lengths.prompt is {limit}", TOO_LONG)
         chat = _Chat(tools, Turns(token_ids, self._sampling.max_tokens))
         self._chats.append(chat)
         return chat
+
+    def _is_longer(self, characters: int, tokens: int) -> bool:
+        """Whether so many characters are more tokens, whatever they say: making them into tokens costs memory."""
+        return characters > tokens * self._codec.longest_token
 
     def _message(self, turn: Completion, reads_calls: bool) -> dict[str, Any]:
         """What was sampled, as a message."""
@@ -223,6 +225,17 @@ class Episode:
         return message
 
 
+@contextlib.contextmanager
+def _refused_as_such() -> Iterator[None]:
+    """Nothing fails in here but by what a request says: templates and tokenizers raise all there is."""
+    try:
+        yield
+    except RefusedError:
+        raise
+    except Exception as error:
+        raise RefusedError(400, f"the request cannot be read: {type(error).__name__}: {error}"[:300]) from error
+
+
 def _sequence(turns: Turns, place: int) -> Completion:
     """A sequence as it is trained; what was heard and never answered ends no sequence."""
     whole = turns.whole(prompt_index=place, prompt_ids=tuple(turns.prompt_ids))
@@ -239,9 +252,18 @@ def checked(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     Raises:
         RefusedError: The policy cannot answer it.
     """
+    with _refused_as_such():
+        return _checked(request)
+
+
+def _checked(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(said, dict) for said in messages):
         raise RefusedError(400, "messages must be a list of messages")
+    if not all(isinstance(tool, dict) for tool in request.get("tools") or ()):
+        raise RefusedError(400, "tools must be a list of tools")
+    if not isinstance(request.get("stream_options") or {}, dict):
+        raise RefusedError(400, "stream_options must be an object")
     for name, instead in REFUSED.items():
         if request.get(name):
             raise RefusedError(400, f"{name} is not supported: {instead}", "unsupported_parameter")

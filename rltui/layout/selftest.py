@@ -26,6 +26,9 @@ PartName = Literal[
     "plain-loop",
     "divided",
     "vision",
+    "agents",
+    "judge",
+    "router-replay",
 ]
 
 
@@ -159,6 +162,24 @@ PARTS = (
         summary="a tiny model with images: trainer and engine agree",
         deadline_s=240,
         remedy="leave lengths.images at 0, or set roles.rollout.engine=hf",
+    ),
+    Part(
+        name="agents",
+        summary="agents that ask the policy over HTTP: all are answered, and trainer and engine agree",
+        deadline_s=240,
+        remedy="`rltui logs RUN` has what the agents were told; nothing but loopback is between them and the policy",
+    ),
+    Part(
+        name="judge",
+        summary="learner, engine and a judge of its own on one card",
+        deadline_s=300,
+        remedy="give the judge a card of its own, or set roles.judge.engine=hf",
+    ),
+    Part(
+        name="router-replay",
+        summary="a tiny mixture of experts, trained with the experts that the engine took",
+        deadline_s=240,
+        remedy="leave roles.rollout.router_replay at false, or set roles.rollout.engine=hf",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Runs of the real program with agents that ask the policy over HTTP: every game is played to its end, kills or not."""
+"""Runs of the real program with agents that ask the policy over HTTP: they learn, kills or not."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from trainer_support import ROOT, Attempt, killed_behind
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
-STEPS = 20
-QUIET = "tracking.wandb=disabled"
-WORDS = (f"train.steps={STEPS}", "checkpoint.every=10", QUIET)
-KILLED = killed_behind(10)
+SAVED, STEPS = 5, 10
+WORDS = (
+    "data.environment=own_agents:asks_twice", "train.prompts_per_step=16", "train.learning_rate=2.0e-3",
+    f"train.steps={STEPS}", f"checkpoint.every={SAVED}", "tracking.wandb=disabled",
+)  # fmt: skip
+KILLED = killed_behind(SAVED)
+AGENT = '''
+def asks_twice(task, policy):
+    """Nothing but the reward says what answers are to begin with: the first otherwise than the second."""
+    chat = list(task.messages)
+    for more in ("0+", ""):
+        chat += [policy.chat(chat, max_tokens=4), {"role": "user", "content": more}]
+    return [0.5 * chat[-4]["content"].startswith("7"), 0.5 * chat[-2]["content"].startswith("3")]
+'''
 
 
 def column(attempt: Attempt, name: str) -> list[Any]:
@@ -29,25 +39,28 @@ def attempts(
 ) -> Iterator[tuple[Attempt, Attempt]]:
     """A run that was killed once, and the attempt that went on with it."""
     run = tmp_path_factory.mktemp("killed") / "run-1"
-    killed = Attempt(run, 1, WORDS, TINY).start(ray_environment, KILLED)
+    (run.parent / "own_agents.py").write_text(AGENT)
+    here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{run.parent}"}
+    killed = Attempt(run, 1, WORDS, TINY).start(here, KILLED)
     resumed = Attempt(run, 2, WORDS, TINY)
     try:
         assert killed.wait() == -9
-        assert resumed.start(ray_environment).wait() == 0, resumed.log()[-3000:]
+        assert resumed.start(here).wait() == 0, resumed.log()[-3000:]
         yield killed, resumed
     finally:
         killed.end()
         resumed.end()
 
 
-def test_every_game_is_played_to_its_end_and_the_run_goes_on_after_a_kill(attempts: tuple[Attempt, Attempt]) -> None:
+def test_a_policy_learns_what_agents_pay_for_and_goes_on_after_a_kill(attempts: tuple[Attempt, Attempt]) -> None:
     killed, resumed = attempts
-    assert resumed.events("checkpoint")[0] == "resumed from step 10"
-    assert len(column(resumed, "loss")) == STEPS - 10
-    assert 0.0 < statistics.fmean(column(killed, "reward")[:3]) < 0.45  # two guesses are right by luck in 0.31 of games
+    assert resumed.events("checkpoint")[0] == f"resumed from step {SAVED}"
+    assert len(column(resumed, "loss")) == STEPS - SAVED
+    assert column(killed, "reward")[0] < 0.4
+    assert statistics.fmean(column(resumed, "reward")[-3:]) > 0.6
     for attempt in attempts:
         assert max(column(attempt, "environment_failures")) == 0.0
-        assert all(1.0 < turns < 2.0 for turns in column(attempt, "turns"))
+        assert set(column(attempt, "turns")) == {2.0}
         assert min(column(attempt, "environment_length")) > 1.0
         assert max(column(attempt, "parity_max_abs")) < 1e-4
         assert set(column(attempt, "sequences")) == {1.0}

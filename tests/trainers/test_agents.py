@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,8 @@ from rltui.layout.load import load_layout
 from trainers.agents import NEVER_ASKED
 from trainers.data.batch import ADVANTAGES
 from trainers.data.prompts import Prompt
+from trainers.environments import agent_host
+from trainers.environments.agent_host import AgentHost
 from trainers.groups import Drawn
 from trainers.grpo import Grpo, owners_of
 from trainers.roles.engine import Completion
@@ -109,6 +114,36 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
     again = table.play("said")
     assert again.outcome is not None
     assert again.outcome.reward == 1.0
+
+
+def test_a_sample_that_cannot_be_started_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[dict[str, Any]] = []
+    host = AgentHost(lambda _task, _policy: 0.0, said.append)
+
+    def full() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    made, closed, pipe, close = list[int](), list[int](), os.pipe, os.close
+    monkeypatch.setattr(agent_host.os, "fork", full)
+    monkeypatch.setattr(agent_host.os, "pipe", lambda: made.extend(pipe()) or tuple(made))
+    monkeypatch.setattr(agent_host.os, "close", lambda descriptor: closed.append(descriptor) or close(descriptor))
+    host._start({"key": 4, "limit_s": 5.0})
+    assert set(made) <= set(closed)
+    assert len(made) == 2
+    assert said == [{"key": 4, "error": "it could not be started: [Errno 11] Resource temporarily unavailable"}]
+    assert host._running == {}
+
+
+def test_thousands_of_samples_may_have_files_open() -> None:
+    program = """
+import resource
+from trainers.environments.agent_host import MOST_FILES, allow_files
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+allow_files()
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(hard, MOST_FILES), hard)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
 def test_agents_are_told_where_the_policy_is_and_keys_stand_in_no_list_of_processes(

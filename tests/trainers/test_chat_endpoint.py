@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from http.client import HTTPConnection
+from typing import Any
 
 import pytest
 from agent_support import TOOL, Table, post, user
 
+from trainers import chat_endpoint
 from trainers.data.batch import sampled
+from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
 from trainers.groups import Drawn
 from trainers.grpo import owners_of
@@ -17,10 +20,7 @@ from trainers.metrics import sample_metrics
 from trainers.roles.engine import Completion, derive_seed
 from trainers.roles.sampling import SamplingSettings
 from trainers.staleness import StalenessCounter
-
-if TYPE_CHECKING:
-    pass
-
+from waiting import eventually
 
 pytestmark = pytest.mark.trainers
 
@@ -146,6 +146,105 @@ def test_what_cannot_be_answered_is_refused_and_costs_nothing(table: Table) -> N
     assert found.outcome.turns == 4
     table.playing._endpoint.end(policy)
     assert post(policy, {"messages": [user("1>")]})[0] == 401
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"messages": [user("\ud800")]},
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": "add"}]},
+        {"messages": [{"role": "assistant", "content": "", "tool_calls": [None]}]},
+        {"messages": [user("1>")], "tools": 5},
+        {"messages": [user("1>")], "tools": ["add"]},
+        {"messages": [user("1>")], "stream": True, "stream_options": 5},
+        {"messages": [user("1>")], "n": 8},
+        {"messages": [user("1>")], "max_completion_tokens": -1},
+    ],
+)
+def test_a_request_that_makes_no_sense_is_its_agents_fault_and_the_chat_goes_on(table: Table, odd: Any) -> None:
+    episode, policy = table.episode(is_chat=True, room=60)
+    chat = [user("1>")]
+    chat.append(policy.chat(chat))
+    status, error = post(policy, odd)
+    assert (status, error["type"]) == (400, "invalid_request_error")
+    assert len(table.asked) == 1
+    chat.append(user("2>"))
+    assert policy.chat(chat)["content"] == "7"
+    assert len(episode.over(0, 1.0, failed=False).sequences) == 1
+
+
+def test_calls_whose_arguments_are_no_json_stay_as_the_agent_wrote_them(table: Table) -> None:
+    episode, policy = table.episode(is_chat=True, room=80)
+    chat = [user("1>")]
+    said = policy.chat(chat, tools=[TOOL], max_tokens=10**30)
+    broken = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": é'}}
+    begun_anew = [{**said, "tool_calls": [broken]}, user("2>")]  # the policy never made that call
+    assert policy.chat(begun_anew, tools=[TOOL])["content"] == "7"
+    assert [settings.max_tokens for _, settings in table.asked] == [80, 80]
+    assert len(episode.over(0, 1.0, failed=False).sequences) == 2
+
+
+def test_what_is_far_too_long_is_refused_before_it_is_made_into_tokens(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    encode = Codec.encode
+    monkeypatch.setattr(Codec, "encode", lambda self, text: lengths.append(len(text)) or encode(self, text))
+    episode, policy = table.episode()
+    chat = [user("1>")]
+    assert post(policy, {"messages": [user("1" * 5_000_000)]})[1]["code"] == "context_length_exceeded"
+    assert episode.is_cut
+    chat.append(policy.chat(chat))
+    assert not episode.is_cut
+    assert post(policy, {"messages": [*chat, user("1" * 5_000_000)]})[1]["code"] == "context_length_exceeded"
+    assert episode.is_cut
+    assert max(lengths) <= 40 * table.codec.longest_token
+
+
+def test_a_client_that_sends_more_than_may_be_hears_so(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_endpoint, "MOST_BYTES", 1000)
+    _, policy = table.episode()
+    big = {"messages": [user("1" * 8_000_000)]}
+    assert post(policy, big)[0] == 413
+    assert post(policy, big, key="wrong")[0] == 401
+    assert table.asked == []
+
+
+def test_connections_that_an_agent_forgets_are_nobodys(table: Table) -> None:
+    """A client for each request, of which none is closed; and one that is gone when its answer comes."""
+    episode, policy = table.episode()
+    place = policy.base_url.removeprefix("http://").removesuffix("/v1")
+    headers = {"Authorization": f"Bearer {policy.api_key}"}
+    body = json.dumps({"messages": [user("1>")], "stream": True})
+    forgotten = []
+    for _ in range(3):
+        client = HTTPConnection(place)
+        client.request("POST", "/v1/chat/completions", body, headers)
+        answer = client.getresponse()
+        assert answer.getheader("Connection") == "close"
+        assert answer.read().endswith(b"[DONE]\n\n")
+        forgotten.append(client)
+    begun, gone, sample = threading.Event(), threading.Event(), table.sample
+
+    def late(token_ids: list[int], settings: SamplingSettings) -> Completion:
+        begun.set()
+        assert gone.wait(120)
+        return sample(token_ids, settings)
+
+    episode._sample = late
+    leaving = HTTPConnection(place)
+    leaving.request("POST", "/v1/chat/completions", body, headers)
+    assert begun.wait(120)
+    leaving.close()
+    gone.set()
+    server = table.playing._endpoint._server
+    eventually(lambda: not handlers(server), "the end of its threads")
+    assert len(episode.over(0, 1.0, failed=False).sequences) == 4  # what was sampled for it is trained
+
+
+def handlers(server: Any) -> list[threading.Thread]:
+    """The threads that answer requests of ``server``."""
+    return [one for one in threading.enumerate() if getattr(one, "_target", None) == server.process_request_thread]
 
 
 def test_a_chat_that_ran_into_its_limit_is_cut_unless_it_was_begun_anew(table: Table) -> None:

@@ -38,6 +38,11 @@ def test_a_trained_cards_memory_grows_unless_another_process_opens_it(monkeypatc
     assert GROWING not in role_environment(apart, "engine")
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync")
     assert GROWING not in role_environment(apart, "learner")
+    assert "PYTORCH_ALLOC_CONF" not in role_environment(split, "learner")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64,expandable_segments: True")
+    assert role_environment(split, "learner")["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:64,expandable_segments: False"
+    assert "PYTORCH_ALLOC_CONF" not in role_environment(split, "critic")  # nobody opens it: the user's word stands
+    assert GROWING not in role_environment(split, "critic")
 
 
 def test_ray_starts_without_the_imports_of_its_serving() -> None:

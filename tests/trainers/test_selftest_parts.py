@@ -69,6 +69,36 @@ def test_every_part_has_a_name_in_the_schema_and_a_function() -> None:
         assert callable(function_of(part.name))
 
 
+def start(run: Path, words: list[str], environment: dict[str, str]) -> tuple[int, Path]:
+    """The self-test of a layout with ``words``: its exit code, and its attempt."""
+    attempt = run / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    (attempt / rundir.LAYOUT).write_text(dump_layout(load_layout(LAYOUT, [*words, "name=selftest"]).layout))
+    argv = [sys.executable, "-m", "trainers.selftest", "--attempt", str(attempt)]
+    return subprocess.run(argv, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL).returncode, attempt
+
+
+def rows_of(attempt: Path) -> dict[str, dict[str, Any]]:
+    told = json.loads((attempt / rundir.SELFTEST).read_text())
+    return {f"{row['part']} {row['what']}".rstrip(): row for row in told["rows"]}
+
+
+@pytest.mark.slow
+def test_agents_a_judge_and_experts_are_tried_with_tiny_models(tmp_path: Path, ray_environment: dict[str, str]) -> None:
+    parts = "selftest={parts: [agents, judge, router-replay], thorough: true, seconds: 3000}"
+    hardware = ["hardware={nodes: 1, gpus_per_node: 2, gpu: cpu}", "roles.learner.gpus=[1]", "roles.rollout.engines=1"]
+    code, attempt = start(tmp_path, [parts, *hardware], ray_environment)
+    rows = rows_of(attempt)
+    assert code == 0, rows
+    assert rows.keys() == {
+        "agents games", "agents trainer and engine agree", "judge", "judge engines agree beside it", "router-replay",
+    }  # fmt: skip
+    for name in ("agents trainer and engine agree", "judge engines agree beside it", "router-replay"):
+        assert abs(rows[name]["measured"]["fresh_mismatch_kl"]) < 1e-6
+    first, *_ = (attempt / "selftest/router-replay/attempts/01" / rundir.METRICS).read_text().splitlines()
+    assert json.loads(first)["response_length"] > 1.0  # there was something to replay
+
+
 FAULTS = """
 import os, signal, sys
 for part, number in {"versions": signal.SIGSEGV, "clock": signal.SIGSTOP}.items():
@@ -82,20 +112,16 @@ for part, number in {"versions": signal.SIGSEGV, "clock": signal.SIGSTOP}.items(
 def test_a_part_that_crashes_and_one_that_hangs_cost_themselves_only(
     tmp_path: Path, ray_environment: dict[str, str]
 ) -> None:
-    attempt = tmp_path / "attempts" / "01"
-    attempt.mkdir(parents=True)
-    words = ["selftest={parts: [versions, clock, disk], seconds: 10}", "name=selftest"]
-    (attempt / rundir.LAYOUT).write_text(dump_layout(load_layout(LAYOUT, words).layout))
-    argv = [sys.executable, "-m", "trainers.selftest", "--attempt", str(attempt)]
     (tmp_path / "sitecustomize.py").write_text(FAULTS)
     environment = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{tmp_path}"}
-    assert subprocess.run(argv, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 1
-    told = json.loads((attempt / rundir.SELFTEST).read_text())
-    figures = {row["part"]: (row["verdict"], row["figure"]) for row in told["rows"]}
+    code, attempt = start(tmp_path, ["selftest={parts: [versions, clock, disk], seconds: 10}"], environment)
+    assert code == 1
+    rows = rows_of(attempt)
+    figures = {name: (row["verdict"], row["figure"]) for name, row in rows.items()}
     assert figures["versions"] == ("failed", "its process ended with signal 11 (SIGSEGV)")
     assert figures["clock"][0] == "failed"
     assert figures["clock"][1].startswith("it did not end within ")
     assert figures["disk"] == ("skipped", "the time of all parts was over; --only tries it alone")
-    assert all(row["remedy"] for row in told["rows"] if row["verdict"] == "failed")
+    assert all(row["remedy"] for row in rows.values() if row["verdict"] == "failed")
     (error,) = [json.loads(line) for line in (attempt / rundir.EVENTS).read_text().splitlines() if '"error"' in line]
     assert error["text"] == "2 of 3 parts failed: versions, clock"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -43,6 +44,11 @@ class Codec:
     def stop_token_id(self) -> int:
         """The token that an answer is ended with where we write one: the tokenizer's own."""
         return self.stop_token_ids[0]
+
+    @functools.cached_property
+    def longest_token(self) -> int:
+        """Most characters of a token."""
+        return max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)))
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of ``text``; with ``special``, between the tokens that the tokenizer puts around a text."""

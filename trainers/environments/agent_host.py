@@ -16,6 +16,7 @@ import json
 import math
 import os
 import random
+import resource
 import selectors
 import signal
 import sys
@@ -27,6 +28,9 @@ from typing import Any
 
 from trainers.environments import Policy, Task
 from trainers.rewards.own_worker import find, mute, stream_apart
+
+MOST_FILES = 1 << 16
+"""More are no use, and programs that close all that they may have had open would take long."""
 
 
 @dataclass
@@ -87,13 +91,19 @@ class AgentHost:
             end(process)
 
     def _start(self, question: dict[str, Any]) -> None:
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        process = os.fork()
+        limit_s, ends = question["limit_s"], tuple[int, ...]()
+        try:
+            reading, writing = ends = os.pipe()
+            process = os.fork()
+        except OSError as error:  # the node has no more processes, memory or files: others may end soon
+            for descriptor in ends:
+                os.close(descriptor)
+            self._say({"key": question["key"], "error": f"it could not be started: {error}"})
+            return
         if not process:
             in_fork(self._play, question, writing)
+        os.set_blocking(reading, False)
         os.close(writing)
-        limit_s = question["limit_s"]
         self._running[process] = Running(question["key"], reading, time.monotonic() + limit_s, limit_s)
 
     def _reap(self) -> None:
@@ -155,6 +165,17 @@ async def _awaited(found: Any) -> Any:
     return await found
 
 
+def allow_files() -> None:
+    """Let this process have more files open than shells leave it: each sample takes some, and there may be thousands.
+
+    Most are given 1024, of which a server that runs out can neither answer nor write down why.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
 def end(process: int) -> None:
     """End a sample's process and what it started; before it leads its session there is only itself."""
     for kill in (os.killpg, os.kill):
@@ -169,6 +190,7 @@ def main() -> None:
     def say(what: Any) -> None:
         print(json.dumps(what), file=answers, flush=True)
 
+    allow_files()
     play = find(sys.argv[1])
     say("ready")
     mute(2)  # nobody reads it from here on, and a full pipe would hold agents up

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from trainers.placement import PlannedRole, ProcessLocation
 
 NAME_POLL_S = 0.1
+ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""What torch reads its allocator's settings from."""
+GROWING = re.compile(r"(expandable_segments\s*:\s*)True")
 
 
 class RoleProcesses:
@@ -204,8 +208,8 @@ def role_environment(layout: Layout, kind: str) -> dict[str, str]:
     variables = learner_environment(on_cpu or kind == "reward")
     if kind == "reward" and layout.roles.reward is not None:
         variables["OMP_NUM_THREADS"] = str(layout.roles.reward.cpus_per_worker)
-    if kind in ("learner", "critic") and not on_cpu and not _shares_memory(layout, kind):
-        variables |= _growing_segments()
+    if kind in ("learner", "critic") and not on_cpu:
+        variables |= _segments(are_shared=_shares_memory(layout, kind))
     return variables
 
 
@@ -215,15 +219,16 @@ def _shares_memory(layout: Layout, kind: str) -> bool:
     return kind == "learner" and bool(learner.pool) and learner.pool == rollout.pool
 
 
-def _growing_segments() -> dict[str, str]:
+def _segments(*, are_shared: bool) -> dict[str, str]:
     """Let torch's allocator grow its segments, so that passes of different lengths leave no holes between them.
 
     Memory of such segments is no ``cudaMalloc`` block: another process opens it through file descriptors, which
-    containers forbid, and slowly. What the user has set stands.
+    containers forbid, and slowly. So those that are shared never grow. What the user has set else stands.
     """
-    if {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
-        return {}
-    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    told = {name: os.environ[name] for name in ALLOCATOR_VARIABLES if name in os.environ}
+    if are_shared:
+        return {name: GROWING.sub(r"\1False", value) for name, value in told.items() if GROWING.search(value)}
+    return {} if told else {ALLOCATOR_VARIABLES[0]: "expandable_segments:True"}
 
 
 def learner_environment(on_cpu: bool) -> dict[str, str]:

@@ -197,12 +197,15 @@ def offload(found: Found) -> None:
     run = train(found, "offload", (*OFFLOADED, *by_transformers(found)))
     update = run.middle("time/train") or run.middle("time/update_actor")
     found.ok("", f"{run.middle('learner_tokens_per_second_step'):,.0f} tokens/s, {update:.2g} s of training a step")
+    _memory(found, run)
 
 
 def lora(found: Found) -> None:
     """Adapters; that the engine agrees proves the merge."""
     wants_module("peft")
-    agreement(found, "", train(found, "lora", ("roles.learner.lora_rank=8", *by_transformers(found))))
+    run = train(found, "lora", ("roles.learner.lora_rank=8", *by_transformers(found)))
+    agreement(found, "", run)
+    _memory(found, run)
 
 
 def divided(found: Found) -> None:
