@@ -52,6 +52,8 @@ class Record(Struct, frozen=True, kw_only=True):
     checkpoint_step: int | None = None
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    set_aside: str = ""
+    """A damaged checkpoint that is renamed first."""
     hold_s: float = 0.0
     held: str = ""
     """Until when, the node's time of day, and why it waits; empty where it does not."""
@@ -125,6 +127,7 @@ def decide(policy: Policy, past: Sequence[Record], now: Situation) -> Record:
         record,
         overrides=tuple(word for one in now.causes for word in one.overrides),
         exclude=_to_avoid(policy, now),
+        set_aside=next((one.set_aside for one in now.causes if one.set_aside), ""),
         held=f"until {record.until}: {' and '.join(reasons)}" if reasons else "",
         next_attempt=now.attempt + 1,
     )
