@@ -18,6 +18,8 @@ LEAST_W = 20.0
 """And by more than this: the power of a small card at rest is a few watts."""
 CPU_PERCENT = 50.0
 """A process that takes so much of a CPU works, unless it holds a GPU: waiting for that in a loop takes a whole one."""
+FREE_SHARE = 0.02
+"""Of the memory of a GPU that nobody holds, the most that is in use: what the driver keeps for itself."""
 LOGS = (".log", ".out", ".err")
 
 
@@ -41,8 +43,8 @@ def _works(path: str, window_s: float) -> bool:
     return (
         any(row.get("tokens_per_second") for line in lines for row in line.get("engines", ()))
         or _power_varies(gpus)
-        # whoever waits for a GPU is only known where the driver says who holds one
-        or ((not gpus or bool(holders)) and _computes(lines, holders))
+        # whoever waits for a GPU is only known where the driver says who holds one, or where nobody does
+        or ((bool(holders) or not any(map(_is_held, gpus))) and _computes(lines, holders))
     )
 
 
@@ -61,6 +63,12 @@ def _power_varies(gpus: List[Dict[str, Any]]) -> bool:
         if "w" in gpu:
             took.setdefault(gpu["i"], []).append(gpu["w"])
     return any(max(one) - min(one) > max(LEAST_W, POWER_VARIES * max(one)) for one in took.values())
+
+
+def _is_held(gpu: Dict[str, Any]) -> bool:
+    """Whether a process may hold the GPU: what one computes with takes more memory than the driver for itself."""
+    used, total = gpu.get("mem") or (1.0, 1.0)
+    return bool(used > FREE_SHARE * total)
 
 
 def _computes(lines: List[Dict[str, Any]], holders: Set[int]) -> bool:

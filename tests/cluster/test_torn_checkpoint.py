@@ -15,7 +15,7 @@ from test_local_cluster import NO_WANDB, Shell
 
 from rltui.onnode import processes, rundir
 from rltui.onnode.checkpoints import newest_checkpoint, step_of
-from waiting import eventually
+from waiting import DEADLINE_S, eventually, slowness
 
 pytestmark = [pytest.mark.trainers, pytest.mark.timeout(1800)]
 
@@ -50,9 +50,10 @@ def stop_trainer(run: Path) -> int:
 
 def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(shell: Shell) -> None:
     words = ("roles.learner.gpus=[1]", "train.steps=100000", "checkpoint.every=5", NO_WANDB)
+    start_s = DEADLINE_S * slowness()  # of two starts: models are loaded by several processes at once
     shell.run("launch", "local/grpo-tiny", *words, "--auto")
     (run,) = shell.runs.glob("grpo-*")
-    eventually(lambda: len(whole(run)) > 1, "two checkpoints")
+    eventually(lambda: len(whole(run)) > 1, "two checkpoints", start_s)
     trainer = stop_trainer(run)
     *_, before, newest = whole(run)
     torn = Path(str(newest_checkpoint(str(run))))
@@ -61,7 +62,7 @@ def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(sh
     os.kill(trainer, signal.SIGKILL)
     eventually(lambda: decided(run), "the decision on a killed trainer")
     eventually(lambda: decided(run)[1:], "the decision on a checkpoint that cannot be read")
-    assert eventually(lambda: shell.steps(3), "a step without a person")[0] == before + 1
+    assert eventually(lambda: shell.steps(3), "a step without a person", start_s)[0] == before + 1
     _, second = decided(run)
     assert (second["decision"], second["cause"], second["set_aside"]) == ("restart", "ckpt_broken", torn.name)
     assert (torn.parent / f"{torn.name}-damaged" / rundir.CHECKPOINT_COMPLETE).is_file()
