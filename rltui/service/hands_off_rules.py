@@ -186,13 +186,13 @@ PASSING = FROM_OUTSIDE | {TIME_LIMIT}
 
 def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], now: Situation) -> str:
     if len(restarts) >= policy.max_restarts:
-        return f"it was started again {len(restarts)} times already (max_restarts)"
+        return f"no more new attempts: {len(restarts)} of {policy.max_restarts} are made (max_restarts)"
     in_vain = _without_progress(past, now)
     if in_vain >= policy.max_without_progress:
         longer = "; a longer slurm.time or a smaller checkpoint.every is needed" * (now.causes[0].cause == TIME_LIMIT)
         return f"{in_vain} new attempts in a row brought no new checkpoint (max_without_progress){longer}"
     if policy.max_gpu_hours and now.gpu_hours >= policy.max_gpu_hours:
-        return f"{now.gpu_hours:.1f} GPU-hours are used (max_gpu_hours={policy.max_gpu_hours:g})"
+        return f"{now.gpu_hours:.3g} GPU-hours are used (max_gpu_hours={policy.max_gpu_hours:g})"
     new = {node for one in now.causes for node in one.exclude}
     allowed = _may_be_out(policy, now)
     if new and now.excluded + len(new) > allowed:
