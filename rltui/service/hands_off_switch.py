@@ -104,7 +104,8 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
             *(() if run.is_live else (_ENDED,)),
             "after a fault of node, GPU, network or engine, a standstill, a time limit or a preemption, "
             "a new attempt goes on from the newest checkpoint",
-            "an error of the run itself stops it, but for memory: there one change that is known to fit is tried once",
+            "an error of the run itself stops it, but for memory: there one change that is known to fit is tried once; "
+            "a newest checkpoint that is damaged is set aside where the one before is whole",
             f"at most {policy.max_restarts} new attempts, {policy.max_without_progress} without a new checkpoint, "
             "and never twice for the same cause at the same step",
             "the job's own process decides, also when this cockpit is closed; every decision is an event of the run",
