@@ -347,8 +347,11 @@ class Run:
 
     def fix(self, fix: Fix | None = None, *, on_login_node: bool = False) -> str:
         """Carry out a proposed fix, or what ``proposed_fix`` says now: end it if it is alive, change it, start it."""
+        from rltui.service.one_fix import carry_out
+
         fix = fix or self.proposed_fix()
-        return self.resubmit(*fix.overrides, exclude=fix.exclude, cancel_first=True, on_login_node=on_login_node)
+        _require_consent(self._context.cluster.profile, self.run_id, given=on_login_node)
+        return carry_out(self._context, self.summary, fix, cancel_first=True).start
 
     @property
     def _client(self) -> RelayClient:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.load import load_layout
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import newest_checkpoint
 from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images
 from trainers.data.models import model_names, resolve_model
@@ -158,7 +159,7 @@ def _export(session: Session) -> Path | None:
     """The last checkpoint as a Hugging Face folder; that it cannot be is told, but the run has done its steps."""
     from trainers.export import export
 
-    found = rundir.newest_checkpoint(str(session.run))
+    found = newest_checkpoint(str(session.run))
     assert found is not None
     checkpoint = Path(found)
     target = session.run / rundir.EXPORT / checkpoint.name

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 
 import msgspec
 
 from rltui.layout.roles import stage_as_run
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import mark_complete, newest_checkpoint, step_name, step_of
 from trainers.data.curriculum import CurriculumState  # noqa: TC001 (msgspec reads it)
 from trainers.durable import flush_to_disk
 
@@ -142,7 +142,7 @@ class Checkpoints:
         Raises:
             ValueError: It is marked complete, but its state cannot be read.
         """
-        found = rundir.newest_checkpoint(self._run)
+        found = newest_checkpoint(self._run)
         if found is None:
             return None
         path = Path(found)
@@ -153,7 +153,7 @@ class Checkpoints:
 
     def path(self, step: int) -> Path:
         """Where the checkpoint of ``step`` lies."""
-        return self._folder / f"step-{step:06d}"
+        return self._folder / step_name(step)
 
     def has(self, step: int) -> bool:
         """Whether the checkpoint of ``step`` is there and complete."""
@@ -188,14 +188,12 @@ class Checkpoints:
             _remove(target)
         draft.rename(target)
         flush_to_disk([self._folder])  # everything is on the disk before the marker says so
-        marker = {"schema": rundir.SCHEMA, "step": state.step, "time": time.time()}
-        rundir.write_json(str(target / rundir.CHECKPOINT_COMPLETE), marker)
-        flush_to_disk([target / rundir.CHECKPOINT_COMPLETE, target])
+        flush_to_disk([Path(mark_complete(str(target), state.step)), target])
         self._forget()
         return target
 
     def _draft(self, state: TrainingState) -> Path:
-        return self._folder / f".saving-step-{state.step:06d}"
+        return self._folder / f".saving-{step_name(state.step)}"
 
     def _sweep_drafts(self) -> None:
         for draft in self._folder.glob(".saving-step-*"):
@@ -203,7 +201,7 @@ class Checkpoints:
 
     def _forget(self) -> None:
         """Remove complete checkpoints beyond the newest ``keep``, and incomplete ones older than the newest."""
-        paths = sorted((path for path in self._folder.glob("step-*") if _step(path) is not None), key=_step_or_zero)
+        paths = sorted((path for path in self._folder.glob("step-*") if step_of(path.name) is not None), key=_step)
         complete = [path for path in paths if is_complete(path)]
         kept = set(complete[-self._keep :])
         for path in paths[: paths.index(complete[-1])] if complete else []:
@@ -236,10 +234,5 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def _step(path: Path) -> int | None:
-    number = path.name.removeprefix("step-")
-    return int(number) if number.isdigit() else None
-
-
-def _step_or_zero(path: Path) -> int:
-    return _step(path) or 0
+def _step(path: Path) -> int:
+    return step_of(path.name) or 0

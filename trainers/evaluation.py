@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import step_name
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task
 from trainers.notes import unless_full
 from trainers.roles.calls import call_all
@@ -119,12 +120,12 @@ class Evaluation:
         return evaluation_settings(self._layout, self._codec, derive_seed(EVALUATION_SEED, chunk))
 
     def _file(self, step: int) -> Path:
-        return self._folder / f"step-{step:06d}.jsonl"
+        return self._folder / f"{step_name(step)}.jsonl"
 
     def _keep(self, step: int, groups: Sequence[Sequence[Completion]], rewards: Sequence[Sequence[float]]) -> None:
         """Write some of the answers, the first ones of all prompts first, and forget those of old evaluations."""
         lines = [json.dumps(line, ensure_ascii=False) for line in self._answers(step, groups, rewards)]
-        draft = self._folder / f".step-{step:06d}.{os.getpid()}"
+        draft = self._folder / f".{step_name(step)}.{os.getpid()}"
         with unless_full():
             self._folder.mkdir(parents=True, exist_ok=True)
             draft.write_text("".join(line + "\n" for line in lines), encoding="utf-8")

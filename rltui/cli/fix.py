@@ -8,8 +8,7 @@ from rltui.cli.asking import confirm, show
 from rltui.cli.output import print_json, talk
 from rltui.cli.resubmit import add_change, started
 from rltui.service.all_clusters import open_run
-from rltui.service.one_fix import compose_fix, preview_fix
-from rltui.service.resubmit import resubmit
+from rltui.service.one_fix import carry_out, compose_fix, preview_fix
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +30,5 @@ def run(options: argparse.Namespace) -> int:
                     talk(f"  $ {command}")
             return 0
         show(preview) if options.yes else confirm(preview)
-        launched = resubmit(
-            context, summary, fix.overrides, fix.exclude, cancel_first=True, unchecked=options.unchecked, by="fix"
-        )
+        launched = carry_out(context, summary, fix, cancel_first=True, unchecked=options.unchecked, by="fix")
         return started(context, options, launched, causes=fix.causes)

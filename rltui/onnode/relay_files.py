@@ -87,7 +87,10 @@ def _open(path: str) -> Tuple[int, os.stat_result]:
 
 
 def collect(request: Request) -> Answer:
-    """Many small text files at once; with ``since``, the text of files older than that is left out (None)."""
+    """Many small text files at once; with ``since``, the text of files older than that is left out (None).
+
+    Of a longer file the first ``limit`` bytes are given; of one of JSON lines, which grows, the last whole lines.
+    """
     root, names = path_of(request, "root"), texts_of(request, "names")
     limit, since = min(count_of(request, "limit", MAX_SMALL), MAX_SMALL), number_of(request, "since", 0)
     if any(os.path.isabs(name) or ".." in name.split("/") for name in names):
@@ -136,12 +139,20 @@ def _small_file(path: str, limit: int, since: float, owner: str) -> Optional[Ans
     except (OSError, Refusal):
         return None
     try:
-        data = os.pread(descriptor, limit, 0)
+        grows = path.endswith(".jsonl")
+        data = _last_lines(descriptor, found.st_size, limit) if grows else os.pread(descriptor, limit, 0)
     except OSError:
         return None
     finally:
         os.close(descriptor)
     return _told(path, found, data.decode("utf-8", "replace"))
+
+
+def _last_lines(descriptor: int, size: int, limit: int) -> bytes:
+    if size <= limit:
+        return os.pread(descriptor, limit, 0)
+    data = os.pread(descriptor, limit + 1, size - limit - 1)
+    return data[data.find(b"\n") + 1 :]
 
 
 def _told(path: str, found: os.stat_result, text: Optional[str]) -> Answer:

@@ -383,17 +383,3 @@ def attempt_folder(run: str, number: int) -> str:
 def lock_folder(attempt: str, uuid: str) -> str:
     """Return the directory whose making starts the submission ``uuid``: a second copy of it finds it made and ends."""
     return "%s/.lock-%s" % (attempt, uuid)
-
-
-def newest_checkpoint(run: str) -> Optional[str]:
-    """Return the path of the newest complete checkpoint of the run directory ``run``, or None."""
-    folder = os.path.join(run, CHECKPOINTS)
-    try:
-        names = [name for name in os.listdir(folder) if name.startswith("step-") and name[5:].isdigit()]
-    except OSError:
-        return None
-    for name in sorted(names, key=lambda name: int(name[5:]), reverse=True):
-        path = os.path.join(folder, name)
-        if os.path.exists(os.path.join(path, CHECKPOINT_COMPLETE)):
-            return path
-    return None

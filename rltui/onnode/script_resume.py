@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from rltui.onnode import rundir
+from rltui.onnode import checkpoints, rundir
 
 
 class Checkpoint(NamedTuple):
@@ -127,8 +127,8 @@ def where_saved(attempt: str) -> str:
     """From where the run of ``attempt`` can go on, in words; empty where nobody can tell."""
     told = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
     if told is None:
-        saved = rundir.newest_checkpoint(rundir.run_of(attempt))
-        step = int(os.path.basename(saved)[5:]) if saved else None
+        saved = checkpoints.newest_checkpoint(rundir.run_of(attempt))
+        step = checkpoints.step_of(os.path.basename(saved)) if saved else None
     else:
         folder = os.path.expanduser(folder_of(told))
         if not folder:

@@ -18,6 +18,12 @@ LEAST_W = 20.0
 """And by more than this: the power of a small card at rest is a few watts."""
 CPU_PERCENT = 50.0
 """A process that takes so much of a CPU works, unless it holds a GPU: waiting for that in a loop takes a whole one."""
+CROWDED_PERCENT = 95.0
+"""A node whose CPUs are so busy has none left over for each process that works."""
+CROWDED_CPU_PERCENT = 5.0
+"""There, a process that takes so much of a CPU works; daemons of Ray and Slurm take less."""
+FREE_SHARE = 0.02
+"""Of the memory of a GPU that nobody holds, the most that is in use: what the driver keeps for itself."""
 LOGS = (".log", ".out", ".err")
 
 
@@ -41,8 +47,8 @@ def _works(path: str, window_s: float) -> bool:
     return (
         any(row.get("tokens_per_second") for line in lines for row in line.get("engines", ()))
         or _power_varies(gpus)
-        # whoever waits for a GPU is only known where the driver says who holds one
-        or ((not gpus or bool(holders)) and _computes(lines, holders))
+        # whoever waits for a GPU is only known where the driver says who holds one, or where nobody does
+        or ((bool(holders) or not any(map(_is_held, gpus))) and _computes(lines, holders))
     )
 
 
@@ -63,8 +69,20 @@ def _power_varies(gpus: List[Dict[str, Any]]) -> bool:
     return any(max(one) - min(one) > max(LEAST_W, POWER_VARIES * max(one)) for one in took.values())
 
 
+def _is_held(gpu: Dict[str, Any]) -> bool:
+    """Whether a process may hold the GPU: what one computes with takes more memory than the driver for itself."""
+    used, total = gpu.get("mem") or (1.0, 1.0)
+    return bool(used > FREE_SHARE * total)
+
+
 def _computes(lines: List[Dict[str, Any]], holders: Set[int]) -> bool:
     """Whether a process that holds no GPU has been at work through most looks."""
-    looks = [line["procs"] for line in lines if line.get("procs") is not None]
-    at_work = [any(one["cpu"] >= CPU_PERCENT and one["pid"] not in holders for one in procs) for procs in looks]
-    return sum(at_work) > len(at_work) / 2
+    looks = [line for line in lines if line.get("procs") is not None]
+    at_work = [line for line in looks if any(_at_work(one, line, holders) for one in line["procs"])]
+    return len(at_work) > len(looks) / 2
+
+
+def _at_work(process: Dict[str, Any], line: Dict[str, Any], holders: Set[int]) -> bool:
+    is_crowded = line.get("cpu", 0.0) >= CROWDED_PERCENT
+    least = CROWDED_CPU_PERCENT if is_crowded else CPU_PERCENT
+    return bool(process["cpu"] >= least) and process["pid"] not in holders

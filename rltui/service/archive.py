@@ -10,6 +10,7 @@ import msgspec
 
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import step_name
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.tidy import require_over, run_sizes
@@ -94,7 +95,7 @@ def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -
     left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/*"] if keep == "none" else []
     if keep == "newest" and (newest := newest_checkpoint_step(context, run)) is not None:
         entries = context.cluster.client.list(f"{run.path}/{rundir.CHECKPOINTS}")
-        others = [one.name for one in entries if one.name != f"step-{newest:06d}"]
+        others = [one.name for one in entries if one.name != step_name(newest)]
         left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/{name}" for name in others]
     about = {"run": run.run_id, "cluster": context.name, "path": target}
     with context.journal.around("archive", "unknown", **about):

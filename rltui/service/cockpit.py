@@ -54,6 +54,8 @@ class ActionPreview(Struct, frozen=True, kw_only=True):
     """The change as ``key.path=value`` words; handing them to the action does exactly what is shown."""
     exclude: tuple[str, ...] = ()
     """Nodes that the new attempt keeps away from."""
+    set_aside: str = ""
+    """A damaged checkpoint that is renamed first."""
     switches_on: bool = False
     """Of hands-off mode: whether a yes switches it on; else it ends it."""
     parts: tuple[ActionPreview, ...] = ()
@@ -334,8 +336,13 @@ class Cockpit(Protocol):
     def auto(self, run_id: str, *, on: bool) -> str:
         """Let the run go on by itself from now on, or leave it alone; returns one sentence on what was done."""
 
-    def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
-        """Start a new attempt of the run from its newest complete checkpoint; returns one sentence on what was done."""
+    def resubmit(
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
+    ) -> str:
+        """Start a new attempt of the run from its newest complete checkpoint; returns one sentence on what was done.
+
+        ``set_aside``: as in its preview.
+        """
 
     def terminal(self, event: Event) -> str:
         """What a terminal is to be sent for this event: ``bell``, ``osc9``, ``osc777`` or ``none``; asks nobody."""

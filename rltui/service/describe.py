@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import step_of
 from rltui.runs.script_job import LARGEST, decoded
 from rltui.service.script_changes import newest_checkpoint
 
@@ -27,8 +28,8 @@ def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
         if file.path == record:
             newest = newest_checkpoint(context, decoded(file.text or "", record))
             return newest.step if newest is not None else None
-    names = (file.path.split("/")[-2].removeprefix("step-") for file in found)
-    return max((int(name) for name in names if name.isdigit()), default=None)
+    steps = (step_of(file.path.split("/")[-2]) for file in found)
+    return max((step for step in steps if step is not None), default=None)
 
 
 def checkpoint_words(context: Context, run: RunSummary) -> str:

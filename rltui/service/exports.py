@@ -11,6 +11,7 @@ from msgspec import Struct
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import UsageError
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import step_name
 from rltui.service.describe import attempt_path, newest_checkpoint_step
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def plan_export(
     if newest is None:
         raise UsageError(f"{run.run_id} has no complete checkpoint yet.")
     step = newest if step is None else step
-    name = f"step-{step:06d}"
+    name = step_name(step)
     checkpoint = f"{run.path}/{rundir.CHECKPOINTS}/{name}"
     if not context.cluster.client.collect(checkpoint, [rundir.CHECKPOINT_COMPLETE]):
         raise UsageError(f"{run.run_id} has no complete checkpoint of step {step}; its newest is of step {newest}.")

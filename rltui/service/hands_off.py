@@ -19,6 +19,7 @@ from msgspec import structs
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import progress, queue_ahead, rundir
 from rltui.onnode.tell_once import tell_of
+from rltui.service.damaged_checkpoints import set_aside
 from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, read_records
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
     causes, proven = causes_of(context, run, end)
     excluded, known, spare = _nodes(context, run)
     remembered = remembered_nodes(context.cluster.client, context.cluster.run_root)
+    saved = newest_checkpoint_step(context, run)
     if context.cluster.profile.scheduler == "ray":
         causes, remembered = tuple(map(where_ray_decides, causes)), ()
     return Situation(
@@ -64,8 +66,8 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
         outcome=str(end.get("outcome") or "lost"),
         reason=str(end.get("reason") or ""),
         causes=causes,
-        step=run.stage.step or 0,
-        checkpoint_step=newest_checkpoint_step(context, run),
+        step=(run.stage.step if run.stage.step is not None else saved) or 0,  # it would have begun there
+        checkpoint_step=saved,
         can_resume=script is None or script.dialect.resume.possible,
         gpu_hours=gpu_hours_of(Path(run.path), run.num_gpus),
         excluded=len(excluded),
@@ -166,6 +168,8 @@ def take(context: Context, attempt: Path) -> Record | None:
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
         _note(run_path, str(attempt), record, situation.outcome)
         return record
+    if record.set_aside:
+        set_aside(context, run, record.set_aside)
     if record.hold_s and context.cluster.profile.scheduler != "slurm":
         _note(run_path, str(attempt), structs.replace(record, decision="wait"), situation.outcome)
     if record.next_attempt not in ahead and not _submit(context, run, record):

@@ -52,6 +52,8 @@ class Record(Struct, frozen=True, kw_only=True):
     checkpoint_step: int | None = None
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    set_aside: str = ""
+    """A damaged checkpoint that is renamed first."""
     hold_s: float = 0.0
     held: str = ""
     """Until when, the node's time of day, and why it waits; empty where it does not."""
@@ -125,6 +127,7 @@ def decide(policy: Policy, past: Sequence[Record], now: Situation) -> Record:
         record,
         overrides=tuple(word for one in now.causes for word in one.overrides),
         exclude=_to_avoid(policy, now),
+        set_aside=next((one.set_aside for one in now.causes if one.set_aside), ""),
         held=f"until {record.until}: {' and '.join(reasons)}" if reasons else "",
         next_attempt=now.attempt + 1,
     )
@@ -183,13 +186,13 @@ PASSING = FROM_OUTSIDE | {TIME_LIMIT}
 
 def _limits(policy: Policy, past: Sequence[Record], restarts: Sequence[Record], now: Situation) -> str:
     if len(restarts) >= policy.max_restarts:
-        return f"it was started again {len(restarts)} times already (max_restarts)"
+        return f"no more new attempts: {len(restarts)} of {policy.max_restarts} are made (max_restarts)"
     in_vain = _without_progress(past, now)
     if in_vain >= policy.max_without_progress:
         longer = "; a longer slurm.time or a smaller checkpoint.every is needed" * (now.causes[0].cause == TIME_LIMIT)
         return f"{in_vain} new attempts in a row brought no new checkpoint (max_without_progress){longer}"
     if policy.max_gpu_hours and now.gpu_hours >= policy.max_gpu_hours:
-        return f"{now.gpu_hours:.1f} GPU-hours are used (max_gpu_hours={policy.max_gpu_hours:g})"
+        return f"{now.gpu_hours:.3g} GPU-hours are used (max_gpu_hours={policy.max_gpu_hours:g})"
     new = {node for one in now.causes for node in one.exclude}
     allowed = _may_be_out(policy, now)
     if new and now.excluded + len(new) > allowed:

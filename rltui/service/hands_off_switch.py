@@ -40,7 +40,7 @@ def switch_on(context: Context, run: RunSummary, policy: Policy) -> str:
     context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=True)
     context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
     ahead = ", its next job queued while one runs" if policy.queue_ahead else ""
-    limits = f"at most {policy.max_restarts} times, {policy.max_without_progress} without a new checkpoint"
+    limits = f"in at most {policy.max_restarts} new attempts, {policy.max_without_progress} without a new checkpoint"
     later = "" if run.is_live else f" {_ENDED}."
     return f"{run.run_id} goes on by itself{ahead}, {limits}. rltui auto {run.run_id} --off ends that.{later}"
 
@@ -104,8 +104,9 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
             *(() if run.is_live else (_ENDED,)),
             "after a fault of node, GPU, network or engine, a standstill, a time limit or a preemption, "
             "a new attempt goes on from the newest checkpoint",
-            "an error of the run itself stops it, but for memory: there one change that is known to fit is tried once",
-            f"at most {policy.max_restarts} times, {policy.max_without_progress} without a new checkpoint, "
+            "an error of the run itself stops it, but for memory: there one change that is known to fit is tried once; "
+            "a newest checkpoint that is damaged is set aside where the one before is whole",
+            f"at most {policy.max_restarts} new attempts, {policy.max_without_progress} without a new checkpoint, "
             "and never twice for the same cause at the same step",
             "the job's own process decides, also when this cockpit is closed; every decision is an event of the run",
         )

@@ -240,12 +240,14 @@ class LiveCockpit(RunReading):
         context, run = self._clusters.find(run_id)
         return switch_on(context, run, Policy()) if on else switch_off(context, run)
 
-    def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
+    def resubmit(
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
+    ) -> str:
         """Start a new attempt of the run; a live one is ended first, as its preview said."""
-        from rltui.service.resubmit import resubmit
+        from rltui.service.one_fix import Fix, carry_out
 
-        context, run = self._clusters.find(run_id)
-        launched = resubmit(context, run, overrides, exclude, cancel_first=True)
+        fix = Fix(overrides=overrides, exclude=exclude, set_aside=set_aside)
+        launched = carry_out(*self._clusters.find(run_id), fix, cancel_first=True)
         return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
 
     def terminal(self, event: Event) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
@@ -16,11 +16,12 @@ from rltui.onnode import rundir
 from rltui.runs.claims import parsed
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
-from rltui.service.describe import attempt_path
+from rltui.service.damaged_checkpoints import CHECKPOINT_BROKEN, command_of, find_damage, set_aside
+from rltui.service.describe import attempt_path, start_words
 from rltui.service.fixes import VICTIMS, choose
 from rltui.service.hands_off_rules import FROM_OUTSIDE
 from rltui.service.interrupted import Interrupted, interrupted
-from rltui.service.resubmit import changed, preview_resubmit
+from rltui.service.resubmit import changed, preview_resubmit, resubmit
 from rltui.service.run_commands import queued_again
 from rltui.service.why import diagnose_run
 from rltui.service.why_report import remedy_words
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from rltui.service.cockpit import ActionPreview
     from rltui.service.context import Context
+    from rltui.service.submit import Launched
     from rltui.watch.snapshots import RunSummary
 
 _NODE_FILES = (rundir.END, rundir.SLURM)
@@ -46,6 +48,8 @@ class CauseFix(Struct, frozen=True, kw_only=True):
     sentence: str
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    set_aside: str = ""
+    """A damaged checkpoint that is renamed, so that the run goes on from the one before."""
     commands: tuple[str, ...] = ()
     """For a person to run, where rltui cannot do it."""
     is_proven: bool = True
@@ -60,9 +64,10 @@ class CauseFix(Struct, frozen=True, kw_only=True):
 class Fix(Struct, frozen=True, kw_only=True):
     """Everything that the causes at hand call for, in one change."""
 
-    causes: tuple[CauseFix, ...]
+    causes: tuple[CauseFix, ...] = ()
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    set_aside: str = ""
 
     @property
     def unmended(self) -> tuple[CauseFix, ...]:
@@ -120,9 +125,37 @@ def preview_fix(context: Context, run: RunSummary, fix: Fix) -> ActionPreview:
     Raises:
         RltuiError: The change is none.
     """
-    preview = preview_resubmit(context, run, fix.overrides, fix.exclude)
+    commands: tuple[str, ...] = ()
+    change = changed(context, run, fix.overrides, fix.exclude)
+    if fix.set_aside and (damage := find_damage(context, run)) is not None:
+        change = structs.replace(change, start=start_words(damage.before))
+        commands = (command_of(run, fix.set_aside),)
+    preview = preview_resubmit(context, run, fix.overrides, fix.exclude, change)
     words = [f"{one.cause}: {one.sentence}" for one in fix.causes]
-    return structs.replace(preview, title=f"Fix {run.run_id}?", consequences=(*words, *preview.consequences))
+    return structs.replace(
+        preview,
+        title=f"Fix {run.run_id}?",
+        consequences=(*words, *preview.consequences),
+        commands=(*commands, *preview.commands),
+        set_aside=fix.set_aside,
+    )
+
+
+def carry_out(context: Context, run: RunSummary, fix: Fix, **how: Any) -> Launched:
+    """Do what ``fix`` says: a damaged checkpoint is set aside first, then the new attempt is submitted.
+
+    Args:
+        context: The run's cluster.
+        run: The run as it was seen.
+        fix: What is done.
+        **how: As of ``resubmit``.
+
+    Raises:
+        RltuiError: As ``resubmit``; or the checkpoint is not there any more.
+    """
+    if fix.set_aside:
+        set_aside(context, run, fix.set_aside)
+    return resubmit(context, run, fix.overrides, fix.exclude, **how)
 
 
 def _layout(context: Context, run: RunSummary) -> Layout | None:
@@ -162,6 +195,9 @@ def _candidates(
         words = "; ".join(memory.words[1:] or memory.words)
         yield CauseFix(cause=cause.id, recovery=recovery, sentence=words, overrides=memory.overrides)
         return
+    damage = find_damage(context, run) if cause.id == CHECKPOINT_BROKEN and not isinstance(work, ScriptJob) else None
+    if damage is not None:
+        yield CauseFix(cause=cause.id, recovery="restart", sentence=damage.words, set_aside=damage.name)
     nodes = _nodes_to_blame(context, run)
     for remedy in map(remedy_words, cause.remedies):
         exclude = tuple(node for node in remedy.exclude if node not in nodes.everywhere)
@@ -239,6 +275,7 @@ def _put_together(parts: Sequence[CauseFix], overrides: Sequence[str], exclude: 
         causes=tuple(parts),
         overrides=tuple(dict.fromkeys([*words, *overrides])),
         exclude=tuple(dict.fromkeys([*nodes, *exclude])),
+        set_aside=next((one.set_aside for one in parts if one.set_aside), ""),
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.verdicts import Diagnosis, Remedy
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import step_name
 from rltui.runs.script_job import ScriptJob
 from rltui.service.hands_off_rules import FROM_OUTSIDE
 from rltui.watch.jobs import has_moved_on
@@ -119,5 +120,5 @@ def _known(run: RunSummary, work: Layout | ScriptJob | None) -> dict[str, str]:
         known["model"] = models.pop() if len(models) == 1 else ""
         stages = [entry["stage"] for entry in run.stage.history]
         if stages[-2:] == ["loading", "ended"] and run.stage.step:  # the step is that of what was loaded
-            known["checkpoint"] = f"{run.path}/{rundir.CHECKPOINTS}/step-{run.stage.step:06d}"
+            known["checkpoint"] = f"{run.path}/{rundir.CHECKPOINTS}/{step_name(run.stage.step)}"
     return {name: value for name, value in known.items() if value}

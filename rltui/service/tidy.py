@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import step_of
 from rltui.service.cockpit import ActionPreview
 from rltui.service.describe import newest_checkpoint_step, span
 from rltui.service.quota import Quota, quotas
@@ -204,8 +205,8 @@ def _old_checkpoints(context: Context, run: RunSummary) -> list[str]:
     newest = newest_checkpoint_step(context, run)
     if newest is None:
         raise RltuiError(f"{run.run_id} has no complete checkpoint that could be kept.")
-    steps = {entry.name: entry.name.removeprefix("step-") for entry in context.cluster.client.list(folder)}
-    old = [name for name, step in steps.items() if name != step and step.isdigit() and int(step) < newest]
+    steps = {entry.name: step_of(entry.name) for entry in context.cluster.client.list(folder)}
+    old = [name for name, step in steps.items() if step is not None and step < newest]
     if not old:
         raise RltuiError(
             f"{run.run_id} has no older checkpoint of rltui's own in {folder}.",

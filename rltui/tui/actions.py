@@ -72,7 +72,7 @@ def _carry_out_one(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
         return cockpit.send_signal(ask.run_id, ask.signal)
     if ask.action == "auto":
         return cockpit.auto(ask.run_id, on=shown.switches_on)
-    return cockpit.resubmit(ask.run_id, shown.overrides, shown.exclude)
+    return cockpit.resubmit(ask.run_id, shown.overrides, shown.exclude, shown.set_aside)
 
 
 def _changeable(cockpit: Cockpit, ask: Ask) -> ActionPreview:

@@ -228,13 +228,13 @@ def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
     record = decode(files[rundir.RUN], RunRecord) or RunRecord(name=run_id)
     ordered = tuple(_attempt_facts(number, attempts[number]) for number in sorted(attempts))
     hands_off = decode(files.get(rundir.HANDS_OFF, ""), HandsOffNote)
-    decided = files.get(rundir.DECISIONS, "").splitlines()
+    decisions = (decode(line, DecisionNote) for line in reversed(files.get(rundir.DECISIONS, "").splitlines()))
     return RunFacts(
         run_id=run_id,
         record=record,
         attempts=ordered,
         hands_off=hands_off,
-        decision=decode(decided[-1], DecisionNote) if decided else None,
+        decision=next((one for one in decisions if one is not None), None),
         archived=decode(files.get(rundir.ARCHIVED, ""), ArchivedNote),
     )
 

@@ -17,6 +17,7 @@ from learning import FEWER_STEPS, LEARNING, check_learned, check_not_learned
 from trainer_support import ROOT, Attempt, Learned, at_generation, kill_at, pid_of, ray_node, roles_of
 
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import newest_checkpoint
 from waiting import eventually
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
@@ -109,7 +110,7 @@ def test_stages_are_told_in_their_order(learned: Learned) -> None:
 def test_newest_checkpoints_are_kept(learned: Learned) -> None:
     folder = learned.attempt.run / rundir.CHECKPOINTS
     assert sorted(path.name for path in folder.iterdir()) == ["step-000040", "step-000050", "step-000060"]
-    assert rundir.newest_checkpoint(str(learned.attempt.run)) == str(folder / "step-000060")
+    assert newest_checkpoint(str(learned.attempt.run)) == str(folder / "step-000060")
 
 
 def test_wandb_gets_the_whole_curve_offline(learned: Learned) -> None:
@@ -228,7 +229,7 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_bit_and_with_fewer_learners(
     assert resumed.rewards(41, done[-1]) == of_learned.rewards(41, done[-1])
     assert losses(resumed, 41, done[-1]) == pytest.approx(losses(of_learned, 41, done[-1]), abs=1e-5)
     assert resumed.events("checkpoint")[0] == "resumed from step 40"
-    assert rundir.newest_checkpoint(str(run)) == str(run / rundir.CHECKPOINTS / f"step-{done[-1]:06d}")
+    assert newest_checkpoint(str(run)) == str(run / rundir.CHECKPOINTS / f"step-{done[-1]:06d}")
     wandb_id = Path("wandb", "run-id")
     assert (run / wandb_id).read_text() == (of_learned.run / wandb_id).read_text()
 
@@ -309,7 +310,7 @@ def test_a_full_disk_stops_no_training_but_fails_the_end(hopeless: Attempt) -> N
     assert [text.split(":")[0] for text in missed] == ["step 2 was not saved", "step 4 was not saved"]
     assert hopeless.running.returncode == 1
     assert "a checkpoint needs about" in hopeless.events("error")[-1]
-    assert rundir.newest_checkpoint(str(hopeless.run)) is None
+    assert newest_checkpoint(str(hopeless.run)) is None
 
 
 def test_an_engine_that_dies_changes_nothing_but_the_time_and_ends_the_run_where_no_restart_is_left(

@@ -329,6 +329,8 @@ class FakeCockpit:
         self._called("preview_resubmit", run_id, *overrides, *exclude)
         return resubmission(run_id, overrides, exclude, live=self._find(run_id).is_live)
 
-    def resubmit(self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> str:
-        self._called("resubmit", run_id, *overrides, *exclude)
+    def resubmit(
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
+    ) -> str:
+        self._called("resubmit", run_id, *overrides, *exclude, *filter(None, [set_aside]))
         return f"{run_id} is queued again as attempt 3"

@@ -40,8 +40,8 @@ async def test_marked_runs_are_acted_on_together_and_what_cannot_be_is_left_alon
 
 async def test_of_marked_runs_one_that_fails_does_not_stop_the_others_and_marks_stay() -> None:
     class Failing(FakeCockpit):
-        def resubmit(self, run_id, overrides=(), exclude=()):
-            super().resubmit(run_id, overrides, exclude)
+        def resubmit(self, run_id, overrides=(), exclude=(), set_aside=""):
+            super().resubmit(run_id, overrides, exclude, set_aside)
             if run_id == FIRST:
                 raise RltuiError("another rltui was faster")
             return "done"

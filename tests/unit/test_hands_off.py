@@ -83,6 +83,14 @@ def test_the_same_cause_at_the_same_step_twice_is_the_end() -> None:
     assert decide(POLICY, (restart(cause="nccl_timeout", step=40),), ended(STALL)).decision == "restart"
 
 
+def test_a_damaged_checkpoint_is_set_aside_and_each_only_once() -> None:
+    broken = CauseFix(cause="ckpt_broken", recovery="restart", sentence="set aside", set_aside="step-000040")
+    record = decide(POLICY, (), ended(broken))
+    assert (record.decision, record.set_aside) == ("restart", "step-000040")
+    assert decide(POLICY, (record,), ended(broken)).decision == "stop"
+    assert decide(POLICY, (record,), ended(broken, step=60, checkpoint_step=60)).decision == "restart"
+
+
 def test_nodes_that_others_found_bad_are_avoided_as_far_as_allowed() -> None:
     known = {"known_nodes": 30, "remembered": ("n1", "n2", "n7", "n9")}
     assert decide(POLICY, (), ended(STALL, **known)).exclude == ("n1", "n2", "n7")
@@ -212,7 +220,7 @@ def test_what_it_lets_wait_is_said_with_until_when_and_why(is_on: bool) -> None:
     files = {
         rundir.RUN: json.dumps({"name": "grpo"}),
         rundir.HANDS_OFF: json.dumps({"on": is_on}),
-        rundir.DECISIONS: "".join(msgspec.json.encode(one).decode() + "\n" for one in (*past, record)),
+        rundir.DECISIONS: "".join(msgspec.json.encode(one).decode() + "\n" for one in (*past, record)) + '{"cut',
         "attempts/03/job.json": "{}",
         "attempts/03/stage.json": json.dumps({"stage": "training"}),
         "attempts/03/end.json": json.dumps({"outcome": "failed", "reason": "stood still", "at": at}),

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,9 @@ from rltui.errors import RltuiError, UsageError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import processes, rundir
+from rltui.onnode.checkpoints import mark_complete, step_name
 from rltui.service.context import Context
+from rltui.service.damaged_checkpoints import set_aside
 from rltui.service.interrupted import explained, note_replacement, unfinished_words
 from rltui.service.one_fix import compose_causes, compose_fix, preview_fix
 from rltui.tui.progress import state_detail
@@ -33,6 +35,10 @@ OOM = (
     "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.80 GiB memory in use.\n"
 )
 XID = "[Mon Nov 23 10:00:00 2026] n2 kernel: NVRM: Xid (PCI:0000:4e:00): 79, pid=12, GPU has fallen off the bus.\n"
+TORN = (
+    "trainers.roles.calls.RoleError: learner 1 (pid 7 on n1) failed while loading a checkpoint: RuntimeError: "
+    "PytorchStreamReader failed reading zip archive: failed finding central directory.\n"
+)
 NO_TORCH = "ModuleNotFoundError: No module named 'torch'\n"
 
 
@@ -44,7 +50,12 @@ class Runs:
         self.context = Context()
 
     def ended(
-        self, log: str, *words: str, bad_nodes: dict[str, str] | None = None, outcome: str = "failed"
+        self,
+        log: str,
+        *words: str,
+        bad_nodes: dict[str, str] | None = None,
+        outcome: str = "failed",
+        stage: str = "training",
     ) -> RunSummary:
         layout = load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), words).layout
         assert layout is not None
@@ -59,14 +70,17 @@ class Runs:
         (attempt / rundir.JOB).write_text(json.dumps({"schema": 1, "uuid": "u", "run_id": RUN, "attempt": 1}))
         (attempt / rundir.SLURM).write_text(json.dumps({"schema": 1, "nodes": NODES}))
         (attempt / rundir.OUT_LOG).write_text(log)
-        rundir.write_stage(str(attempt), "training", step=7, steps=100)
+        rundir.write_stage(str(attempt), stage, step=7, steps=100)
         rundir.write_end(str(attempt), outcome, 1, "", bad_nodes=bad_nodes or {})
         return self.context.find(RUN)
 
-    def checkpoint(self, step: int) -> None:
-        folder = self.root / RUN / rundir.CHECKPOINTS / f"step-{step:06d}"
-        folder.mkdir(parents=True)
-        (folder / rundir.CHECKPOINT_COMPLETE).touch()
+    def checkpoint(self, step: int) -> Path:
+        folder = self.root / RUN / rundir.CHECKPOINTS / step_name(step)
+        (folder / "ranks").mkdir(parents=True)
+        (folder / "state.json").write_text("{}")
+        (folder / "ranks/rank_0.pt").write_bytes(bytes(100))
+        mark_complete(str(folder), step)
+        return folder
 
 
 @pytest.fixture
@@ -171,6 +185,90 @@ def test_a_job_that_slurm_has_queued_again_is_left_in_the_queue_but_for_what_the
         compose_fix(runs.context, again)
     fix = compose_fix(runs.context, again, (), ("n2",))
     assert (fix.causes, fix.exclude) == ((), ("n2",))
+
+
+def torn(folder: Path) -> None:
+    os.truncate(folder / "ranks/rank_0.pt", 7)
+
+
+def gone(folder: Path) -> None:
+    (folder / "ranks/rank_0.pt").unlink()
+
+
+def unreadable(folder: Path) -> None:
+    (folder / "state.json").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (torn, "step-000007 aside, of which ranks/rank_0.pt has 7 bytes of 100, and goes on from step 5"),
+        (gone, "of which ranks/rank_0.pt is missing"),
+        (unreadable, "of which state.json has 0 bytes of 2"),
+    ],
+)
+def test_a_newest_checkpoint_that_is_damaged_is_set_aside_once_and_nothing_is_deleted(
+    runs: Runs, harm: Callable[[Path], None], words: str
+) -> None:
+    run = runs.ended(TORN, stage="loading")
+    before, newest = runs.checkpoint(5), runs.checkpoint(7)
+    harm(newest)
+    fix = compose_fix(runs.context, run)
+    assert fix.set_aside == newest.name
+    assert words in fix.causes[0].sentence
+    preview = preview_fix(runs.context, run, fix)
+    assert "it goes on from the checkpoint at step 5" in preview.consequences
+    assert preview.commands[0] == f"mv -T -- {newest} {newest}-damaged"
+
+    left = {path.name for path in newest.rglob("*")}
+    assert set_aside(runs.context, run, newest.name) == f"{newest}-damaged"
+    assert {path.name for path in Path(f"{newest}-damaged").rglob("*")} == left
+    assert before.is_dir()
+    with pytest.raises(RltuiError, match="cannot be set aside"):
+        set_aside(runs.context, run, newest.name)
+    phases = [one["phase"] for one in runs.context.journal.entries() if one["action"] == "set-aside"]
+    assert phases == ["intent", "done", "intent", "failed"]
+    again = compose_fix(runs.context, run)  # as after a fix that was cut off here
+    assert again.set_aside == ""
+    assert "step-000007 is out of the way: goes on from step 5" in again.causes[0].sentence
+
+
+def test_one_that_is_damaged_again_gets_another_name(runs: Runs) -> None:
+    run = runs.ended(TORN, stage="loading")
+    for number in ("", "-2", "-3"):
+        assert set_aside(runs.context, run, runs.checkpoint(7).name).endswith(f"step-000007-damaged{number}")
+
+
+def no_sizes(folder: Path) -> None:
+    rundir.write_json(str(folder / rundir.CHECKPOINT_COMPLETE), {"schema": 1, "step": 5})
+
+
+@pytest.mark.parametrize(
+    ("steps", "harm", "harm_before", "stage"),
+    [
+        ((5, 7), None, None, "loading"),  # it has all its bytes, and does not fit the model
+        ((7,), torn, None, "loading"),
+        ((5, 7), torn, torn, "loading"),
+        ((5, 7), torn, no_sizes, "loading"),  # of an earlier release
+        ((5, 7), no_sizes, None, "loading"),
+        ((5, 7), torn, None, "training"),  # it was loaded, so what is wrong is something else
+    ],
+)
+def test_what_is_not_proven_of_a_checkpoint_needs_a_person(
+    runs: Runs,
+    steps: tuple[int, ...],
+    harm: Callable[[Path], None] | None,
+    harm_before: Callable[[Path], None] | None,
+    stage: str,
+) -> None:
+    run = runs.ended(TORN, stage=stage)
+    folders = [runs.checkpoint(step) for step in steps]
+    for how, folder in zip((harm, harm_before), reversed(folders), strict=False):
+        if how is not None:
+            how(folder)
+    with pytest.raises(RltuiError, match="ckpt_broken needs you"):
+        compose_fix(runs.context, run)
+    assert {path.name for path in folders[0].parent.iterdir()} == {folder.name for folder in folders}
 
 
 @pytest.mark.parametrize(

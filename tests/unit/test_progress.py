@@ -75,6 +75,11 @@ def gpu(watts: int, pids: tuple[int, ...] = (7,)) -> dict[str, Any]:
     return {"gpus": [{"i": 0, "util": 100, "w": watts, "pids": list(pids)}]}
 
 
+def memory(used_gib: float) -> dict[str, Any]:
+    """A GPU of which nobody says who holds it."""
+    return {"gpus": [{"i": 0, "util": 0, "w": 70, "mem": [used_gib, 79.65]}]}
+
+
 def at_work(pid: int, percent: float) -> dict[str, Any]:
     return {"procs": [{"pid": pid, "cpu": percent}]}
 
@@ -94,7 +99,13 @@ SPINS = [{**gpu(210 + n % 3), **at_work(7, 100.0)} for n in range(30)]
         ([{**one, "engines": [{"name": "8000", "tokens_per_second": 912.5}]} for one in SPINS], True),
         ([{**one, **at_work(8, 97.0)} for one in SPINS], True),
         ([{**gpu(210, ()), **at_work(8, 97.0)} for _ in range(30)], False),
+        ([{**memory(60.0), **at_work(8, 97.0)} for _ in range(30)], False),
+        ([{**memory(0.5), **at_work(8, 97.0)} for _ in range(30)], True),
+        ([{**memory(0.5), **at_work(8, 0.3)} for _ in range(30)], False),
         ([at_work(8, 97.0)] * 30, True),
+        ([at_work(8, 12.0)] * 30, False),
+        ([{"cpu": 100.0, **at_work(8, 12.0)} for _ in range(30)], True),
+        ([{"cpu": 100.0, **at_work(8, 0.4)} for _ in range(30)], False),
         ([at_work(8, 0.3)] * 28 + [at_work(8, 97.0)] * 2, False),
         ([], False),
     ],
@@ -107,7 +118,13 @@ SPINS = [{**gpu(210 + n % 3), **at_work(7, 100.0)} for n in range(30)]
         "an engine makes tokens",
         "a compiler beside the GPU's own process",
         "nobody says who holds the GPU",
+        "somebody holds the GPU, and nobody says who",
+        "nobody holds the GPU yet, a busy process",
+        "nobody holds the GPU yet, all wait",
         "no GPU, a busy process",
+        "no GPU, a process at little work",
+        "no GPU, a process that has to share its CPU",
+        "no GPU, all wait beside the processes of others",
         "no GPU, all wait",
         "nothing was sampled",
     ],

@@ -112,6 +112,14 @@ def test_collect_brings_matching_files_in_order(client: RelayClient, tmp_path: P
     assert client.collect(str(tmp_path / "nowhere"), ["*"]) == ()
 
 
+def test_collect_brings_the_last_whole_lines_of_a_file_that_grows(client: RelayClient, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(10, 40)))
+    for limit, last in ((19, 1), (20, 2), (21, 2), (29, 2), (30, 3), (300, 30), (1000, 30)):
+        (file,) = client.collect(str(tmp_path), ["*.jsonl"], limit)
+        assert file.size == 300
+        assert file.text == "".join(f'{{"n": {number}}}\n' for number in range(40 - last, 40))
+
+
 def test_collect_of_a_root_with_wildcards_in_its_name(client: RelayClient, tmp_path: Path) -> None:
     root = tmp_path / "r[1]*"
     root.mkdir()

@@ -18,6 +18,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.layout.schema import Deadlines, Layout
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import newest_checkpoint
 from rltui.paths import ensure_private
 from rltui.runs.code_snapshot import LEFT_OUT, CodeSnapshot, take_snapshot
 from rltui.runs.directory import (
@@ -203,10 +204,10 @@ def test_stages_are_history_once_and_a_reader_never_sees_half(tmp_path: Path) ->
 
 
 def test_the_newest_complete_checkpoint_counts(tmp_path: Path) -> None:
-    assert rundir.newest_checkpoint(str(tmp_path)) is None
+    assert newest_checkpoint(str(tmp_path)) is None
     for step, complete in ((999_999, True), (1_000_000, True), (1_000_050, False)):
         folder = tmp_path / "checkpoints" / f"step-{step:06d}"
         folder.mkdir(parents=True)
         if complete:
             (folder / "COMPLETE").touch()
-    assert str(rundir.newest_checkpoint(str(tmp_path))).endswith("step-1000000")
+    assert str(newest_checkpoint(str(tmp_path))).endswith("step-1000000")

@@ -17,6 +17,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.selftest import OFFLOADED
 from rltui.memory.measured import peaks_of
 from rltui.onnode import rundir
+from rltui.onnode.checkpoints import step_name
 from trainers.selftest.found import FOLDER, SkippedError, middle
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def resume(found: Found) -> None:
         name = "resume"
         before = train(found, name, words)
         whole = found.attempt / FOLDER / name
-    shutil.rmtree(whole / rundir.CHECKPOINTS / f"step-{STEPS:06d}")
+    shutil.rmtree(whole / rundir.CHECKPOINTS / step_name(STEPS))
     again = train(found, name, words, number=2)
     steps = [line["step"] for line in again.metrics]
     if steps != list(range(SAVED + 1, STEPS + 1)):
