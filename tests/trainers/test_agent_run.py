@@ -12,10 +12,12 @@ from trainer_support import ROOT, Attempt, killed_behind
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
-STEPS = 20
-QUIET = "tracking.wandb=disabled"
-WORDS = (f"train.steps={STEPS}", "checkpoint.every=10", QUIET)
-KILLED = killed_behind(10)
+STEPS = 10
+SAVED_AT = 5
+# a game is a process and two questions over HTTP: as many as the assertions need
+WORDS = (
+    f"train.steps={STEPS}", f"checkpoint.every={SAVED_AT}", "train.prompts_per_step=12", "tracking.wandb=disabled",
+)  # fmt: skip
 
 
 def column(attempt: Attempt, name: str) -> list[Any]:
@@ -29,7 +31,7 @@ def attempts(
 ) -> Iterator[tuple[Attempt, Attempt]]:
     """A run that was killed once, and the attempt that went on with it."""
     run = tmp_path_factory.mktemp("killed") / "run-1"
-    killed = Attempt(run, 1, WORDS, TINY).start(ray_environment, KILLED)
+    killed = Attempt(run, 1, WORDS, TINY).start(ray_environment, killed_behind(SAVED_AT))
     resumed = Attempt(run, 2, WORDS, TINY)
     try:
         assert killed.wait() == -9
@@ -42,8 +44,8 @@ def attempts(
 
 def test_every_game_is_played_to_its_end_and_the_run_goes_on_after_a_kill(attempts: tuple[Attempt, Attempt]) -> None:
     killed, resumed = attempts
-    assert resumed.events("checkpoint")[0] == "resumed from step 10"
-    assert len(column(resumed, "loss")) == STEPS - 10
+    assert resumed.events("checkpoint")[0] == f"resumed from step {SAVED_AT}"
+    assert len(column(resumed, "loss")) == STEPS - SAVED_AT
     assert 0.0 < statistics.fmean(column(killed, "reward")[:3]) < 0.45  # two guesses are right by luck in 0.31 of games
     for attempt in attempts:
         assert max(column(attempt, "environment_failures")) == 0.0
