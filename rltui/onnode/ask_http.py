@@ -1,8 +1,9 @@
-"""Asking an HTTP server on this node's loopback for JSON."""
+"""Asking an HTTP server on this node's loopback for JSON.
+
+What that takes is imported when somebody asks: it is a third of what a node's processes would import at their start.
+"""
 
 import json
-import urllib.error
-import urllib.request
 from typing import Any, NamedTuple
 
 
@@ -22,6 +23,9 @@ class Reply(NamedTuple):
 
 def ask(url: str, token: str, timeout_s: float, most_bytes: int = -1) -> Reply:
     """Ask for ``url``; whatever goes wrong is the reply's ``problem``, an answer over ``most_bytes`` too."""
+    import urllib.error
+    import urllib.request
+
     request = urllib.request.Request(url, headers={"Authorization": "Bearer " + token} if token else {})
     # a proxy that the user's environment names has no business with loopback
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Optional, Tuple
 
 from rltui.onnode import flight_recorder, lost_nodes, processes, ray_states, rundir
@@ -134,6 +133,8 @@ class Watch:
 
 def take(attempt: str, mark: str, host: str, name: str) -> None:
     """Write what the processes of the attempt on this node are doing."""
+    from concurrent.futures import ThreadPoolExecutor  # guard, sampler and supervisor have this module and take nothing
+
     spared = {os.getpid(), os.getppid()}
     found = [(pid, stat) for pid, stat in processes.scanner(mark).scan() if pid not in spared]
     # roles before Ray's own helpers, should there be more than anybody waits for

@@ -4,12 +4,12 @@ Settings and message are plain JSON, so that whoever sees something can tell it:
 process on the login node, or the cockpit. Secrets are known by the name of a variable only; their values come from the
 environment, go to whom they are for, and are masked wherever something is said of them.
 
-This module is used on nodes, so it keeps to the standard library and Python 3.8.
+This module is used on nodes, so it keeps to the standard library and Python 3.8. Every process of an attempt has it,
+and most tell nobody anything: what HTTP and mail take is imported when somebody is told.
 """
 
 import base64
 import contextlib
-import http.client
 import json
 import os
 import re
@@ -19,12 +19,12 @@ import subprocess
 import tempfile
 import threading
 import time
-import urllib.parse
-import urllib.request
-from email.message import EmailMessage
-from typing import Any, BinaryIO, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from rltui.onnode.rundir import TOLD_BY_DEFAULT, TOLD_EVENTS
+
+if TYPE_CHECKING:
+    import http.client
 
 DEADLINE_S = 10.0
 """For each channel; they are told at the same time."""
@@ -190,6 +190,8 @@ def _webhook(variable: str, message: Message, environment: Mapping[str, str], tu
 
     No redirect is followed: the address is a secret for one server.
     """
+    import http.client
+
     url = environment.get(variable, "").strip()
     if not url:
         return Said(False, "the variable %s is not set; a line of env_file sets it" % variable)
@@ -216,11 +218,15 @@ def _webhook(variable: str, message: Message, environment: Mapping[str, str], tu
     return Said(False, "HTTP %d: %s" % (answer.status, words or answer.reason))
 
 
-def _connection(url: str, environment: Mapping[str, str]) -> Tuple[http.client.HTTPConnection, str, Dict[str, str]]:
+def _connection(url: str, environment: Mapping[str, str]) -> "Tuple[http.client.HTTPConnection, str, Dict[str, str]]":
     """A connection to the server of ``url`` or its proxy, what to ask of it, and further headers.
 
     The proxy is that of ``environment``, which may be a file's and not this process's.
     """
+    import http.client
+    import urllib.parse
+    import urllib.request
+
     parts = urllib.parse.urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     host, target = parts.hostname or "", (parts.path or "/") + ("?" + parts.query if parts.query else "")
@@ -249,6 +255,8 @@ def _mail(addresses: List[str], message: Message, environment: Mapping[str, str]
     program = shutil.which("sendmail", path=path)
     if program is None:
         return Said(False, "there is no sendmail here")
+    from email.message import EmailMessage
+
     mail = EmailMessage()
     mail["To"] = ", ".join(addresses)
     mail["Subject"] = message.title

@@ -6,7 +6,6 @@ another one, such as the rendezvous of torch or NCCL, could break the run.
 """
 
 import contextlib
-import http.client
 import os
 import re
 import threading
@@ -190,6 +189,8 @@ def counters(text: str) -> Dict[str, Dict[str, float]]:
 
 def ask(server: Server) -> Optional[str]:
     """The answer of a server at ``/metrics``; empty where it is none, None where nobody answers."""
+    import http.client  # only a script has such servers, and every sampler this module
+
     connection = http.client.HTTPConnection(server.host, server.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")

@@ -103,7 +103,7 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
     waits = threading.Thread(target=lambda: found.append(table.play("waits", go=str(go))))
     waits.start()
     process = table.playing._process
-    eventually(lambda: process._under_way, "the agent's start")
+    eventually(go.with_suffix(".awaited").exists, "the agent's start")  # it goes on when that process is gone
     assert process._process is not None
     process._process.kill()
     waits.join(300)

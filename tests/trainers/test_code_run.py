@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 GUIDE = ROOT / "layouts/v100-code/grpo-1.5b-2xv100.yaml"
 PROGRAMS = ROOT / "tests/fixtures/data/programs.jsonl"
-STEPS = 4
+STEPS = 2
 SMALL = [
     "hardware={nodes: 1, gpus_per_node: 2, gpu: cpu, cpus_per_node: 4}", "roles.learner.precision=fp32",
     "roles.rollout={pool: all, engine: hf, precision: fp32}", "roles.reward.workers=2", f"data.train={PROGRAMS}",
@@ -95,13 +95,13 @@ def test_programs_are_judged_whatever_befalls_the_reward_workers(
     novice: Path, launch: Callable[..., Attempt], tmp_path: Path
 ) -> None:
     # it hangs in the evaluation that comes before the first step
-    preamble = HANG_ONCE.format(flag=str(tmp_path / "hung")) + kill_at(3, "reward 1")
+    preamble = HANG_ONCE.format(flag=str(tmp_path / "hung")) + kill_at(2, "reward 1")
     attempt = launch(1, *SMALL, f"roles.learner.model={novice}", base=GUIDE, preamble=preamble)
     assert attempt.wait() == 0, attempt.log()[-3000:]
 
     metrics: list[dict[str, Any]] = attempt.metrics()
     passed = {line["step"]: line["eval/pass_at_1"] for line in metrics if "eval/pass_at_1" in line}
-    assert sorted(passed) == [0, 2, STEPS]
+    assert sorted(passed) == [0, STEPS]
     assert all(0.05 < share < 0.95 for share in passed.values())
     assert metrics[0]["eval/pass_at_4"] > passed[0] + 0.05
     assert all(0 < line["reward_latency_p99_s"] < 60 for line in metrics[1:])

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from learning import LEARNING
 from trainer_support import ROOT, Attempt, killed_behind
 
 from waiting import slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from trainer_support import Learned
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
@@ -28,8 +31,8 @@ WORDS = (f"train.steps={STEPS}", "checkpoint.every=20", QUIET, *EVALUATED)
 
 
 @pytest.fixture(scope="module")
-def learned(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attempt]:
-    attempt = Attempt(tmp_path_factory.mktemp("learned") / "run-1", 1, WORDS, TINY).start(ray_environment)
+def games(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attempt]:
+    attempt = Attempt(tmp_path_factory.mktemp("games") / "run-1", 1, WORDS, TINY).start(ray_environment)
     try:
         assert attempt.wait() == 0, attempt.log()[-3000:]
         yield attempt
@@ -42,39 +45,36 @@ def column(attempt: Attempt, name: str) -> list[Any]:
     return [line[name] for line in attempt.metrics() if "loss" in line]
 
 
-def test_it_learns_to_read_what_the_environment_says(learned: Attempt) -> None:
-    rewards = column(learned, "reward")
+def test_it_learns_to_read_what_the_environment_says(games: Attempt) -> None:
+    rewards = column(games, "reward")
     assert statistics.fmean(rewards[:3]) < 0.45  # two guesses are right by luck in 0.31 of all games
     assert statistics.fmean(rewards[-10:]) > 0.8
-    assert max(column(learned, "environment_failures")) == 0.0
-    assert 1.5 < statistics.fmean(column(learned, "turns")) < 2.0
-    assert max(column(learned, "parity_max_abs")) < 1e-4
+    assert max(column(games, "environment_failures")) == 0.0
+    assert 1.5 < statistics.fmean(column(games, "turns")) < 2.0
+    assert max(column(games, "parity_max_abs")) < 1e-4
 
 
-def test_evaluations_are_played_too(learned: Attempt) -> None:
-    found = {line["step"]: line["eval/reward_mean"] for line in learned.metrics() if "eval/reward_mean" in line}
+def test_evaluations_are_played_too(games: Attempt) -> None:
+    found = {line["step"]: line["eval/reward_mean"] for line in games.metrics() if "eval/reward_mean" in line}
     assert list(found) == [0, 30, STEPS]
     assert found[0] < 0.5 < 0.8 < found[STEPS]
-    [*_, last] = sorted((learned.run / "evaluations").iterdir())
+    [*_, last] = sorted((games.run / "evaluations").iterdir())
     said = [json.loads(line)["answer"] for line in last.read_text().splitlines()]
     assert any(re.fullmatch(r"(\d{3})<eos>(\d{3})>(\2)(<eos>)", answer) for answer in said)
 
 
-KILLED = killed_behind(20)
-
-
 def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
-    learned: Attempt, launch: Callable[..., Attempt]
+    games: Attempt, launch: Callable[..., Attempt]
 ) -> None:
     """The same games, turn by turn: what engines are asked for does not depend on who answered first."""
-    killed = launch(1, *WORDS, base=TINY, preamble=KILLED)
+    killed = launch(1, *WORDS, base=TINY, preamble=killed_behind(20))
     assert killed.wait() == -9
     resumed = launch(2, *WORDS, "train.steps=30", base=TINY)
     assert resumed.wait() == 0, resumed.log()[-3000:]
     assert resumed.events("checkpoint")[0] == "resumed from step 20"
     for name in ("reward", "turns", "response_length", "environment_length"):
-        assert column(resumed, name) == column(learned, name)[20:30]
-    assert column(resumed, "loss") == pytest.approx(column(learned, "loss")[20:30], abs=1e-5)
+        assert column(resumed, name) == column(games, name)[20:30]
+    assert column(resumed, "loss") == pytest.approx(column(games, "loss")[20:30], abs=1e-5)
 
 
 OWN = """
@@ -101,21 +101,19 @@ class Faulty(AtOnce):
             return Step(reward=float("nan"), done=True)
         return super().step(answer)
 """
-SINGLE = ("train.steps=4", "checkpoint.every=0", QUIET, "lengths.response=4", "data.max_turns=1")
+SINGLE = ("checkpoint.every=0", QUIET, "data.max_turns=1")
 
 
 def test_one_turn_that_ends_at_once_is_the_run_with_that_reward(
-    tmp_path_factory: pytest.TempPathFactory, ray_environment: dict[str, str]
+    learned: Learned, tmp_path: Path, ray_environment: dict[str, str]
 ) -> None:
-    folder = tmp_path_factory.mktemp("own")
-    (folder / "own_games.py").write_text(OWN)
-    here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{folder}"}
-    plain = Attempt(folder / "plain", 1, (*SINGLE, "data.environment="), TINY).start(here)
-    assert plain.wait() == 0, plain.log()[-3000:]
-    played = Attempt(folder / "played", 1, (*SINGLE, "data.environment=own_games:AtOnce"), TINY).start(here)
+    (tmp_path / "own_games.py").write_text(OWN)
+    here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{tmp_path}"}
+    words = (*LEARNING, *SINGLE, "train.steps=4", "data.environment=own_games:AtOnce")
+    played = Attempt(tmp_path / "played", 1, words).start(here)
     assert played.wait() == 0, played.log()[-3000:]
     for name in ("reward", "loss", "grad_norm", "entropy", "response_length", "parity_max_abs"):
-        assert column(played, name) == column(plain, name)
+        assert column(played, name) == column(learned.attempt, name)[:4]
     assert set(column(played, "turns")) == {1.0}
 
 
@@ -128,6 +126,7 @@ def test_faults_cost_their_samples_only_and_the_workers_come_back(
     here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{folder}"}
     limit_s = math.ceil(slowness())
     words = (*SINGLE, "data.environment=own_games:Faulty", f"deadlines.environment_s={limit_s}", "train.steps=3")
+    words += ("lengths.response=4",)
     workers = ("roles.reward={workers: 1}", "hardware.cpus_per_node=4")
     attempt = Attempt(folder / "faulty", 1, (*words, *workers), TINY).start(here)
     assert attempt.wait() == 0, attempt.log()[-3000:]
@@ -152,15 +151,14 @@ PLAYED = (
 
 
 NEEDS_VLLM = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
-AHEAD = ("train.async_steps=1", "lengths.pack=64", "data.eval=")
-VLLM = ("roles.rollout.engine=vllm", "data.eval=", "train.steps=3")
+AHEAD = ("ppo.kl=none", "train.async_steps=1", "lengths.pack=64")
+VLLM = ("roles.rollout.engine=vllm", "train.steps=3")
 
 
 @pytest.mark.parametrize(
     ("base", "words", "steps"),
     [
-        pytest.param(PPO, ("ppo.kl=none",), 6, id="ppo"),
-        pytest.param(TINY, AHEAD, 6, id="ahead"),
+        pytest.param(PPO, AHEAD, 6, id="ppo, ahead"),
         pytest.param(TINY, VLLM, 3, id="vllm", marks=[pytest.mark.vllm, NEEDS_VLLM]),
     ],
 )

@@ -241,9 +241,9 @@ class Attempt:
 
     def end(self) -> None:
         """Kill the trainer if it still runs."""
-        if self.running.poll() is None:
-            self.running.kill()
-            self.running.wait()
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def log(self) -> str:
         """All output."""
@@ -299,14 +299,16 @@ class Learned:
 
 
 def killed_behind(step: int) -> str:
-    """A program that kills its trainer soon after the checkpoint of ``step`` is whole, and before the next one is."""
+    """A program that kills its trainer three steps after ``step``, once the checkpoint of that one is whole."""
     whole = f"../../{rundir.CHECKPOINTS}/step-{step:06d}/{rundir.CHECKPOINT_COMPLETE}"
     return f"""
-import os, signal
+import os, signal, time
 from trainers.loop import Loop
 generate = Loop.generate
 def dying(self, number, *arguments):
-    if number > {step + 2} and os.path.exists("{whole}"):
+    if number == {step + 3}:
+        while not os.path.exists("{whole}"):  # it is written beside the steps
+            time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
     return generate(self, number, *arguments)
 Loop.generate = dying

@@ -66,10 +66,20 @@ def test_the_cockpit_paints_without_its_services() -> None:
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
-def test_a_list_of_runs_is_made_without_reading_scripts() -> None:
-    """Asked more often than any other verb; importers and checks take as long to import as all that it needs."""
-    needless = ("rltui.importers", "rltui.check", "rltui.service.scripts")
-    code = f"import sys; import rltui.cli.ps; print([name for name in {needless} if name in sys.modules])"
+@pytest.mark.parametrize(
+    ("module", "needless"),
+    [
+        # asked more often than any other verb; importers and checks take as long to import as all that it needs
+        ("rltui.cli.ps", ("rltui.importers", "rltui.check", "rltui.service.scripts")),
+        # each attempt starts these on each of its nodes; HTTP and pools of threads take a third of their imports
+        *[
+            (f"rltui.onnode.{name}", ("http.client", "urllib.request", "ssl", "email", "concurrent.futures"))
+            for name in ("supervise", "guard", "sampler")
+        ],
+    ],
+)
+def test_what_is_started_often_imports_nothing_that_it_may_never_need(module: str, needless: tuple[str, ...]) -> None:
+    code = f"import sys; import {module}; print([name for name in {needless} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 

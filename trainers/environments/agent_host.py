@@ -24,7 +24,7 @@ import time
 import urllib.request  # noqa: F401 - for ``Policy.chat``, here because forks need not import it then
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
 
 from trainers.environments import Policy, Task
 from trainers.rewards.own_worker import find, mute, stream_apart
@@ -54,11 +54,11 @@ class AgentHost:
 
     Args:
         play: The agent.
-        say: Sends an answer.
+        answers: Where answers go, one a line.
     """
 
-    def __init__(self, play: Callable[[Task, Policy], Any], say: Callable[[dict[str, Any]], None]) -> None:
-        self._play, self._say = play, say
+    def __init__(self, play: Callable[[Task, Policy], Any], answers: TextIO) -> None:
+        self._play, self._answers = play, answers
         self._running: dict[int, Running] = {}
 
     def run(self) -> None:
@@ -98,9 +98,10 @@ class AgentHost:
         except OSError as error:  # the node has no more processes, memory or files: others may end soon
             for descriptor in ends:
                 os.close(descriptor)
-            self._say({"key": question["key"], "error": f"it could not be started: {error}"})
+            say(self._answers, {"key": question["key"], "error": f"it could not be started: {error}"})
             return
         if not process:
+            self._answers.close()  # else who reads them would not hear of this process's end while a sample goes on
             in_fork(self._play, question, writing)
         os.set_blocking(reading, False)
         os.close(writing)
@@ -129,7 +130,7 @@ class AgentHost:
             said = os.read(one.pipe, 1 << 16)
         os.close(one.pipe)
         found = json.loads(said) if said else {"error": otherwise}
-        self._say({"key": one.key, **found})
+        say(self._answers, {"key": one.key, **found})
 
 
 def in_fork(play: Callable[[Task, Policy], Any], question: dict[str, Any], writing: int) -> None:
@@ -183,19 +184,20 @@ def end(process: int) -> None:
             kill(process, signal.SIGKILL)
 
 
+def say(answers: TextIO, what: Any) -> None:
+    """Send a line of JSON."""
+    print(json.dumps(what), file=answers, flush=True)
+
+
 def main() -> None:
     """Answer until stdin ends."""
     answers = stream_apart()
-
-    def say(what: Any) -> None:
-        print(json.dumps(what), file=answers, flush=True)
-
     allow_files()
     play = find(sys.argv[1])
-    say("ready")
+    say(answers, "ready")
     mute(2)  # nobody reads it from here on, and a full pipe would hold agents up
     gc.freeze()  # forks share what is there already, as long as nobody writes to it
-    AgentHost(play, say).run()
+    AgentHost(play, answers).run()
 
 
 if __name__ == "__main__":
