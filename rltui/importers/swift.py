@@ -121,7 +121,7 @@ def _prompt(source: Settings) -> dict[str, Any]:
 def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:
     """The flags over the YAML file in front of them or of ``--config``, and whether nothing of them is missing."""
     source = from_flags(behind)
-    name = source.text("config") or next(iter(behind), "")
+    name = source.file("config") or next(iter(behind), "")
     if not name.endswith((".yaml", ".yml")):
         return source, not source.is_open
     own = settings_beside(script.path, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -169,6 +170,33 @@ def never(
     return Assertion(
         code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=fixes, severity=severity
     )
+
+
+def choice(
+    code: str,
+    title: str,
+    where: str,
+    setting: Setting,
+    words: tuple[str, ...],
+    when: tuple[Condition, ...] = (),
+    severity: Severity = "error",
+) -> Assertion:
+    """A setting must be one of ``words``, most usual first, where the script sets it."""
+
+    def fails(asked: Asked) -> bool:
+        said = setting.text(asked)
+        return bool(said) and said not in words
+
+    def says(asked: Asked) -> str:
+        return f"{setting.name(asked)} {setting.text(asked)} is none of {', '.join(words)}"
+
+    def fixes(asked: Asked) -> Iterator[Number]:
+        yield from dict.fromkeys([*get_close_matches(setting.text(asked), words), *words])  # type: ignore[misc]
+
+    return Assertion(
+        code=code, title=title, where=where, fails=fails, says=says, key=setting, fixes=fixes, when=when,
+        severity=severity,
+    )  # fmt: skip
 
 
 def _nearest(change: Setting, asked: Asked) -> Iterator[Number]:
