@@ -104,6 +104,8 @@ def _facts(source: Settings, missing: str) -> Facts:
 
 def _mapped(source: Settings) -> dict[str, Any]:
     found = mapped(source, _TABLE, {"roles.learner.zero_stage": 3, "system": "verl", "grpo.kl_coefficient": 1e-3})
+    if source.flag("algorithm.disable_kl"):
+        found["grpo.kl_coefficient"] = 0.0
     batch = found.get("train.prompts_per_step")
     if steps := quotient(batch, source.integer("worker.actor.global_batch_size")):
         found["train.optimizer_steps"] = steps

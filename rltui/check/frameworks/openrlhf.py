@@ -139,6 +139,7 @@ TABLE = (
         Setting("advantage_estimator", "algo.advantage.estimator"),
         ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"),
         (_RL,),
+        severity="warning",
     ),
     choice(
         "F414",

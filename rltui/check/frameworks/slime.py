@@ -195,6 +195,7 @@ TABLE = (
             "on_policy_distillation",
         ),
         (_TRAINS, absent("custom_advantage_function_path")),
+        severity="warning",
     ),
     choice(
         "F220",

@@ -154,6 +154,7 @@ TABLE = (
         Setting("loss_type"),
         ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
         (_GRPO, _NO_OTHER),
+        severity="warning",
     ),
     choice(
         "F314",
@@ -170,6 +171,7 @@ TABLE = (
         Setting("importance_sampling_level"),
         ("token", "sequence"),
         (_GRPO, _NO_OTHER),
+        severity="warning",
     ),
     never(
         "F316",

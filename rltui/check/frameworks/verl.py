@@ -239,6 +239,7 @@ TABLE = (
         Setting(f"{_ACTOR}.loss_agg_mode"),
         ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "token-sum"),
         (_COUNTED,),
+        severity="warning",
     ),
     never(
         "F122",
@@ -292,6 +293,7 @@ TABLE = (
         Setting(f"{_ACTOR}.kl_loss_type"),
         ("low_var_kl", "kl", "k1", "k2", "k3", "mse", "abs", "full", "k1+", "k2+", "k3+", "low_var_kl+", "kl+"),
         (on(f"{_ACTOR}.use_kl_loss"), _COUNTED),
+        severity="warning",
     ),
     at_least(
         "F128",
