@@ -179,7 +179,8 @@ class _Follower:
             verdict = self.verdict(test[-1]) if test else True
             if verdict is False or (verdict and self.demands(test, body)):
                 continue
-            if verdict is None and self.stands_in(test, body):
+            if verdict is None and (names := syntax.set_where_empty(test, body)):
+                self.notes.append(f"{', '.join(sorted(names))}: as the script sets it where a run finds nothing")
                 possible = [body]
                 break
             possible.append(body)
@@ -196,16 +197,6 @@ class _Follower:
         wanting = {name for name in syntax.variables_of(tests) if not self.variables.get(name)}
         self.variables.update(dict.fromkeys(wanting, HOLE))
         return bool(wanting)
-
-    def stands_in(self, tests: syntax.Block, body: syntax.Block) -> bool:
-        """Whether ``body`` only sets what ``tests`` find empty, as where no GPU is detected; it is then taken."""
-        words = [word for test in syntax.flat(tests) for word in test.words]
-        names = {item.name for node in body if isinstance(node, syntax.Command) for item in node.assignments}
-        plain = all(isinstance(node, syntax.Command) and not node.words for node in body)
-        if not plain or not names or "-z" not in words or not names <= syntax.variables_of(tests):
-            return False
-        self.notes.append(f"{', '.join(sorted(names))}: as the script sets it where a run finds nothing")
-        return True
 
     def tests_commands(self, test: syntax.Block) -> None:
         """Follow what a condition runs; a Ray cluster may be started there."""

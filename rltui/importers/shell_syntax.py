@@ -314,6 +314,14 @@ def variables_of(tests: Block) -> set[str]:
     return {name for test in flat(tests) for name in _VARIABLE.findall(" ".join(test.words))}
 
 
+def set_where_empty(tests: Block, body: Block) -> set[str]:
+    """Variables that ``tests`` find empty, where ``body`` does nothing but set them, as where no GPU is detected."""
+    names = {item.name for node in body if isinstance(node, Command) for item in node.assignments}
+    plain = all(isinstance(node, Command) and not node.words for node in body)
+    asks = any("-z" in test.words for test in flat(tests))
+    return names if plain and asks and names <= variables_of(tests) else set()
+
+
 def ends_in_error(body: Block) -> bool:
     """Whether a branch ends the script with an error."""
     last = body[-1] if body else None
