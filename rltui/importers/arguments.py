@@ -87,6 +87,10 @@ class Settings:
         """A text; empty where it is set and not known. ``key`` is as for ``has``."""
         return (to_text(self.one(*names)) or "") if self.has(*names, key=key) else default
 
+    def file(self, *names: str) -> str:
+        """The name of a file, in which a folder may not be known, for ``one_beside``; empty where none is set."""
+        return str(self.one(*names)) if self.has(*names) else ""
+
     def flag(self, *names: str, default: bool | None = False) -> bool | None:
         """A switch; bare means yes, None means that it is set and not known."""
         if not self.has(*names):

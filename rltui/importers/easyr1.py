@@ -29,6 +29,7 @@ _TABLE: Mapping[str, str] = {
     "worker.actor.micro_batch_size_per_device_for_update": "roles.learner.micro_batch",
     "worker.actor.model.enable_gradient_checkpointing": "roles.learner.gradient_checkpointing",
     "worker.actor.ulysses_size": "roles.learner.sequence_parallel",
+    "algorithm.kl_coef": "grpo.kl_coefficient",
     "data.max_prompt_length": "lengths.prompt",
     "data.max_response_length": "lengths.response",
     "data.train_files": "data.train",
@@ -65,9 +66,9 @@ def _settings(script: Script, behind: list[str]) -> tuple[Settings, str]:
     source = from_overrides(behind)
     if not source.has("config"):
         return source, ""
-    name = source.text("config")
-    own = settings_beside(script.path, name)
-    return (source, name or "the file of config=") if own is None else (source.over(own.values), "")
+    own = settings_beside(script.path, source.file("config"))
+    missing = source.text("config") or "the file of config="
+    return (source, missing) if own is None else (source.over(own.values), "")
 
 
 def _facts(source: Settings, missing: str) -> Facts:
@@ -102,7 +103,9 @@ def _facts(source: Settings, missing: str) -> Facts:
 
 
 def _mapped(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE, {"roles.learner.zero_stage": 3, "system": "verl"})
+    found = mapped(source, _TABLE, {"roles.learner.zero_stage": 3, "system": "verl", "grpo.kl_coefficient": 1e-3})
+    if source.flag("algorithm.disable_kl"):
+        found["grpo.kl_coefficient"] = 0.0
     batch = found.get("train.prompts_per_step")
     if steps := quotient(batch, source.integer("worker.actor.global_batch_size")):
         found["train.optimizer_steps"] = steps

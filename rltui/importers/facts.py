@@ -60,6 +60,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         unsure: Keys of a layout, or their sections, that stand for something else there or are not known.
         notes: What could not be mapped, or was taken for granted.
         source: The training's settings under the framework's own names.
+        program: What the launcher starts, where it may be a program of the user's own.
     """
 
     dialect: str
@@ -85,6 +86,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     unsure: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     source: Settings | None = None
+    program: str = ""
 
     @property
     def needed_gpus(self) -> int | None:

@@ -98,9 +98,10 @@ def _token_budget(flat: dict[str, Any]) -> None:
 
 def _without_words(flat: dict[str, Any], unsure: list[str], assumed: list[str]) -> None:
     """What other systems do and the layout's own trainers do not."""
-    # data and local models lie on the machine that the script was written for, not on this one
+    # data and local models lie on the machine that the script was written for, not on this one; so do those whose
+    # place a published script leaves to its reader
     unsure.extend(("data.train", "data.eval"))
-    unsure.extend(key for key, value in flat.items() if key.endswith(".model") and str(value)[:1] in "/.~$")
+    unsure.extend(key for key, value in flat.items() if key.endswith(".model") and _is_place(str(value)))
     if flat.get("system", "").startswith("verl"):
         # which states are on the card at once is its own code's choice, and changes with its version
         unsure.extend(
@@ -114,6 +115,11 @@ def _without_words(flat: dict[str, Any], unsure: list[str], assumed: list[str]) 
         assumed.append("train.async_steps: left out; engines and learner share their GPUs and take turns here")
     if "data.eval" not in flat and flat.pop("data.eval_every", 0):
         assumed.append("data.eval_every: left out; the script does not say on what in words that are known")
+
+
+def _is_place(model: str) -> bool:
+    """Whether a model is a folder rather than a name of a hub, which has one slash at most."""
+    return model[:1] in "/.~$<" or model.count("/") > 1
 
 
 def _name(text: str) -> str:

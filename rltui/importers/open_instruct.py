@@ -11,7 +11,7 @@ from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, mapped, only_training, remarks
-from rltui.importers.values import HOLE, product
+from rltui.importers.values import product
 
 if TYPE_CHECKING:
     from rltui.importers.script import Script
@@ -85,7 +85,7 @@ def _one(script: Script, words: list[str], behind: list[str]) -> Facts:
     head = words[: len(words) - len(behind) - 1]
     nodes, per_node = _machine(script, head)
     source = from_flags(behind)
-    if behind and behind[0].endswith((".yaml", ".yml")) and HOLE not in behind[0]:
+    if behind and behind[0].endswith((".yaml", ".yml")):
         config = settings_beside(script.path, behind[0])
         source = source if config is None else source.over(config.values)
     if entry in _OTHER:

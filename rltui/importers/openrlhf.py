@@ -8,7 +8,7 @@ from typing import Any
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.facts import Facts, mapped, only_training, remarks
-from rltui.importers.script import Script, ray_gpus
+from rltui.importers.script import Script, included_gpus, ray_gpus
 from rltui.importers.values import product, quotient
 
 NAME = "openrlhf"
@@ -126,6 +126,7 @@ def _facts(script: Script, source: Settings) -> Facts:
 def _together(script: Script, source: Settings, words: list[str]) -> Facts:
     """PPO without Ray under the deepspeed launcher: every process holds all models, and transformers generates."""
     nodes, per_node = _launched(script, words)
+    variant = variants.openrlhf(source, "ppo")
     return Facts(
         dialect=NAME,
         algorithm="ppo",
@@ -139,14 +140,18 @@ def _together(script: Script, source: Settings, words: list[str]) -> Facts:
         critic="shared",
         reference=True,
         source=source,
-        settings=_settings(source) | {"roles.rollout.engine": "hf"},
-        notes=remarks(source, "--"),
+        settings=variant.found | _settings(source) | {"roles.rollout.engine": "hf"},
+        notes=(*variant.notes, *remarks(source, "--")),
     )
 
 
 def _launched(script: Script, words: list[str]) -> tuple[int | None, int | None]:
     """Nodes and processes of each under the deepspeed or torchrun launcher."""
     launcher = from_flags(words)
+    if launcher.has("include"):
+        named = launcher.text("include")
+        nodes = len(named.split("@")) if named else None
+        return nodes, quotient(included_gpus(named), nodes)
     per_node = launcher.integer("num_gpus", "nproc_per_node", default=script.slurm.gpus_per_node)
     return launcher.integer("num_nodes", "nnodes", default=script.slurm.nodes or 1), per_node
 

@@ -191,8 +191,10 @@ def _from_yaml(text: str, path: Path) -> Facts:
         return verl.from_config(interpolated(own), read_script("", path, {}))
     if easyr1.is_config(own):
         return easyr1.from_config(interpolated(own))
-    if found := open_instruct.from_config(own) or llama_factory.from_config(own) or trl.from_config(own):
-        return found
+    for dialect in (swift, open_instruct, llama_factory, trl):
+        found: Facts | None = dialect.from_config(own)
+        if found is not None:
+            return found
     if "num_processes" in own and "distributed_type" in own:
         return _accelerate(own)
     raise UsageError(f"{path}: no training system that is known writes such YAML.", _KNOWN)

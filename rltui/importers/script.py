@@ -163,6 +163,12 @@ def visible_gpus(command: Started) -> int | None:
     return None if devices is None else len(devices)
 
 
+def included_gpus(words: str) -> int | None:
+    """GPUs of DeepSpeed's ``--include host:0,1@other:0``; None where slots are not named."""
+    hosts = [host.partition(":")[2] for host in words.split("@")]
+    return sum(len(slots.split(",")) for slots in hosts) if all(hosts) else None
+
+
 def named_gpus(taken: int | None, devices: Iterable[frozenset[str] | None]) -> int | None:
     """GPUs of a script's only node: what its programs take, and more where their visible devices name more.
 

@@ -26,6 +26,9 @@ _SWITCHES = frozenset({
     "--label", "--pty", "--no-container-mount-home", "--container-remap-root", "--verbose", "--quiet", "--test-only",
     "--no-kill", "--exact", "--overcommit", "--no-container-remap-root", "--container-writable", "--kill-on-bad-exit",
 })  # fmt: skip
+_TMUX = frozenset({"send-keys", "send", "new-session", "new", "new-window", "neww"})
+_TMUX_VALUES = frozenset({"-t", "-s", "-n", "-c", "-e", "-x", "-y", "-N"})
+_ENTER = frozenset({"c-m", "enter", "kpenter"})
 _SLURM_VALUES = frozenset("ApqtJoeNnGcwxdC")
 
 
@@ -60,6 +63,30 @@ def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
     if "/" in words[0] and _is_script(words[0]):
         return Child(words[0], tuple(words[1:]))
     return None
+
+
+def script_in(words: Sequence[str]) -> str | None:
+    """The script text in ``bash -c TEXT``, ``eval TEXT`` and what is typed into a tmux session, or None."""
+    if words[0] == "eval":
+        return " ".join(words[1:])
+    if words[0] == "tmux" and words[1:2] and words[1] in _TMUX:
+        return " ".join(_typed(words[2:])) or None
+    for index, word in enumerate(words[:-2]):
+        shell = word.rsplit("/", 1)[-1] in ("bash", "sh")
+        if shell and words[index + 1] in ("-c", "-lc", "-ec", "-xc", "-l", "-exc") and words[index + 1] != "-l":
+            return words[index + 2]
+    return None
+
+
+def _typed(words: Sequence[str]) -> list[str]:
+    """What tmux types or runs: its words without options, their values and the key that ends a line."""
+    typed: list[str] = []
+    before = ""
+    for word in words:
+        if not word.startswith("-") and before not in _TMUX_VALUES and word.lower() not in _ENTER:
+            typed.append(word)
+        before = word
+    return typed
 
 
 def options_of_srun(words: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from rltui.importers import shell_syntax as syntax
-from rltui.importers.shell_children import Child, child_of
+from rltui.importers.shell_children import Child, child_of, script_in
 from rltui.importers.shell_conditions import truth
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
 from rltui.importers.shell_joins import joined
@@ -179,6 +179,10 @@ class _Follower:
             verdict = self.verdict(test[-1]) if test else True
             if verdict is False or (verdict and self.demands(test, body)):
                 continue
+            if verdict is None and (names := syntax.set_where_empty(test, body)):
+                self.notes.append(f"{', '.join(sorted(names))}: as the script sets it where a run finds nothing")
+                possible = [body]
+                break
             possible.append(body)
             if verdict:
                 break
@@ -341,7 +345,7 @@ class _Follower:
 
     def started(self, words: list[str], environ: dict[str, str]) -> None:
         """Note a command; a script in its words or beside this one is followed in its place."""
-        inner = _inner_script(words)
+        inner = script_in(words)
         if inner is not None and HOLE not in inner[:1] and self.calls < MAX_CALLS:
             self.inner(inner, "the script inside this command")
             return
@@ -378,14 +382,3 @@ class _Follower:
         self.line = line
         self.alive = True
         self.calls -= 1
-
-
-def _inner_script(words: list[str]) -> str | None:
-    """The script text in ``bash -c TEXT`` and ``eval TEXT``, or None."""
-    if words[0] == "eval":
-        return " ".join(words[1:])
-    for index, word in enumerate(words[:-2]):
-        shell = word.rsplit("/", 1)[-1] in ("bash", "sh")
-        if shell and words[index + 1] in ("-c", "-lc", "-ec", "-xc", "-l", "-exc") and words[index + 1] != "-l":
-            return words[index + 2]
-    return None

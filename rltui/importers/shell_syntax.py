@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -299,15 +300,26 @@ class _Parser:
             words.append(token.text)
 
 
-def variables_of(tests: Block) -> set[str]:
-    """Variables that the tests look at."""
-    names: set[str] = set()
+def flat(tests: Block) -> Iterator[Command]:
+    """The commands of tests that are joined by ``&&`` and ``||``."""
     for node in tests:
         if isinstance(node, Command):
-            names.update(_VARIABLE.findall(" ".join(node.words)))
+            yield node
         elif isinstance(node, AndOr):
-            names |= variables_of((node.left, node.right))
-    return names
+            yield from flat((node.left, node.right))
+
+
+def variables_of(tests: Block) -> set[str]:
+    """Variables that the tests look at."""
+    return {name for test in flat(tests) for name in _VARIABLE.findall(" ".join(test.words))}
+
+
+def set_where_empty(tests: Block, body: Block) -> set[str]:
+    """Variables that ``tests`` find empty, where ``body`` does nothing but set them, as where no GPU is detected."""
+    names = {item.name for node in body if isinstance(node, Command) for item in node.assignments}
+    plain = all(isinstance(node, Command) and not node.words for node in body)
+    asks = any("-z" in test.words for test in flat(tests))
+    return names if plain and asks and names <= variables_of(tests) else set()
 
 
 def ends_in_error(body: Block) -> bool:

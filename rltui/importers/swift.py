@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants
-from rltui.importers.arguments import Settings, from_flags
+from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
@@ -24,6 +24,7 @@ _ZERO = re.compile(r"zero([0-3])(_offload)?")
 _COMMANDS = ("swift", "megatron")
 _TRAININGS = ("rlhf", "sft", "pt")
 _GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
+_ROLES = ("train.", "rollout.")
 _TABLE: Mapping[str, str] = {
     **COMMON,
     "max_length": "lengths.prompt",
@@ -31,6 +32,8 @@ _TABLE: Mapping[str, str] = {
     "tensor_model_parallel_size": "roles.learner.tensor_parallel",
     "eval_steps": "data.eval_every",
     "dataset": "data.train",
+    "lr": "train.learning_rate",
+    "micro_batch_size": "roles.learner.micro_batch",
 }
 
 
@@ -50,6 +53,8 @@ def from_script(script: Script) -> list[Facts]:
 def _facts(script: Script, command: Started, started_as: tuple[str, str], behind: list[str]) -> Facts:
     program, method = started_as
     source, complete = _with_file(script, behind)
+    if source.has("train.gpus"):
+        return _on_ray(source, script.slurm.machine((None, None)))
     nodes, trainer = _processes(command)
     kind = source.text("rlhf_type", default="dpo" if complete else "") if method == "rlhf" else "sft"
     algorithm = _GENERATING.get(kind, kind)
@@ -88,6 +93,52 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
     )
 
 
+def from_config(values: Mapping[str, Any]) -> Facts | None:
+    """What a YAML file of ``megatron rlhf`` on Ray says, which counts the GPUs of its roles; None where it is none."""
+    train = values.get("train")
+    if "rlhf_type" not in values or not isinstance(train, dict) or "gpus" not in train:
+        return None
+    return _on_ray(from_mapping(values), (None, None))
+
+
+def _on_ray(source: Settings, machine: tuple[int | None, int | None]) -> Facts:
+    """Roles on GPUs that Ray gives them, each with a section of its own over the settings of all."""
+    trainer, rollout = source.integer("train.gpus"), source.integer("rollout.gpus")
+    size = source.integer("rollout.vllm_tensor_parallel_size", "vllm_tensor_parallel_size", default=1)
+    groups = [set(map(str, group)) for group in source.words("colocate_groups") if isinstance(group, list)]
+    shared = any({"train", "rollout"} <= group for group in groups)
+    kind = source.text("rlhf_type")
+    teacher = None
+    if kind == "gkd":
+        model = source.text("teacher_model", "teacher.model")
+        rides = any("teacher" in group and len(group) > 1 for group in groups)
+        teacher = Teacher(model=model, gpus=0 if rides else source.integer("teacher.gpus", default=0))
+    inner = {name.partition(".")[2]: words for name, words in source.values.items() if name.startswith(_ROLES)}
+    whole = source.over(inner)
+    trained, unsure = _trained(whole, "megatron")
+    variant = variants.trl(whole)
+    whole.used |= source.used | {name for name in source.values if name.partition(".")[2] in whole.used}
+    return Facts(
+        dialect=NAME,
+        algorithm=_GENERATING.get(kind, kind),
+        model=source.text("model"),
+        colocated=shared,
+        nodes=machine[0],
+        gpus_per_node=machine[1],
+        declared_gpus=product(*machine),
+        trainer_gpus=trainer,
+        rollout_gpus=rollout,
+        rollout_tp=size,
+        rollout_engines=quotient(rollout, size),
+        reference=not trained.get("roles.learner.lora_rank") and (source.number("beta", default=0.04) or 0.0) > 0,
+        teacher=teacher,
+        source=whole,
+        settings=trained | variant.found,
+        unsure=unsure,
+        notes=(*variant.notes, *remarks(whole)),
+    )
+
+
 def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Settings of a layout, and the keys that stand for something else here.
 
@@ -121,7 +172,7 @@ def _prompt(source: Settings) -> dict[str, Any]:
 def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:
     """The flags over the YAML file in front of them or of ``--config``, and whether nothing of them is missing."""
     source = from_flags(behind)
-    name = source.text("config") or next(iter(behind), "")
+    name = source.file("config") or next(iter(behind), "")
     if not name.endswith((".yaml", ".yml")):
         return source, not source.is_open
     own = settings_beside(script.path, name)

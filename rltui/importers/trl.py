@@ -10,7 +10,16 @@ from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import one_beside, read_yaml, settings_beside
 from rltui.importers.facts import Facts, mapped, remarks
-from rltui.importers.script import TRL_SERVERS, Script, Server, named_gpus, servers, visible_devices, visible_gpus
+from rltui.importers.script import (
+    TRL_SERVERS,
+    Script,
+    Server,
+    included_gpus,
+    named_gpus,
+    servers,
+    visible_devices,
+    visible_gpus,
+)
 from rltui.importers.source import read_source
 from rltui.importers.values import product, quotient, to_bool, to_int, total
 
@@ -140,6 +149,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         other_gpus=others,
         reference=(source.number("beta", default=0.0) or 0.0) > 0,
         source=source,
+        program=head[0] if head[0].rsplit("/", 1)[-1] == NAME else behind[0],
         settings=trained_states(script, config, machine, source)
         | _settings(source)
         | (_batch(source, trainer) if algorithm == "grpo" else {})
@@ -151,7 +161,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
 
 def _with_file(script: Script, source: Settings) -> Settings:
     """``source`` over the YAML file of TRL's settings that it names, if that is there."""
-    name = source.text("config")
+    name = source.file("config")
     own = settings_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
     return source if own is None else source.over(own.values)
 
@@ -163,8 +173,7 @@ def _uses_vllm(script: Script, source: Settings, launcher: str) -> bool | None:
     file of settings that is not there, nothing is known.
     """
     has_default = launcher.rsplit("/", 1)[-1] == "trl" or source.has(*_OF_GRPO)
-    file = source.text("config") if source.has("config") else ""
-    read = not source.has("config") or settings_beside(script.path, file) is not None
+    read = not source.has("config") or settings_beside(script.path, source.file("config")) is not None
     return source.flag("use_vllm", default=False if has_default and read else None)
 
 
@@ -202,15 +211,9 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
     return words, []
 
 
-def _included(words: str) -> int | None:
-    """GPUs of DeepSpeed's ``--include host:0,1@other:0``; None where slots are not named."""
-    hosts = [host.partition(":")[2] for host in words.split("@")]
-    return sum(len(slots.split(",")) for slots in hosts) if all(hosts) else None
-
-
 def _config(script: Script, machine: Settings) -> Settings:
     """The accelerate configuration that the command names, if it is there."""
-    name = machine.text("config_file")
+    name = machine.file("config_file")
     target = one_beside(script.path, name)
     values = read_yaml(read_source(target), str(target)) if target else {}
     return Settings({key: [value] for key, value in values.items()})
@@ -228,7 +231,7 @@ def _processes(script: Script, command: Started, machine: Settings, config: Sett
     if machine.has("num_gpus"):
         return product(machine.integer("num_gpus"), machine.integer("num_nodes", default=1))
     if machine.has("include"):
-        return _included(machine.text("include"))
+        return included_gpus(machine.text("include"))
     if machine.has("config_file"):
         return config.integer("num_processes")
     return visible_gpus(command)
@@ -298,7 +301,7 @@ def trained_states(script: Script, config: Settings, machine: Settings, source: 
     stages = _section(config, "deepspeed_config") if kind == "DEEPSPEED" else {}
     flags = {name: _first(machine, name) for name in ("zero_stage", "offload_optimizer_device", "offload_param_device")}
     stages = {**stages, **{name: value for name, value in flags.items() if value}}
-    names = (source.text("deepspeed"), machine.text("deepspeed_config_file"), stages.get("deepspeed_config_file"))
+    names = (source.file("deepspeed"), machine.file("deepspeed_config_file"), stages.get("deepspeed_config_file"))
     own = next((_zero(script, str(name)) for name in names if name), None)
     if own is not None:
         return own

@@ -231,7 +231,8 @@ def _algorithm(source: Settings) -> str:
     if source.flag("distillation.enabled") is not False:
         return "opd"
     estimator = source.text("algorithm.adv_estimator", default="gae")
-    return "ppo" if estimator == "gae" else "grpo"
+    # programs built on verl name their own kinds of GAE (masked_gae, bi_level_gae)
+    return "ppo" if estimator.endswith("gae") else "grpo"
 
 
 def _separate(source: Settings, entry: str) -> bool | None:

@@ -141,8 +141,8 @@ def score() -> Score:
         "import",
         (
             Figure("working scripts without an error (%)", clean, 99.9, True, len(working)),
-            Figure("numbers of the GPU split that are right (%)", shares["right"], 99.1, True, len(verdicts)),
-            Figure("numbers of the GPU split that are wrong (%)", shares["wrong"], 0.7, False, len(verdicts)),
+            Figure("numbers of the GPU split that are right (%)", shares["right"], 99.2, True, len(verdicts)),
+            Figure("numbers of the GPU split that are wrong (%)", shares["wrong"], 0.6, False, len(verdicts)),
         ),
         tuple(worst),
     )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rltui.check.catalog import FRAMEWORK_RULES
 from rltui.check.script import check_script_text
@@ -86,7 +87,7 @@ def test_a_fix_settles_its_finding_in_the_frameworks_own_words(case: Case) -> No
     if path.suffix == ".toml":
         changed[name] = json.loads(value)
     elif path.suffix == ".yaml":
-        changed[name] = json.loads(value) if value != "None" else None
+        changed[name] = yaml.safe_load(value) if value != "None" else None
     assert case.code not in codes(case.base, changed, "warning"), word
 
 
@@ -244,3 +245,26 @@ def test_a_script_is_not_written_into(capsys: pytest.CaptureFixture[str], run_sh
     assert main(["check", str(run_sh), "--fix", "--write"]) == 2
     assert "which rltui does not edit" in capsys.readouterr().err
     assert run_sh.read_text() == VERL
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("src/open_r1/grpo.py", "F311"),
+        ("trl/scripts/grpo.py", "F301"),
+        ("../trl/trl/scripts/grpo.py", "F301"),
+        ("examples/scripts/grpo_vlm.py", "F301"),
+        ("grpo.py --loss_type dapo", "F301"),
+    ],
+)
+def test_whole_groups_are_demanded_of_trls_own_trainer_alone(program: str, code: str) -> None:
+    rows = "--model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1 --num_generations 8"
+    text = f"torchrun --nproc_per_node=4 {program} {rows}\n"
+    found = [one for one in check_script_text(text, Path("run.sh")).findings if one.code in ("F301", "F311")]
+    assert [(one.code, one.severity) for one in found] == [(code, "error" if code == "F301" else "warning")]
+    assert found[0].fix == ("--num_generations=4",)
+
+
+def test_trls_command_is_its_own_trainer() -> None:
+    text = "trl grpo --num_processes 4 --model_name_or_path m --per_device_train_batch_size 1 --num_generations 8\n"
+    assert "F301" in {one.code for one in check_script_text(text, Path("run.sh")).findings}

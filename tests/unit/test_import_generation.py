@@ -52,6 +52,9 @@ def test_an_engine_of_early_trl_sits_behind_the_trainers_gpus(tmp_path: Path, li
 def test_ppo_without_ray_holds_all_models_in_each_process(tmp_path: Path) -> None:
     assert counts(read(tmp_path, TOGETHER.format("--num_gpus 8"))) == (8, 8, 8, 0, None, None)
     assert counts(read(tmp_path, TOGETHER.format(""))) == (None, None, None, 0, None, None)
+    assert counts(read(tmp_path, TOGETHER.format("--include localhost:0,1,4,5"))) == (4, 4, 4, 0, None, None)
+    assert counts(read(tmp_path, TOGETHER.format("--include a:0,1@b:2,3"))) == (4, 4, 4, 0, None, None)
+    assert read(tmp_path, TOGETHER.format("--include a")).trainer_gpus is None, "all of its GPUs, however many"
 
 
 def test_a_placeholder_hides_no_flag_behind_it(tmp_path: Path) -> None:

@@ -103,3 +103,21 @@ def test_a_job_that_asks_for_fewer_gpus_than_its_roles_need_is_told(tmp_path: Pa
     for gpus in (8, 16):
         enough = read(tmp_path, f"#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --gres=gpu:{gpus}\n{VERL}")
         assert not [line for line in enough.unmapped if "the job asks" in line]
+
+
+@pytest.mark.parametrize("estimator", ["gae", "masked_gae", "bi_level_gae"])
+def test_every_kind_of_gae_has_a_critic(tmp_path: Path, estimator: str) -> None:
+    program = VERL.replace("verl.trainer.main_ppo", "mine.trainer.main_ppo")
+    assert "critic" in roles(tmp_path, f"{program} algorithm.adv_estimator={estimator}")
+    assert "critic" not in roles(tmp_path, f"{program} algorithm.adv_estimator=grpo")
+
+
+@pytest.mark.parametrize("model", ["<PATH-TO-MODEL>", "path/to/the/model", "/models/a", "~/a"])
+def test_a_model_that_is_a_place_is_unsure_and_one_of_a_hub_is_not(tmp_path: Path, model: str) -> None:
+    def unsure(name: str) -> bool:
+        layout = read(tmp_path, VERL.replace("Qwen/Qwen3-8B", f"'{name}'")).layout
+        assert layout is not None
+        return "roles.learner.model" in layout["unsure"]
+
+    assert unsure(model)
+    assert not unsure("Qwen/Qwen3-8B")

@@ -347,3 +347,35 @@ def test_python_that_cannot_be_read(tmp_path: Path, text: str) -> None:
 def test_odd_literals_of_a_launcher_are_not_talked_about(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     read(tmp_path, "run.py", f"x = 1if 2else 3\n{LAUNCHER}")
     assert not list(recwarn)
+
+
+def test_what_is_typed_into_tmux_is_followed(tmp_path: Path) -> None:
+    script = """SIZE=2
+tmux new-session -d -s train
+tmux send-keys -t "train" "export CUDA_VISIBLE_DEVICES=0,1,2,3" C-m
+tmux send-keys -t "train" "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=$SIZE \\
+    trainer.nnodes=1 trainer.n_gpus_per_node=4 2>&1 | tee one.log" C-m
+"""
+    assert gpus(read(tmp_path, "run.sh", script)) == (4, 4, 4, 2, 2)
+
+
+@pytest.mark.parametrize("line", ["tmux new -d -s a 'verl {}'", "tmux send -t a 'verl {}' Enter"])
+def test_a_tmux_session_runs_what_it_is_given(tmp_path: Path, line: str) -> None:
+    training = "accelerate launch --num_processes 2 grpo.py --use_vllm false --model_name_or_path m"
+    assert read(tmp_path, "run.sh", line.replace("verl {}", training) + "\n").trainer_gpus == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "trainer"),
+    [
+        ("python3 -m verl.trainer.main config=$PWD/mine.yaml trainer.nnodes=2\n", 8),
+        ("accelerate launch --config_file $HERE/mine.yaml grpo.py --num_generations 8\n", 3),
+        ("accelerate launch --num_processes 1 --config_file $HERE/no.yaml grpo.py --num_generations 8\n", 1),
+    ],
+)
+def test_a_file_in_a_folder_that_only_a_run_knows_is_looked_for_beside_the_script(
+    tmp_path: Path, script: str, trainer: int
+) -> None:
+    (tmp_path / "mine.yaml").write_text("trainer: {n_gpus_per_node: 4}\nnum_processes: 3\n")
+    assert read(tmp_path, "run.sh", script).trainer_gpus == trainer

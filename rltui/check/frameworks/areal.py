@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks.assertion import Framework, at_least, never
-from rltui.check.frameworks.terms import Constant, Setting, at_most, one_of
+from rltui.check.frameworks.assertion import Framework, at_least, choice, never
+from rltui.check.frameworks.terms import Constant, Setting, at_most, on, one_of
 
 FRAMEWORK = Framework("areal", "https://github.com/inclusionAI/AReaL/tree/4aef98d8d")
 
@@ -28,5 +28,42 @@ TABLE = (
         (_CONTEXT, Setting("gconfig.max_new_tokens") + Constant(1)),
         _CONTEXT,
         severity="warning",
+    ),
+    choice(
+        "F903",
+        "AReaL centres advantages by no such part of a batch.",
+        f"{_CLI}, NormConfig",
+        Setting("actor.adv_norm.mean_level"),
+        ("batch", "group"),
+    ),
+    choice(
+        "F904",
+        "AReaL scales advantages by no such part of a batch.",
+        f"{_CLI}, NormConfig",
+        Setting("actor.adv_norm.std_level"),
+        ("batch", "group"),
+    ),
+    never(
+        "F905",
+        "SAPO's loss is to be decoupled from the policy that sampled.",
+        f"{_CLI}, PPOActorConfig",
+        (on("actor.use_sapo_loss"), on("actor.use_decoupled_loss")),
+        Setting("actor.use_decoupled_loss"),
+        "false",
+    ),
+    never(
+        "F906",
+        "SAPO's temperature is not above zero.",
+        f"{_CLI}, PPOActorConfig",
+        (on("actor.use_sapo_loss"), at_most(Setting("actor.sapo_tau_pos"), 0)),
+        Setting("actor.sapo_tau_pos"),
+        1.0,
+    ),
+    choice(
+        "F907",
+        "AReaL reshards weights by no such policy.",
+        f"{_CLI}, ArchonEngineConfig",
+        Setting("actor.archon.reshard_after_forward_policy"),
+        ("default", "always", "never"),
     ),
 )

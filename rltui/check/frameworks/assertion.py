@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -30,7 +31,7 @@ class Assertion(Struct, frozen=True, kw_only=True):
         key: The setting that is the first to look at.
         fixes: Values to try for ``key``, nearest first; the first that no longer fails is proposed.
         when: Conditions under which the framework asserts it.
-        severity: ``error`` where the framework stops; ``warning`` where it goes on with something else.
+        severity: ``error`` where the framework stops; ``warning`` where it, or a version or fork of it, goes on.
     """
 
     code: str
@@ -79,7 +80,7 @@ class Framework(Struct, frozen=True):
                 value = _settling(row, table, asked, name)
                 yield Trouble(row.says(asked), name, () if value is None else (self.spelled(name, value),))
 
-        stops = "stops at its start" if row.severity == "error" else "goes on"
+        stops = "stops at its start" if row.severity == "error" else "goes on, or may be a version or fork that does"
         story = f"{self.dialect} {stops}: {row.where}\n({self.source})."
         return Rule(row.code, row.severity, row.title, story, predicate)
 
@@ -160,7 +161,8 @@ def never(
         return met(when, asked)
 
     def says(_: Asked) -> str:
-        return f"{title[:1].lower()}{title[1:].rstrip('.')}"
+        first = title[:1] if title[1:2].isupper() else title[:1].lower()  # KL, SAPO, vLLM
+        return f"{first}{title[1:].rstrip('.')}"
 
     def fixes(_: Asked) -> Iterator[Number]:
         if fix is not None:
@@ -169,6 +171,36 @@ def never(
     return Assertion(
         code=code, title=title, where=where, fails=fails, says=says, key=change, fixes=fixes, severity=severity
     )
+
+
+def choice(
+    code: str,
+    title: str,
+    where: str,
+    setting: Setting,
+    words: tuple[str, ...],
+    when: tuple[Condition, ...] = (),
+    severity: Severity = "error",
+) -> Assertion:
+    """A setting must be one of ``words``, most usual first, where the script sets it.
+
+    Forks add words of their own under the framework's name; where they do, a row is a warning.
+    """
+
+    def fails(asked: Asked) -> bool:
+        said = setting.text(asked)
+        return bool(said) and said not in words
+
+    def says(asked: Asked) -> str:
+        return f"{setting.name(asked)} {setting.text(asked)} is none of {', '.join(words)}"
+
+    def fixes(asked: Asked) -> Iterator[Number]:
+        yield from dict.fromkeys([*get_close_matches(setting.text(asked), words), *words])  # type: ignore[misc]
+
+    return Assertion(
+        code=code, title=title, where=where, fails=fails, says=says, key=setting, fixes=fixes, when=when,
+        severity=severity,
+    )  # fmt: skip
 
 
 def _nearest(change: Setting, asked: Asked) -> Iterator[Number]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
-from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, either, fact, off, on, one_of
+from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
+from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, either, fact, given, off, on, one_of
 
 FRAMEWORK = Framework("openrlhf", "https://github.com/OpenRLHF/OpenRLHF/tree/3c3be623", "--{key}={value}")
 
@@ -131,5 +131,29 @@ TABLE = (
             either(_ALL, on("colocate_actor_ref", "train.colocate_actor_ref")),
             above(Setting("init_kl_coef", "algo.kl.init_coef", default=0.01), 0),
         ),
+    ),
+    choice(
+        "F413",
+        "OpenRLHF knows no such estimator.",
+        _MAIN,
+        Setting("advantage_estimator", "algo.advantage.estimator"),
+        ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"),
+        (_RL,),
+        severity="warning",
+    ),
+    choice(
+        "F414",
+        "OpenRLHF estimates KL in no such way.",
+        _MAIN,
+        Setting("kl_estimator", "algo.kl.estimator"),
+        ("k1", "k2", "k3"),
+        (_RL,),
+    ),
+    never(
+        "F415",
+        "An evaluation needs rewards from outside the trainer.",
+        _MAIN,
+        (_RL, given("eval_dataset", "eval.dataset"), _NO_REWARD),
+        Setting("remote_rm_url", "reward.remote_url"),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
-from rltui.check.frameworks.terms import Fact, Setting, absent, either, fact, given, on, one_of
+from rltui.check.frameworks.terms import Fact, Setting, absent, either, fact, given, off, on, one_of, under
 
 FRAMEWORK = Framework("prime-rl", "https://github.com/PrimeIntellect-ai/prime-rl/tree/559b44772")
 
@@ -18,6 +18,8 @@ _ONE_NODE = one_of("deployment.type", "single_node", default="single_node")
 _SEVERAL = one_of("deployment.type", "multi_node")
 _RL = either(fact("algorithm", "grpo"), fact("algorithm", "opd"))
 _TRAINER_LENGTH, _LENGTH = Setting("trainer.model.seq_len"), Setting("orchestrator.seq_len")
+
+_INFLIGHT = Setting("orchestrator.concurrency.max_inflight")
 
 TABLE = (
     multiple(
@@ -90,5 +92,27 @@ TABLE = (
         f"{_CONFIGS}/rl.py, auto_setup_deployment",
         (Fact("trainer_gpus", "GPUs of the trainer"), Setting("trainer.model.cp", default=1)),
         Setting("trainer.model.cp"),
+    ),
+    at_least(
+        "F610",
+        "Fewer rollouts are allowed than are to begin with.",
+        f"{_CONFIGS}/orchestrator.py, validate_bounds",
+        (_INFLIGHT, Setting("orchestrator.concurrency.initial_inflight")),
+        _INFLIGHT,
+    ),
+    at_least(
+        "F611",
+        "Fewer rollouts are allowed than there must be.",
+        f"{_CONFIGS}/orchestrator.py, validate_bounds",
+        (_INFLIGHT, Setting("orchestrator.concurrency.min_inflight")),
+        _INFLIGHT,
+    ),
+    never(
+        "F612",
+        "Caches are to be kept in host memory, and no prefix is kept.",
+        f"{_CONFIGS}/inference.py, auto_setup_kv_cache_offload",
+        (under("inference.kv_cache_offload."), off("inference.vllm.enable_prefix_caching", default=True)),
+        Setting("inference.vllm.enable_prefix_caching"),
+        "true",
     ),
 )

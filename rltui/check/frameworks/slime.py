@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
+from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
 from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, exactly, fact, given, off, on, one_of
 
 FRAMEWORK = Framework("slime", "https://github.com/THUDM/slime/tree/624b824a8", "--{key}={value}", dashes=True)
@@ -179,5 +179,70 @@ TABLE = (
             absent("num_steps_per_rollout", "custom_convert_samples_to_train_data_path"),
         ),
         severity="warning",
+    ),
+    choice(
+        "F219",
+        "slime knows no such estimator.",
+        "slime/utils/arguments.py, get_slime_extra_args_provider",
+        Setting("advantage_estimator"),
+        (
+            "grpo",
+            "gspo",
+            "cispo",
+            "reinforce_plus_plus",
+            "reinforce_plus_plus_baseline",
+            "ppo",
+            "on_policy_distillation",
+        ),
+        (_TRAINS, absent("custom_advantage_function_path")),
+        severity="warning",
+    ),
+    choice(
+        "F220",
+        "slime estimates KL in no such way.",
+        "slime/utils/arguments.py, get_slime_extra_args_provider",
+        Setting("kl_loss_type"),
+        ("low_var_kl", "k1", "k2", "k3"),
+    ),
+    never(
+        "F221",
+        "Differences of weights travel over disk only.",
+        _ARGUMENTS,
+        (
+            one_of("update_weight_mode", "delta"),
+            one_of("update_weight_transport", "nccl", default="nccl"),
+            fact("dialect", "slime"),
+        ),
+        Setting("update_weight_transport"),
+        "disk",
+    ),
+    never(
+        "F222",
+        "Differences of weights are to go to engines on the trainer's own GPUs, which need none.",
+        _ARGUMENTS,
+        (one_of("update_weight_mode", "delta"), on("colocate"), fact("dialect", "slime")),
+        Setting("update_weight_mode"),
+        "full",
+    ),
+    never(
+        "F223",
+        "Rollouts are to be made alone and training is to be done alone, at once.",
+        _ARGUMENTS,
+        (on("debug_rollout_only"), on("debug_train_only")),
+        Setting("debug_train_only"),
+    ),
+    never(
+        "F224",
+        "Epochs are counted of a dataset that is switched off.",
+        _ARGUMENTS,
+        (given("num_epoch"), absent("num_rollout"), on("disable_rollout_global_dataset")),
+        Setting("num_epoch"),
+    ),
+    never(
+        "F225",
+        "Evaluations are asked for, and nothing to evaluate on.",
+        _ARGUMENTS,
+        (given("eval_interval"), absent("eval_prompt_data", "eval_config"), fact("dialect", "slime")),
+        Setting("eval_prompt_data"),
     ),
 )

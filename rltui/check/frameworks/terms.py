@@ -87,6 +87,11 @@ class Setting(Term):
         found = asked.settings.number(*self.names, default=self.default)
         return int(found) if found is not None and found == int(found) else found
 
+    def text(self, asked: Asked) -> str:
+        """The word as set; empty where the script is silent, or says that there is none."""
+        said = asked.settings.text(*self.names)
+        return "" if said.lower() in ("null", "none", "~") else said
+
     def words(self, asked: Asked) -> str:
         """Name and number; a default says that it is one."""
         silent = "" if asked.settings.has(*self.names) else " (default)"
@@ -250,6 +255,17 @@ def fact(name: str, value: object) -> Condition:
         return None if found is None else found == value
 
     return is_so
+
+
+def program(*names: str) -> Condition:
+    """The launcher starts one of these: a command by its name, a file by a part of its path that ends in ``/``."""
+
+    def is_one(asked: Asked) -> bool | None:
+        started = asked.facts.program
+        last = started.rsplit("/", 1)[-1]
+        return any(name in f"/{started}" if name.endswith("/") else name == last for name in names)
+
+    return is_one
 
 
 def either(*conditions: Condition) -> Condition:

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
-from rltui.check.frameworks.terms import Constant, Fact, Setting, absent, fact, given, off, on, one_of
+from rltui.check.frameworks.assertion import Framework, at_least, choice, multiple, never
+from rltui.check.frameworks.terms import (
+    Constant,
+    Fact,
+    Setting,
+    absent,
+    either,
+    exactly,
+    fact,
+    given,
+    neither,
+    off,
+    on,
+    one_of,
+    program,
+)
 
 FRAMEWORK = Framework("trl", "https://github.com/huggingface/trl/tree/f2cd57710", "--{key}={value}")
 
@@ -20,6 +34,20 @@ _GROUP = Setting("num_generations")
 _TENSOR = Setting("vllm_tensor_parallel_size", default=1)
 _LENGTH = Setting("vllm_max_model_length", "vllm_max_model_len")
 
+_TRLS_OWN = either(
+    program("trl", "trl/scripts/", "examples/scripts/"),
+    given(
+        "vllm_mode", "steps_per_generation", "generation_batch_size", "loss_type", "mask_truncated_completions",
+        "importance_sampling_level", "top_entropy_quantile", "vllm_importance_sampling_correction",
+    ),
+)  # fmt: skip
+"""Whether TRL's own ``GRPOConfig`` of 0.17 or later reads the settings, by its program or by settings it alone has.
+
+Before, and in trainers that were copied from it then (R1-V, Video-R1), every process samples whole groups by itself.
+"""
+
+_NO_OTHER = fact("dialect", "trl")  # systems made from TRL know further words
+
 TABLE = (
     multiple(
         "F301",
@@ -27,7 +55,16 @@ TABLE = (
         _CONFIG,
         (_ROWS * _PROCESSES * _ACCUMULATED, _GROUP),
         _GROUP,
-        (_GRPO, absent("steps_per_generation"), absent("generation_batch_size")),
+        (_GRPO, _TRLS_OWN, absent("steps_per_generation"), absent("generation_batch_size")),
+    ),
+    multiple(
+        "F311",
+        "The samples of a generation do not make whole groups, which TRL's own trainer refuses; this may be another.",
+        _CONFIG,
+        (_ROWS * _PROCESSES * _ACCUMULATED, _GROUP),
+        _GROUP,
+        (_GRPO, neither(_TRLS_OWN), absent("steps_per_generation"), absent("generation_batch_size")),
+        severity="warning",
     ),
     multiple(
         "F302",
@@ -66,7 +103,16 @@ TABLE = (
         _CONFIG,
         (_GROUP, Constant(2)),
         _GROUP,
-        (_GRPO,),
+        (_GRPO, _TRLS_OWN),
+    ),
+    at_least(
+        "F312",
+        "A group of one sample has no advantage, and TRL's own trainer refuses it; this may be another.",
+        _CONFIG,
+        (_GROUP, Constant(2)),
+        _GROUP,
+        (_GRPO, neither(_TRLS_OWN)),
+        severity="warning",
     ),
     multiple(
         "F307",
@@ -100,5 +146,39 @@ TABLE = (
         _LENGTH,
         (_GRPO, on("use_vllm"), off("use_transformers_paged")),
         severity="warning",
+    ),
+    choice(
+        "F313",
+        "TRL knows no such loss.",
+        "trl/trainer/grpo_trainer.py, _compute_loss",
+        Setting("loss_type"),
+        ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+        (_GRPO, _NO_OTHER),
+        severity="warning",
+    ),
+    choice(
+        "F314",
+        "vLLM is either a server or shares the trainer's GPUs.",
+        _VLLM,
+        Setting("vllm_mode"),
+        ("server", "colocate"),
+        (_GRPO, on("use_vllm")),
+    ),
+    choice(
+        "F315",
+        "TRL weights no such part of a sample.",
+        "trl/trainer/grpo_trainer.py, _compute_loss",
+        Setting("importance_sampling_level"),
+        ("token", "sequence"),
+        (_GRPO, _NO_OTHER),
+        severity="warning",
+    ),
+    never(
+        "F316",
+        "The reference is to follow the policy, and there is none without a KL penalty.",
+        "trl/trainer/grpo_trainer.py, GRPOTrainer.__init__",
+        (_GRPO, on("sync_ref_model"), exactly(Setting("beta"), 0)),
+        Setting("sync_ref_model"),
+        "False",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
+from rltui.check.frameworks.assertion import Framework, at_least, choice, multiple, never
 from rltui.check.frameworks.terms import (
     Constant,
     Fact,
@@ -25,6 +25,8 @@ FRAMEWORK = Framework("verl", "https://github.com/volcengine/verl/tree/b178a3cd5
 _ACTOR, _ROLLOUT, _CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
 _VALIDATE = "verl/utils/config.py, validate_config"
 _CONFIGS = "verl/workers/config/actor.py, ActorConfig"
+_CRITICS = "verl/workers/config/critic.py, CriticConfig"
+_ROLLOUTS = "verl/workers/config/rollout.py, RolloutConfig"
 _WORKERS = "verl/workers/fsdp_workers.py, ActorRolloutRefWorker"
 
 _GPUS = Fact("trainer_gpus", "GPUs of the trainer")
@@ -43,6 +45,8 @@ _DATA = Setting(f"{_ROLLOUT}.data_parallel_size", default=1)
 _EXPERT = Setting(f"{_ROLLOUT}.expert_parallel_size")
 _PROMPT, _RESPONSE = Setting("data.max_prompt_length"), Setting("data.max_response_length")
 _MODEL_LENGTH = Setting(f"{_ROLLOUT}.max_model_len")
+_STAGES = Setting(f"{_ROLLOUT}.pipeline_model_parallel_size")
+_RANK = Setting("actor_rollout_ref.model.lora_rank", "actor_rollout_ref.model.lora.rank")
 _CUT = (
     Setting(f"{_ACTOR}.megatron.tensor_model_parallel_size", default=1)
     * Setting(f"{_ACTOR}.megatron.pipeline_model_parallel_size", default=1)
@@ -50,6 +54,7 @@ _CUT = (
 )
 
 _ROWS = off(f"{_ACTOR}.use_dynamic_bsz")
+_CRITIC_ROWS = off(f"{_CRITIC}.use_dynamic_bsz", f"{_ACTOR}.use_dynamic_bsz")
 _MEGATRON = either(one_of(f"{_ACTOR}.strategy", "megatron", default="fsdp"), under(f"{_ACTOR}.megatron."))
 _FSDP = either(one_of(f"{_ACTOR}.strategy", "fsdp", "fsdp2"), neither(given(f"{_ACTOR}.strategy"), _MEGATRON))
 _COUNTED = given("trainer.n_gpus_per_node")  # programs with a configuration of their own count cards by other keys
@@ -226,5 +231,76 @@ TABLE = (
         Setting(f"{_ACTOR}.use_kl_loss"),
         "False",
         severity="warning",
+    ),
+    choice(
+        "F121",
+        "The loss is to be averaged in no way that verl knows.",
+        _CONFIGS,
+        Setting(f"{_ACTOR}.loss_agg_mode"),
+        ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "token-sum"),
+        (_COUNTED,),
+        severity="warning",
+    ),
+    never(
+        "F122",
+        "Engines are to be cut into pipeline stages, which verl has none of.",
+        _ROLLOUTS,
+        (above(_STAGES, 1), one_of(f"{_ROLLOUT}.name", "vllm", "sglang", "trtllm", default="vllm")),
+        _STAGES,
+        1,
+    ),
+    never(
+        "F123",
+        "Rollouts in batches are gone from verl since 0.7.",
+        _ROLLOUTS,
+        (one_of(f"{_ROLLOUT}.mode", "sync"),),
+        Setting(f"{_ROLLOUT}.mode"),
+        "async",
+        severity="warning",
+    ),
+    never(
+        "F124",
+        "The critic's micro-batch is set under its old name and its new one.",
+        _CRITICS,
+        (given(f"{_CRITIC}.ppo_micro_batch_size"), given(f"{_CRITIC}.ppo_micro_batch_size_per_gpu"), _CRITIC_ROWS),
+        Setting(f"{_CRITIC}.ppo_micro_batch_size"),
+        "null",
+    ),
+    multiple(
+        "F125",
+        "The critic's mini-batch is no multiple of the micro-batch of all GPUs.",
+        _CRITICS,
+        (_CRITIC_MINI, Setting(f"{_CRITIC}.ppo_micro_batch_size")),
+        Setting(f"{_CRITIC}.ppo_micro_batch_size"),
+        (_CRITIC_ROWS, one_of("algorithm.adv_estimator", "gae", default="gae")),
+    ),
+    never(
+        "F126",
+        "The rows of a pass for log-probs are set under their old name and their new one.",
+        _VALIDATE,
+        (
+            given(f"{_ROLLOUT}.log_prob_micro_batch_size"),
+            given(f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu"),
+            _ROWS,
+        ),
+        Setting(f"{_ROLLOUT}.log_prob_micro_batch_size"),
+        "null",
+    ),
+    choice(
+        "F127",
+        "KL is to be estimated in no way that verl knows.",
+        "verl/trainer/ppo/core_algos.py, kl_penalty",
+        Setting(f"{_ACTOR}.kl_loss_type"),
+        ("low_var_kl", "kl", "k1", "k2", "k3", "mse", "abs", "full", "k1+", "k2+", "k3+", "low_var_kl+", "kl+"),
+        (on(f"{_ACTOR}.use_kl_loss"), _COUNTED),
+        severity="warning",
+    ),
+    at_least(
+        "F128",
+        "The LoRA rank is above what vLLM takes.",
+        f"{_VALIDATE}, get_vllm_max_lora_rank",
+        (Constant(512), _RANK),
+        _RANK,
+        (one_of(f"{_ROLLOUT}.name", "vllm", default="vllm"),),
     ),
 )
