@@ -42,6 +42,19 @@ _REFUSED = (
 )
 
 
+_COMBINATIONS = (
+    r"\b(?:is|are) (?:\w+ )?(?:(?:not|only) (?:\w+ )?supported|unsupported)\b|\b(?:does|do) not (?:yet )?support\b|"
+    r"\bnot (?:yet )?compatible with\b|\bincompatible with\b|\bmutually exclusive\b|"
+    r"\bcan(?:'t|not| not) (?:be used|use|specify|combine|pass)\b|\bmust be (?:enabled|disabled|set|used)\b|"
+    r"^(?:invalid|unknown|unsupported) (?:\w+ ){1,3}\w*: ?\S"
+)
+"""What is said of settings that do not go together, or of a value that is none of those known."""
+
+_SETS_UP = (
+    r" in (?:__init__|__post_init__|_*(?:setup|prepare|build|make|create)\w*|"
+    r"\w*(?:valid|verif|check|config|parse)\w*)\Z"
+)
+
 _ENDPOINTS = (
     r"/(?:generate|v1/\w+|health\w*|get_world_size|init_\w+|update_\w+|reset_prefix_cache|pause_\w+|\w*_?weights\w*)\b"
 )
@@ -111,10 +124,12 @@ KINDS: tuple[Kind, ...] = (
     Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
     Kind("engine_unreachable", message=rf"{_LOST}|{_FAILED_THERE}", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
+    Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
     Kind("gloo_timeout", message=_LOST, frames=r"torch/distributed/"),
     Kind("gloo_timeout", r"Dist(?:Network|Store)Error|Rendezvous\w+"),
     Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
     Kind("disk_full", "RuntimeError", r"^file \S+ cannot be opened"),  # torch.save, where its folder is there
+    Kind("data_unfit", r"UnidentifiedImageError|DecompressionBombError|BadGzipFile|LibsndfileError"),
     Kind("ckpt_broken", r"UnpicklingError|\w*Checkpoint\w*(?:Error|Exception)"),
     Kind("ckpt_broken", "OSError", r"\bsafetensors archive\b"),
     Kind("ckpt_broken", r"(?!KeyError)\w+", r"is not a valid json file|corrupt|truncated|damaged"),
@@ -128,12 +143,18 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
     ),
+    Kind("path_missing", message=r"(?:doesn't|does not|no) (?:contain )?(?:any |\(supported\) )?data files\b"),
+    Kind("path_missing", message=r"^incorrect path_or_model_id"),
     Kind("path_missing", message=r"\bno (?:\w+ ){0,3}(?:files?|shards?|checkpoints?) (?:\w+ ){0,2}(?:found|match)"),
     Kind(
         "no_gpu_visible",
         message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
         r"(?:not (?:available|visible|found)|unavailable)|"
-        r"can only be used on (?:cuda|gpus?)\b|requires? an? (?:cuda )?gpu\b(?! with)",
+        r"can only be used on (?:cuda|gpus?)\b|requires? an? (?:cuda )?(?:gpu|accelerator)\b(?! with)|"
+        r"\bno (?:\w+ )?(?:gpus?|accelerators?|devices?) (?:were |was |is |are )?(?:found|detected)\b"
+        r"(?!.{0,40}\bray\b)|"
+        r"\bgpu is (?:required|needed)|(?:compiled|built) without cuda|"
+        r"^you requested gpus?\b|number of accelerators available",
     ),
     Kind(PROGRAM, message=r"\bout of memory|(?:can't|cannot|failed to|unable to) allocate|not enough memory"),
     # versions that do not fit: modules, models, arguments and values that the other side does not know
@@ -174,7 +195,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ray_pg_infeasible",
         message=r"\bplacement[ _]groups?\b.{0,200}(?:timed? ?out|to be ready|infeasible|invalid|not enough)|"
-        r"timed out.{0,80}\bplacement[ _]groups?\b|not enough (?:gpus|resources|nodes)\b|"
+        r"timed out.{0,80}\bplacement[ _]groups?\b|\bnot? enough (?:\w+ ){0,2}(?:gpus|resources|nodes)\b|"
+        r"\bnot included in a placement group\b|"
         r"\b(?:available|desired|requested|required)\b[\w ]{0,20}\bgpus?\b.{0,60}\b(?:less than|fewer|only|exceeds?)\b",
     ),
     Kind(
@@ -182,9 +204,13 @@ KINDS: tuple[Kind, ...] = (
         message=rf"(?:supports?|supported|requires?|required|needs?|unsupported)\b.{{0,80}}\b(?:{_CARDS})|"
         r"kernel image (?:is|for)|compute capability.{0,80}(?:not supported|required|at least|too (?:old|low))",
     ),
+    Kind("rank_numbers", "KeyError", r"^['\"](?:(?:local_|global_|node_)?rank|(?:local_)?world_size|master_\w+)['\"]$"),
     Kind(
         "rank_numbers",
-        message=r"\b(?:same|duplicated?) (?:\w+ )?rank\b|\binvalid rank\b|"
+        message=r"\b(?:same|duplicated?) (?:\w+ )?rank\b|\binvalid (?:\w+ )?rank\b|"
+        r"\brank\b.{0,40}\b(?:should|must) be (?:within|in the|less|smaller|below)\b|\brank \d+ is not part of|"
+        r"\b(?:local_rank|rank|world_size|master_addr)\b.{0,40}(?:expected, but not set|\benvironment variable)|"
+        r"\blocal_rank\b.{0,40} != |"
         r"(?<!lora )\brank\b.{0,40}\balready (?:checked|assigned|taken|in use|registered)",
     ),
     Kind(
@@ -294,6 +320,10 @@ KINDS: tuple[Kind, ...] = (
         rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_NAMED})\b",
         parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
         frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",  # settings are refused before the work begins
+    ),
+    # a combination that is refused while things are set up, with no setting named
+    Kind(
+        "settings_rejected", _REFUSES, _COMBINATIONS, parts=("program", "learner", "settings", "ray"), frames=_SETS_UP
     ),
     Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
     Kind(
