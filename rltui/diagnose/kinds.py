@@ -13,7 +13,8 @@ PROGRAM = "program_failed"
 _REFUSES = r"(?:Value|Assertion|Runtime|Type|NotImplemented)Error|Exception"
 _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
 _LOST = (
-    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries"
+    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries|"
+    r"all connection attempts failed"
 )
 _FAILED_THERE = r"internal server error|bad gateway|service unavailable"
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
@@ -167,7 +168,8 @@ KINDS: tuple[Kind, ...] = (
         "env_import_broken",
         message=r"unexpected keyword argument|"
         r"\bversions? .{0,60}(?:required|incompatible|not supported|too (?:old|new))|"
-        r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)|"
+        r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)"
+        r"(?! (?:the|your) (?:data|conf))|"
         r"is not installed|pip install|^[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
         r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
     ),
@@ -208,8 +210,9 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "rank_numbers",
         message=r"\b(?:same|duplicated?) (?:\w+ )?rank\b|\binvalid (?:\w+ )?rank\b|"
-        r"\brank\b.{0,40}\b(?:should|must) be (?:within|in the|less|smaller|below)\b|\brank \d+ is not part of|"
-        r"\b(?:local_rank|rank|world_size|master_addr)\b.{0,40}(?:expected, but not set|\benvironment variable)|"
+        r"(?<!lora )\brank\b.{0,40}\b(?:should|must) be (?:within|in the|less|smaller|below)\b|"
+        r"\brank \d+ is not part of|\b(?:local_rank|rank|world_size|master_addr)\b.{0,40}"
+        r"(?:expected, but not set|\benvironment variable)|"
         r"\blocal_rank\b.{0,40} != |"
         r"(?<!lora )\brank\b.{0,40}\balready (?:checked|assigned|taken|in use|registered)",
     ),
@@ -269,6 +272,7 @@ KINDS: tuple[Kind, ...] = (
         r"(?:empty|no |not|must|should|missing|loaded)|"
         r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
+    Kind("data_unfit", message=r"\b(?:update|fix|check|convert|recreate|regenerate) (?:the|your) data ?set\b"),
     Kind("data_unfit", "IndexError", parts=("data",)),
     Kind("ckpt_broken", _REFUSES, rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))"),
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
@@ -288,6 +292,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ckpt_broken",
         _REFUSES,
+        r"\bmissing\b.{0,20}\bunexpected keys?\b|"
         r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
     ),
     Kind("tensors_unfit", _REFUSES, _ELSEWHERE),

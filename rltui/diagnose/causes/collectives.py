@@ -120,7 +120,7 @@ CAUSES = (
             *worded(
                 ("detected by watchdog at work", ""),
                 ("nccl work", r"(?i)timeout at NCCL work"),
-                ("ei", r"\bEI000[26]: "),  # Ascend's HCCL: a notify or a socket that did not come
+                ("", r"\bE(?:I000[26]|E1002): ", "ei ee"),  # Ascend: a notify, a socket or a stream waited for in vain
                 ("nccl operations have failed or timed out", ""),
                 ("flight recorder dumps", r"(?i)timed out after waiting for \d+ ?ms flight recorder dumps"),
                 ("collective timeout", r"(?i)dump signal due to a collective timeout|due to (?:a )?collective timeout"),
