@@ -49,7 +49,7 @@ def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wor
     texts = tuple(
         Wording(
             anchor=text.lower(),
-            pattern=rf"(?i)\b(?:CUDA|HIP)(?: driver| runtime)? (?:error|failure)\b.{{0,60}}{re.escape(text)}",
+            pattern=rf"(?i)\b(?:CUDA|HIP)(?: driver| runtime)? (?:error|failure)\b.{{0,60}}\b{re.escape(text)}\b",
             unless=unless,
             confidence=confidence,
         )

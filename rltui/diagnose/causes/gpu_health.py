@@ -212,7 +212,7 @@ CAUSES = (
                 ("unspecified launch failure", ""),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
                 ("memory access fault by gpu", ""),
-                ("hsa_status_error", r"HSA_STATUS_ERROR_(?:EXCEPTION|ILLEGAL|MEMORY_(?:APERTURE|FAULT))"),
+                ("hsa_status_error", r"\bHSA_STATUS_ERROR_(?:EXCEPTION|ILLEGAL|MEMORY_(?:APERTURE|FAULT))"),
                 confidence=0.65,
             ),
             *runtime_errors("xid_app_fault", 0.65),

@@ -363,7 +363,8 @@ CAUSES = (
                 ("failed to listen on any local network address", ""),
                 (
                     "port",
-                    r"(?i)(?:could not|cannot|unable to|failed to) find (?:an? )?(?:free|open|available|unused) ports?",
+                    r"(?i)(?:could not|cannot|unable to|failed to) find (?:an? )?(?:free|open|unused) ports?\b",
+                    "port ports",
                 ),
                 ("but another process is utilizing it", ""),
                 ("port", r"(?i)\bport \d{2,5} (?:is )?(?:already )?(?:in use|occupied|taken|being used)"),

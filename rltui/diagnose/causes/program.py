@@ -182,7 +182,7 @@ CAUSES = (
             *worded(
                 ("segmentation fault", r"(?P<signal>Segmentation fault)(?! or )"),
                 ("segfault encountered", r"(?P<signal>Segfault) encountered"),
-                ("killed by signal", r"killed by signal: (?P<signal>Illegal instruction|Floating point exc|Aborted)"),
+                ("killed by signal", r"\bkilled by signal: (?P<signal>Illegal instruction|Floating point exc|Aborted)"),
                 ("segfault at", r"\w\[\d+\]: (?P<signal>segfault) at [0-9a-f]+ ip "),
                 ("received at time", r"\*\*\* (?P<signal>SIG" + _CRASHES + r") received at time", "received"),
                 ("received by pid", r"Signal \d+ \((?P<signal>SIG" + _CRASHES + r")\) received by PID", "received"),
