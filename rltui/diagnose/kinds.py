@@ -13,7 +13,8 @@ PROGRAM = "program_failed"
 _REFUSES = r"(?:Value|Assertion|Runtime|Type|NotImplemented)Error|Exception"
 _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
 _LOST = (
-    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries"
+    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries|"
+    r"all connection attempts failed"
 )
 _FAILED_THERE = r"internal server error|bad gateway|service unavailable"
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
@@ -41,6 +42,19 @@ _REFUSED = (
     r"validation"
 )
 
+
+_COMBINATIONS = (
+    r"\b(?:is|are) (?:\w+ )?(?:(?:not|only) (?:\w+ )?supported|unsupported)\b|\b(?:does|do) not (?:yet )?support\b|"
+    r"\bnot (?:yet )?compatible with\b|\bincompatible with\b|\bmutually exclusive\b|"
+    r"\bcan(?:'t|not| not) (?:be used|use|specify|combine|pass)\b|\bmust be (?:enabled|disabled|set|used)\b|"
+    r"^(?:invalid|unknown|unsupported) (?:\w+ ){1,3}\w*: ?\S"
+)
+"""What is said of settings that do not go together, or of a value that is none of those known."""
+
+_SETS_UP = (
+    r" in (?:__init__|__post_init__|_*(?:setup|prepare|build|make|create)\w*|"
+    r"\w*(?:valid|verif|check|config|parse)\w*)\Z"
+)
 
 _ENDPOINTS = (
     r"/(?:generate|v1/\w+|health\w*|get_world_size|init_\w+|update_\w+|reset_prefix_cache|pause_\w+|\w*_?weights\w*)\b"
@@ -111,10 +125,12 @@ KINDS: tuple[Kind, ...] = (
     Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
     Kind("engine_unreachable", message=rf"{_LOST}|{_FAILED_THERE}", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
+    Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
     Kind("gloo_timeout", message=_LOST, frames=r"torch/distributed/"),
     Kind("gloo_timeout", r"Dist(?:Network|Store)Error|Rendezvous\w+"),
     Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
     Kind("disk_full", "RuntimeError", r"^file \S+ cannot be opened"),  # torch.save, where its folder is there
+    Kind("data_unfit", r"UnidentifiedImageError|DecompressionBombError|BadGzipFile|LibsndfileError"),
     Kind("ckpt_broken", r"UnpicklingError|\w*Checkpoint\w*(?:Error|Exception)"),
     Kind("ckpt_broken", "OSError", r"\bsafetensors archive\b"),
     Kind("ckpt_broken", r"(?!KeyError)\w+", r"is not a valid json file|corrupt|truncated|damaged"),
@@ -128,12 +144,18 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
     ),
+    Kind("path_missing", message=r"(?:doesn't|does not|no) (?:contain )?(?:any |\(supported\) )?data files\b"),
+    Kind("path_missing", message=r"^incorrect path_or_model_id"),
     Kind("path_missing", message=r"\bno (?:\w+ ){0,3}(?:files?|shards?|checkpoints?) (?:\w+ ){0,2}(?:found|match)"),
     Kind(
         "no_gpu_visible",
         message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
         r"(?:not (?:available|visible|found)|unavailable)|"
-        r"can only be used on (?:cuda|gpus?)\b|requires? an? (?:cuda )?gpu\b(?! with)",
+        r"can only be used on (?:cuda|gpus?)\b|requires? an? (?:cuda )?(?:gpu|accelerator)\b(?! with)|"
+        r"\bno (?:\w+ )?(?:gpus?|accelerators?|devices?) (?:were |was |is |are )?(?:found|detected)\b"
+        r"(?!.{0,40}\bray\b)|"
+        r"\bgpu is (?:required|needed)|(?:compiled|built) without cuda|"
+        r"^you requested gpus?\b|number of accelerators available",
     ),
     Kind(PROGRAM, message=r"\bout of memory|(?:can't|cannot|failed to|unable to) allocate|not enough memory"),
     # versions that do not fit: modules, models, arguments and values that the other side does not know
@@ -146,7 +168,8 @@ KINDS: tuple[Kind, ...] = (
         "env_import_broken",
         message=r"unexpected keyword argument|"
         r"\bversions? .{0,60}(?:required|incompatible|not supported|too (?:old|new))|"
-        r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)|"
+        r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)"
+        r"(?! (?:the|your) (?:data|conf))|"
         r"is not installed|pip install|^[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
         r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
     ),
@@ -174,7 +197,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ray_pg_infeasible",
         message=r"\bplacement[ _]groups?\b.{0,200}(?:timed? ?out|to be ready|infeasible|invalid|not enough)|"
-        r"timed out.{0,80}\bplacement[ _]groups?\b|not enough (?:gpus|resources|nodes)\b|"
+        r"timed out.{0,80}\bplacement[ _]groups?\b|\bnot? enough (?:\w+ ){0,2}(?:gpus|resources|nodes)\b|"
+        r"\bnot included in a placement group\b|"
         r"\b(?:available|desired|requested|required)\b[\w ]{0,20}\bgpus?\b.{0,60}\b(?:less than|fewer|only|exceeds?)\b",
     ),
     Kind(
@@ -182,9 +206,14 @@ KINDS: tuple[Kind, ...] = (
         message=rf"(?:supports?|supported|requires?|required|needs?|unsupported)\b.{{0,80}}\b(?:{_CARDS})|"
         r"kernel image (?:is|for)|compute capability.{0,80}(?:not supported|required|at least|too (?:old|low))",
     ),
+    Kind("rank_numbers", "KeyError", r"^['\"](?:(?:local_|global_|node_)?rank|(?:local_)?world_size|master_\w+)['\"]$"),
     Kind(
         "rank_numbers",
-        message=r"\b(?:same|duplicated?) (?:\w+ )?rank\b|\binvalid rank\b|"
+        message=r"\b(?:same|duplicated?) (?:\w+ )?rank\b|\binvalid (?:\w+ )?rank\b|"
+        r"(?<!lora )\brank\b.{0,40}\b(?:should|must) be (?:within|in the|less|smaller|below)\b|"
+        r"\brank \d+ is not part of|\b(?:local_rank|rank|world_size|master_addr)\b.{0,40}"
+        r"(?:expected, but not set|\benvironment variable)|"
+        r"\blocal_rank\b.{0,40} != |"
         r"(?<!lora )\brank\b.{0,40}\balready (?:checked|assigned|taken|in use|registered)",
     ),
     Kind(
@@ -243,6 +272,7 @@ KINDS: tuple[Kind, ...] = (
         r"(?:empty|no |not|must|should|missing|loaded)|"
         r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
+    Kind("data_unfit", message=r"\b(?:update|fix|check|convert|recreate|regenerate) (?:the|your) data ?set\b"),
     Kind("data_unfit", "IndexError", parts=("data",)),
     Kind("ckpt_broken", _REFUSES, rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))"),
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
@@ -262,6 +292,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ckpt_broken",
         _REFUSES,
+        r"\bmissing\b.{0,20}\bunexpected keys?\b|"
         r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
     ),
     Kind("tensors_unfit", _REFUSES, _ELSEWHERE),
@@ -294,6 +325,10 @@ KINDS: tuple[Kind, ...] = (
         rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_NAMED})\b",
         parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
         frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",  # settings are refused before the work begins
+    ),
+    # a combination that is refused while things are set up, with no setting named
+    Kind(
+        "settings_rejected", _REFUSES, _COMBINATIONS, parts=("program", "learner", "settings", "ray"), frames=_SETS_UP
     ),
     Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
     Kind(

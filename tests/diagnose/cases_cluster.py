@@ -112,6 +112,7 @@ CASES = {
     ),
     "container_start": Case(
         has=(
+            'level=error msg="runc create failed: unable to start container process: error during container init"',
             "slurmstepd: error: pyxis: container start failed with error code: 1\n"
             "slurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or directory",
             "docker: Error response from daemon: could not select device driver with capabilities: [[gpu]].",

@@ -53,6 +53,7 @@ CASES = {
         has=(
             "NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6)\n"
             "NVRM: Xid (PCI:0009:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)",
+            "RuntimeError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
             "NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 1 caused by previous Xid 149",
             "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up",
         ),
@@ -67,12 +68,20 @@ CASES = {
             "Out Of "
             "Range Address\nNVRM: Xid (PCI:0000:38:00): 43, pid=2924364, name=pt_main_thread, Ch 00000008",
             "RuntimeError: CUDA error: an illegal memory access was encountered",
+            "RuntimeError: HIP error: misaligned address",
+            "what():  CUDA error: cudaErrorLaunchTimeout",
+            "Memory access fault by GPU node-4 (Agent handle: 0x55d) on address 0x7f01a0000. Reason: Unknown.",
+            ":0:rocdevice.cpp: Callback: Queue aborting with error : HSA_STATUS_ERROR_EXCEPTION: hardware exception",
         ),
-        looks_like=("NVRM: Xid (PCI:0000:38:00): 154, GPU recovery action changed from 0x0 (None) to 0x1",),
+        looks_like=(
+            "cudaErrorLaunchTimeoutHandler registered",
+            "NVRM: Xid (PCI:0000:38:00): 154, GPU recovery action changed from 0x0 (None) to 0x1",
+        ),
     ),
     "ecc_uncorrectable": Case(
         has=(
             "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            "terminate called: cudaErrorECCUncorrectable",
             "            DRAM Uncorrectable            : 2",
         ),
         looks_like=(
@@ -103,6 +112,8 @@ CASES = {
             "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, "
             "Hardware limit: 101376.",
             "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+            "RuntimeError: HIP error: invalid device function",
+            'guarantee(false && "hipErrorNoBinaryForGpu: Coudn\'t find binary for current devices!")',
             "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla V100 "
             "GPU has "
             "compute capability 7.0.",
@@ -116,6 +127,7 @@ CASES = {
             "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent "
             "operations might run on incomplete data. To avoid this inconsistency, we are taking the process down.",
             "\n".join(watchdog(rank, 1580) for rank in (0, 1, 3)),
+            "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.",
             "[E ProcessGroupNCCL.cpp:821] [Rank 0] Watchdog caught collective operation timeout: "
             "WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1803515 milliseconds before timing out.",
         ),
@@ -138,6 +150,7 @@ CASES = {
         has=(
             "ncclInternalError: Internal check failed.\nLast error:\nBootstrap : no socket interface found",
             "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.18.1",
+            "DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a network error",
             "n1:7:9 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.7<45541> failed : No "
             "route to host",
             "NCCL INFO NET/Socket : Using\n[0]bond0:192.168.1.161<0>\n[1]br-05ab815fa14e:172.19.0.1<0>"
@@ -184,6 +197,7 @@ CASES = {
         has=(
             "RuntimeError: Broken pipe: sendBytes failed on SocketImpl(fd=67, addr=[n1]:41002, remote=[n0]:29500)",
             "RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.h:301] Connect timeout [none]",
+            "RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:83] Unable to find address for: eth7",
             "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer "
             "[10.0.0.2]:28048",
             "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
@@ -205,6 +219,7 @@ CASES = {
     "disk_full": Case(
         has=(
             "OSError: [Errno 28] No space left on device: '/scratch/me/ckpt/step-50.pt'",
+            "OSError: Not enough disk space. Needed: 1.2 TiB (download: 1.0 TiB, generated: 0.2 TiB)",
             "RuntimeError: [enforce fail at inline_container.cc:778] . PytorchStreamWriter failed writing file "
             "data/0: file "
             "write failed",
@@ -220,6 +235,8 @@ CASES = {
     ),
     "port_in_use": Case(
         has=(
+            "RuntimeError: Could not find a free port in range (20000, 21000)",
+            "ConnectionError: Tried to launch on port `29500`, but another process is utilizing it.",
             "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
             "address. The "
             "server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",

@@ -211,7 +211,11 @@ CASES = {
             "(shm).",
             "tmpfs                 24G   23G  1.1G  96% /dev/shm",
         ),
-        looks_like=("DataLoader worker (pid 13) started with 4 threads", "tmpfs   24G   2G  22G  9% /dev/shm"),
+        looks_like=(
+            "RuntimeError: DataLoader worker (pid 13) is killed by signal: Segmentation fault. ",
+            "DataLoader worker (pid 13) started with 4 threads",
+            "tmpfs   24G   2G  22G  9% /dev/shm",
+        ),
     ),
     "ray_shm_too_small": Case(
         has=(

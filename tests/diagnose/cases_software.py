@@ -149,6 +149,7 @@ CASES = {
         has=(
             "ValueError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 2.",
             "RuntimeError: Distributed package doesn't have NCCL built in",
+            "RuntimeError: No HIP GPUs are available",
             "ValueError: Attempting to start raylet with 1 GPU, but CUDA_VISIBLE_DEVICES contains [].",
             "AssertionError: Torch not compiled with CUDA enabled",
             'RuntimeError: INTERNAL ASSERT FAILED at "CUDAContext.cpp":49. device=\x01, num_gpus=\x01',
@@ -165,6 +166,7 @@ CASES = {
     "env_import_broken": Case(
         has=(
             "CUDA SETUP: CUDA detection failed! Possible reasons:\n1. CUDA driver not installed",
+            "bash: orted: command not found",
             "ERROR: Cannot install vllm==0.8.5 and torch==2.8.0 because these package versions "
             "have conflicting dependencies.",
             "FileNotFoundError: [Errno 2] No such file or directory: 'ldconfig'",
@@ -318,6 +320,8 @@ CASES = {
             "srun: error: n1: task 3: Segmentation fault (core dumped)",
             "run.sh: line 9: 4711 Illegal instruction     (core dumped) python train.py",
             "double free or corruption (!prev)",
+            "malloc(): unsorted double linked list corrupted",
+            "RuntimeError: DataLoader worker (pid 13) is killed by signal: Aborted.",
             "[n1:4711] Caught signal 11 (Segmentation fault: address not mapped to object at address 0x8)",
             "[Mon Jun 23 19:39:31] python3[78]: segfault at 60 ip 00007f24b8cf2616 sp 00007ffc error 4 in libc10.so",
         ),

@@ -18,6 +18,25 @@ from rltui.diagnose.verdicts import SURE_ENOUGH
          "settings_rejected"),
         ("w/collate.py", 'ids = feature["ids_j"]', "KeyError: 'ids_j'", "data_unfit"),
         ("trl/extras/rows.py", "assert x.shape == y.shape", "AssertionError", "tensors_unfit"),
+        ("w/state.py", "raise", "ValueError: env:// rendezvous: environment variable RANK expected, but not set",
+         "rank_numbers"),
+        ("w/groups.py", "raise", "RuntimeError: The new group's rank should be within the world_size", "rank_numbers"),
+        ("w/main.py", 'int(os.environ["LOCAL_RANK"])', "KeyError: 'LOCAL_RANK'", "rank_numbers"),
+        ("w/lora.py", "raise", "ValueError: LoRA rank in the engine must be less than 512", "program_failed"),
+        ("w/norm.py", "raise", "ValueError: q01 is needed, please update the dataset by its script", "data_unfit"),
+        ("w/policy.py", "raise", "RuntimeError: ('Policy %d missing / %d unexpected keys', 10, 0)", "ckpt_broken"),
+        ("serving/inference_client.py", "raise", "httpx.ConnectError: All connection attempts failed",
+         "engine_unreachable"),
+        ("w/bnb.py", "raise", "RuntimeError: No GPU found. A GPU is needed for quantization.", "no_gpu_visible"),
+        ("w/cards.py", "raise", "MisconfigurationException: You requested GPUs: [0]", "no_gpu_visible"),
+        ("vllm/executor/ray_utils.py", "raise", "RuntimeError: driver node id 8 is not included in a placement group 8",
+         "ray_pg_infeasible"),
+        ("nemo_rl/grpo.py", "assert", "AssertionError: Not enough alive Ray nodes for all roles: need 8",
+         "ray_pg_infeasible"),
+        ("datasets/data_files.py", "raise", "EmptyDatasetError: The directory at /d doesn't contain any data files",
+         "path_missing"),
+        ("w/images.py", "img = Image.open(f)", "PIL.UnidentifiedImageError: cannot identify image file 'a.jpg'",
+         "data_unfit"),
         ("w/attention.py", "out = attend(q)", "RuntimeError: the kernel only supports fp16 and bf16", "tensors_unfit"),
         ("bridge/auto.py", "raise ValueError(", "ValueError: Unregistered model type: new_moe", "env_import_broken"),
         ("core/parallel_state.py", "raise RuntimeError(", "RuntimeError: world_size (1) is not divisible by 2",
@@ -146,6 +165,21 @@ def test_what_an_accelerator_state_lacks_is_the_checkpoints() -> None:
 )
 def test_the_last_line_alone_is_known(said: str, cause: str) -> None:
     assert [one.id for one in diagnose([text_source("log", said)])] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("function", "said", "cause"),
+    [
+        ("setup", "Dynamic batching is currently not supported with DPO.", "settings_rejected"),
+        ("_validate_moe", "Native MoE is not supported with ZeRO Stage 3.", "settings_rejected"),
+        ("__init__", "fp16 weights and bf16 weights are mutually exclusive.", "settings_rejected"),
+        ("step", "Dynamic batching is currently not supported with DPO.", "program_failed"),
+        ("setup", "the queue was empty", "program_failed"),
+    ],
+)
+def test_a_combination_is_refused_while_things_are_set_up(function: str, said: str, cause: str) -> None:
+    log = f'  File "/w/nemo/dpo.py", line 7, in {function}\n    assert not wanted\nAssertionError: {said}'
+    assert [one.id for one in diagnose([text_source("log", log)])] == [cause]
 
 
 @pytest.mark.parametrize(("function", "cause"), [("__init__", "settings_rejected"), ("fill_replay", "program_failed")])

@@ -120,6 +120,7 @@ CAUSES = (
             *worded(
                 ("detected by watchdog at work", ""),
                 ("nccl work", r"(?i)timeout at NCCL work"),
+                ("", r"\bE(?:I000[26]|E1002): ", "ei ee"),  # Ascend: a notify, a socket or a stream waited for in vain
                 ("nccl operations have failed or timed out", ""),
                 ("flight recorder dumps", r"(?i)timed out after waiting for \d+ ?ms flight recorder dumps"),
                 ("collective timeout", r"(?i)dump signal due to a collective timeout|due to (?:a )?collective timeout"),
@@ -226,7 +227,8 @@ CAUSES = (
                     "gloo",
                     r"(?i)gloo.{0,200}(?:timed out|(?:connect|read|write|socket) timeout|Connection closed by peer|"
                     r"Connection reset|Read error|Broken pipe|"
-                    r"Connection refused|SO_ERROR|timeout caused pair closure)",
+                    r"Connection refused|SO_ERROR|timeout caused pair closure|"
+                    r"Unable to find (?:address|interface) for)",
                 ),
                 (
                     "monitoredbarrier",

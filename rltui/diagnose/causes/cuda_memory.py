@@ -177,6 +177,7 @@ _OF_TRAINING_OR_ENGINE = worded(
     ("cuda_error_out_of_memory", ""),
     ("out of memory", r"(?i)\b(?:cuda|hip|gpu|npu|xpu)\w*\b[^.]{0,60}\bout of memory"),
     ("resource_exhausted", r"RESOURCE_EXHAUSTED: Out of memory"),
+    ("oom when allocating tensor", ""),
     ("cuda oom", r"CUDA OOM\b"),
     ("raytaskerror(outofmemoryerror)", ""),
     ("outofmemoryerror: ", r"(?:^|[\s.])OutOfMemoryError: (?!Task was killed|.{0,80}\bnode\b)"),

@@ -250,6 +250,7 @@ CAUSES = (
         tell="Base models and some quantised copies come without one; transformers dropped its default ones in 4.44.",
         wordings=worded(
             ("chat_template is not set", ""),
+            "template error: template not found",
             (
                 "chat template",
                 r"(?i)default chat template is no longer allowed|does not (?:have|define|provide) a chat[ _]template",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
+from rltui.diagnose.cuda_errors import runtime_errors
 from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
@@ -83,8 +84,7 @@ CAUSES = (
         title="A process sees no GPU, or fewer than it was told to use",
         tell="The job holds no card, CUDA_VISIBLE_DEVICES hides them, or the installed torch is built for the CPU.",
         wordings=worded(
-            ("no cuda gpus are available", r"(?:Error|Exception)\b.{0,80}No CUDA GPUs are available"),
-            ("no cuda-capable device is detected", ""),
+            ("gpus are available", r"(?:Error|Exception)\b.{0,80}No (?:CUDA|HIP) GPUs are available"),
             ("invalid device ordinal", r"(?i)CUDA.{0,80}invalid device ordinal"),
             ("torch not compiled with cuda enabled", ""),
             ("failed to initialize nvml", r"NVML: (?:Unknown Error|No supported GPUs|Insufficient Permissions)"),
@@ -95,7 +95,8 @@ CAUSES = (
             ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
             ("attempting to start raylet with", r"to start raylet with \d+ \S+, but \w+_VISIBLE_DEVICES contains"),
             confidence=0.85,
-        ),
+        )
+        + runtime_errors("no_gpu_visible", 0.85),
         remedies=(
             Remedy(
                 id="look-for-gpus",
@@ -177,6 +178,7 @@ CAUSES = (
                 ),
                 ("partially initialized module", r"(?:Attribute|Import)Error: .{0,80}partially initialized module"),
                 ("library dependencies are not installed", ""),
+                ("future feature", r"SyntaxError: future feature \w+ is not defined"),
                 ("bad magic number in", r"ImportError: bad magic number in"),
                 (
                     "no such file or directory",
@@ -209,7 +211,7 @@ CAUSES = (
                 (
                     "command not found",
                     r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|uv|enroot|singularity|"
-                    r"apptainer): "
+                    r"apptainer|orted|mpirun|mpiexec|nvcc|ninja): "
                     r"command not found",
                 ),
                 confidence=0.85,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause, exclude_node
+from rltui.diagnose.cuda_errors import runtime_errors
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import ENDED, Hit, Reading, Wording, worded
@@ -188,10 +189,10 @@ CAUSES = (
         wordings=worded(
             ("sxid", r"SXid \((?:PCI:)?(?P<gpu>[0-9A-Fa-f:.]+)\): \d+,(?! Non-fatal).*\bFatal\b"),
             ("nvlink", r"(?i)NVRM.{0,120}nvlink.{0,60}(?:fatal|failure|fault|recovery fail|training failed)"),
-            ("nvlink", r"(?i)CUDA error: (?:uncorrectable NVLink error|.{0,20}nvlink.{0,40}error)"),
             confidence=0.85,
             unless=r"(?i)non-?fatal",
-        ),
+        )
+        + runtime_errors("xid_nvlink", 0.85),
         remedies=_exclude,
         wrong=("NCCL_P2P_DISABLE=1: it hides a broken link.",),
         collect=_NODE,
@@ -210,10 +211,11 @@ CAUSES = (
                 ("illegal memory access", r"(?i)(?:CUDA|an) (?:error: )?.{0,20}illegal memory access"),
                 ("unspecified launch failure", ""),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
-                ("misaligned address", r"(?i)CUDA error: misaligned address"),
-                ("illegal instruction", r"(?i)CUDA error: an illegal instruction"),
+                ("memory access fault by gpu", ""),
+                ("hsa_status_error", r"\bHSA_STATUS_ERROR_(?:EXCEPTION|ILLEGAL|MEMORY_(?:APERTURE|FAULT))"),
                 confidence=0.65,
             ),
+            *runtime_errors("xid_app_fault", 0.65),
             # an index of the program's own most often: what stands above it says of what
             *worded(
                 ("device-side assert triggered", r"(?:CUDA error|Triton Error \[CUDA\]): device-side assert triggered"),
@@ -251,7 +253,8 @@ CAUSES = (
             ("ecc", r"(?i)double.bit ECC.{0,40}(?:error|detected|: ?[1-9])"),
             confidence=0.95,
             unless=r"(?i)\bXid\b|row remapper|: 0\b",
-        ),
+        )
+        + runtime_errors("ecc_uncorrectable", 0.95),
         explains=frozenset({"nccl_timeout"}),
         remedies=_exclude,
         wrong=_HARDWARE_WRONG,
@@ -346,7 +349,6 @@ CAUSES = (
         wordings=(
             *worded(
                 ("no kernel image", r"(?i)no kernel image is available"),
-                ("hiperrornobinaryforgpu", r"hipErrorNoBinaryForGpu: "),
                 (
                     "compute capability",
                     r"(?i)(?:only supported on (?:GPUs|(?:CUDA )?devices) with|requires?(?: a)?(?: GPU)?(?: with)?|"
@@ -377,10 +379,8 @@ CAUSES = (
                 unless=r"(?i)\bcasting\b|falling back|fall back|\busing (?:the )?default\b|^\W*WARN(?:ING)?\b|"
                 r"ignoring this choice|while benchmarking choice|Cannot use FA version|select_algorithm\.py",
             ),
-            *worded(
-                ("no available kernel. aborting execution", ""),
-                confidence=0.6,
-            ),
+            *worded("no available kernel. aborting execution", confidence=0.6),
+            *runtime_errors("gpu_arch_unsupported", 0.85, unless=r"continue parsing remaining modules"),
         ),
         explains=frozenset({"kernel_compile"}),
         remedies=(

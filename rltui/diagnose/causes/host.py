@@ -156,7 +156,9 @@ CAUSES = (
         wordings=(
             Wording(
                 anchor="dataloader worker",
-                pattern=r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) ?(?:is killed by signal|exited unexpectedly)",
+                pattern=r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) ?"
+                r"(?:is killed by signal(?!: (?:Seg|Ill|Float|Abort))|"
+                r"exited unexpectedly)",
                 confidence=0.95,
             ),
             *worded(
@@ -244,6 +246,7 @@ CAUSES = (
                 ("pytorchstreamwriter failed", ""),
                 ("unexpected pos", r"inline_container\.cc.{0,40}unexpected pos \d+ vs"),
                 ("storagefull", ""),
+                ("not enough disk space", r"OSError: Not enough disk space\. Needed"),
                 ("os error 28", ""),
                 ("iostream error", r"basic_ios::clear: iostream error"),
                 ("enospc", r"\bENOSPC\b"),
@@ -358,7 +361,12 @@ CAUSES = (
             Wording(anchor="errno 98", check=read_port),
             *worded(
                 ("failed to listen on any local network address", ""),
-                ("could not find open port after", ""),
+                (
+                    "port",
+                    r"(?i)(?:could not|cannot|unable to|failed to) find (?:an? )?(?:free|open|unused) ports?\b",
+                    "port ports",
+                ),
+                ("but another process is utilizing it", ""),
                 ("port", r"(?i)\bport \d{2,5} (?:is )?(?:already )?(?:in use|occupied|taken|being used)"),
                 confidence=0.85,
                 unless=r"(?i)trying (?:the )?(?:next|another|port \d+)|using (?:port )?\d+ instead|instead\b",

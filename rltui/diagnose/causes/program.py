@@ -182,6 +182,7 @@ CAUSES = (
             *worded(
                 ("segmentation fault", r"(?P<signal>Segmentation fault)(?! or )"),
                 ("segfault encountered", r"(?P<signal>Segfault) encountered"),
+                ("killed by signal", r"\bkilled by signal: (?P<signal>Illegal instruction|Floating point exc|Aborted)"),
                 ("segfault at", r"\w\[\d+\]: (?P<signal>segfault) at [0-9a-f]+ ip "),
                 ("received at time", r"\*\*\* (?P<signal>SIG" + _CRASHES + r") received at time", "received"),
                 ("received by pid", r"Signal \d+ \((?P<signal>SIG" + _CRASHES + r")\) received by PID", "received"),
@@ -201,12 +202,12 @@ CAUSES = (
             ),
             *worded(
                 ("double free or corruption", r"(?P<signal>double free or corruption)"),
-                ("invalid pointer", r"(?:free|munmap_chunk|realloc)\(\): (?P<signal>invalid pointer)"),
-                ("corrupted size vs", r"(?P<signal>corrupted size vs\. prev_size)"),
-                (
-                    "malloc(): ",
-                    r"malloc\(\): (?P<signal>(?:corrupted|invalid|unaligned|memory corruption)[\w ()]*)",
-                    "malloc",
+                ("corrupted", r"^(?P<signal>corrupted (?:size vs\. prev_size|double-linked list))"),
+                (  # what glibc says of a broken heap, and by which of its functions it noticed
+                    "(): ",
+                    r"\b(?:malloc|free|realloc|calloc|munmap_chunk|malloc_consolidate)\(\): "
+                    r"(?P<signal>(?:corrupted|invalid|unaligned|unsorted|double|memory corruption|mismatch)[\w ()]*)",
+                    "malloc free realloc calloc munmap consolidate",
                 ),
                 ("stack smashing detected", r"(?P<signal>stack smashing detected)"),
                 confidence=0.8,

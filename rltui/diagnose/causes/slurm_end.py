@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
-_ON = r"(?: ON (?P<node>[\w.-]+))?.{0,80}"
 _COLUMN = r"(?:(?:^|[|^\s])(?<![A-Z] )(?:JobState=|State=)?{word}(?:[|^]|\s+(?:\d+:\d+|\d|$)|$|\s+Reason=|\s+\S*\d))"
 
 
 def _state(word: str) -> str:
     return _COLUMN.replace("{word}", word)
+
+
+_REASONS = {
+    "TIME LIMIT": "slurm_time_limit",
+    "PREEMPTION": "slurm_preempted",
+    "JOB REQUEUE": "slurm_preempted",
+    "NODE FAILURE": "slurm_node_fail",
+    "JOB NOT ENDING WITH SIGNALS": "slurm_launch_failed",
+}
+"""Why slurmstepd says that it cancels a job or step, and the cause of each."""
+
+
+def read_reason(hit: Hit) -> Reading | None:
+    """Return the cause that Slurm gives; the node that says so is none that failed: one of those that are left."""
+    cause = _REASONS[hit.groups["reason"]]
+    return Reading(0.95, cause, {} if cause == "slurm_node_fail" else {"node": hit.groups["step_node"]})
 
 
 _SIGNAL = "https://slurm.schedmd.com/sbatch.html#OPT_signal"
@@ -24,13 +39,21 @@ CAUSES = (
         title="The job reached its time limit",
         tell="Slurm says DUE TO TIME LIMIT, or the state is TIMEOUT. The signal alone does not tell it from "
         "preemption.",
-        wordings=worded(
-            ("due to time limit", rf"(?:JOB|STEP) \S+{_ON}DUE TO TIME LIMIT|DUE TO TIME LIMIT"),
-            ("timed-out", r"(?i)submitit.{0,120}this job is timed-out|job not requeued because: timed-out"),
-            ("timeout", _state("TIMEOUT")),
-            ("deadline", _state("DEADLINE")),
-            ("time limit", r"(?i)exceeded (?:its )?time limit|time limit (?:was )?(?:exceeded|reached|exhausted)"),
-            confidence=0.95,
+        wordings=(
+            Wording(
+                anchor="cancelled at",
+                pattern=rf"(?:JOB|STEP) \S+ ON (?P<step_node>[\w.-]+) CANCELLED AT \S+ DUE TO "
+                rf"(?P<reason>{'|'.join(_REASONS)})\b",
+                check=read_reason,
+            ),
+            *worded(
+                "due to time limit",
+                ("timed-out", r"(?i)submitit.{0,120}this job is timed-out|job not requeued because: timed-out"),
+                ("timeout", _state("TIMEOUT")),
+                ("deadline", _state("DEADLINE")),
+                ("time limit", r"(?i)exceeded (?:its )?time limit|time limit (?:was )?(?:exceeded|reached|exhausted)"),
+                confidence=0.95,
+            ),
         ),
         explains=frozenset({"ray_actor_died"}),
         remedies=(
@@ -86,7 +109,7 @@ CAUSES = (
         title="The job was preempted or requeued",
         tell="DUE TO PREEMPTION or DUE TO JOB REQUEUE; errors that follow are of processes being ended.",
         wordings=worded(
-            ("due to preemption", rf"(?:JOB|STEP) \S+{_ON}DUE TO PREEMPTION|DUE TO PREEMPTION"),
+            "due to preemption",
             ("due to job requeue", ""),
             ("preempted", r"(?i)this job is preempted|job (?:\S+ )?(?:has been |was |is )?preempted"),
             ("preempted", _state("PREEMPTED")),

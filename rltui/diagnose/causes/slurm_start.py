@@ -298,6 +298,7 @@ CAUSES = (
             ("container creation failed", ""),
             ("retval", r"^ABORT {1,4}: Retval = [1-9]"),
             ("oci runtime", r"(?i)OCI runtime.{0,40}failed"),
+            "unable to start container process",
             ("could not open image", ""),
             ("manifest unknown", ""),
             ("invalid reference format", ""),
