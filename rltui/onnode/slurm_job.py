@@ -306,13 +306,12 @@ class SlurmJob(AttemptRunner):
     def tick(self) -> None:
         """Watch the clock too: a site may send no warning, or none to this shell."""
         self.requested()
-        if self.request is None:
-            self._queue_ahead.tick(None if self.end_at is None else self.end_at - self.lead_s)
-        late_s = 0.0 if self.is_step else LATE_S
-        if self.request is None and self.end_at is not None and time.time() > self.end_at - self.lead_s + late_s:
-            self.end_at = end_time(shown(str(self.allocation.job_id))) or self.end_at
-            if time.time() > self.end_at - self.lead_s:
-                self.on_warning()
+        if self.request is None and self.end_at is not None:
+            self._queue_ahead.tick(self.end_at - self.lead_s)
+            if time.time() > self.end_at - self.lead_s + LATE_S * (not self.is_step):
+                self.end_at = end_time(shown(str(self.allocation.job_id))) or self.end_at
+                if time.time() > self.end_at - self.lead_s:
+                    self.on_warning()
 
     # the end
 
