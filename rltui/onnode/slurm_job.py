@@ -63,6 +63,9 @@ CLEAN_UP_S = 12.0
 EARLY_S = 90.0
 """Slurm's warning may come a minute early; one that comes earlier is not about the time limit."""
 
+LATE_S = 30.0
+"""As late as Slurm's warning may come: it looks at clocks twice a minute. A step of an allocation is not warned."""
+
 SLURM_NOTICES_S = 330.0
 """Slurm gives up a node that does not answer after SlurmdTimeout, 300 s by default."""
 
@@ -303,12 +306,12 @@ class SlurmJob(AttemptRunner):
     def tick(self) -> None:
         """Watch the clock too: a site may send no warning, or none to this shell."""
         self.requested()
-        if self.request is None:
-            self._queue_ahead.tick(None if self.end_at is None else self.end_at - self.lead_s)
-        if self.request is None and self.end_at is not None and time.time() > self.end_at - self.lead_s + 30.0:
-            self.end_at = end_time(shown(str(self.allocation.job_id))) or self.end_at
-            if time.time() > self.end_at - self.lead_s:
-                self.on_warning()
+        if self.request is None and self.end_at is not None:
+            self._queue_ahead.tick(self.end_at - self.lead_s)
+            if time.time() > self.end_at - self.lead_s + LATE_S * (not self.is_step):
+                self.end_at = end_time(shown(str(self.allocation.job_id))) or self.end_at
+                if time.time() > self.end_at - self.lead_s:
+                    self.on_warning()
 
     # the end
 

@@ -157,6 +157,8 @@ class There(Here):
             take_node(self.lab, record["head"])
         elif fault == "time limit":
             self.lab.exec("login", ["scontrol", "update", f"JobId={job}", "TimeLimit=1"])
+            # Slurm's own warning comes within half a minute, as in test_until_done.py
+            self.lab.exec("login", ["scancel", "--batch", "--signal=USR2", job])
         elif fault == "cancelled by an admin":
             self.lab.exec("login", ["scancel", job], user="root")
         elif fault == "node crashed":

@@ -23,7 +23,7 @@ from rltui.errors import ClusterError
 from rltui.runs.submission import LOOK_UP_FOR_S
 from rltui.service.allocations import share_of
 from rltui.service.submit import submit_new
-from waiting import DEADLINE_S, eventually
+from waiting import DEADLINE_S, eventually, slowness
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -297,8 +297,9 @@ def test_a_layout_trains_in_an_allocation_and_a_run_ends_before_its_time_limit(a
     alice.rltui("cancel", run["run_id"], "--yes")
     assert "its newest checkpoint is of step" in alice.ended("grpo-tiny")["end"]["reason"]
 
-    used_min = int(alice.squeue("-h", "-o", "%M").split(":")[0])  # of the twenty of ``ROOM``
-    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", f"TimeLimit={used_min + 3}"])
+    # it is told to end a minute before the limit, and has that minute more where this machine takes long to start it
+    left_s = round(80 * slowness())
+    alice.lab.exec("login", ["scontrol", "update", f"JobId={job}", f"EndTime=now+{left_s}"])
     launch(alice, "limited", job)
     end = eventually(lambda: alice.read("limited", "end.json"), "its end")
     assert end["outcome"] == "time-limit", end

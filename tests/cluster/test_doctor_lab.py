@@ -116,8 +116,8 @@ def test_a_wrong_clock(at_lab: Lab) -> None:
 
 
 def test_a_controller_that_is_down(at_lab: Lab) -> None:
-    at_lab.service("ctl", "slurmctld", "stop")
-    checks = look()
+    with at_lab.controller_away():
+        checks = look()
     assert checks["scheduler"].state == "failed"
     assert checks["run root"].state == "ok"
     assert verdict(list(checks.values())) == 1

@@ -56,6 +56,25 @@ def test_faults_on_slurm_end_without_a_person_or_with_one_told(slurm_cluster: La
     assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}
 
 
+def test_nodes_whose_slurmd_or_network_dies_cost_a_start_each_and_no_trainer_stays_on_them(
+    four_nodes: Lab, tmp_path: Path
+) -> None:
+    night = Night(There(tmp_path, four_nodes), seed=4)
+    night.start()
+    try:
+        for number, fault in enumerate(("slurmd dead", "node cut off")):
+            night.round(fault)
+            events = night.attempts[number] / "events.jsonl"
+            eventually(lambda: "it was taken for dead" in events.read_text(), "the word of who was")  # noqa: B023
+        night.stop()
+    finally:
+        night.kill()
+    print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
+    assert night.wrong == []
+    assert reasons(night) == {"node-lost"}
+    assert night.decisions() == [], "Slurm starts it again by itself"
+
+
 def test_slurm_holds_back_what_is_to_start_after_quiet_hours_until_it_is_switched_off(
     slurm_cluster: Lab, tmp_path: Path
 ) -> None:

@@ -98,6 +98,6 @@ def test_the_verb_over_ssh(
     assert lines[0] == f"lab: 8 of 12 GPUs free, 3 waiting, 1 running with 4 GPUs, you are #2 ({ids['mine']})"
     assert any(line.split()[:4] == ["#2", ids["mine"], "you", "12"] for line in lines)
     assert "\x1b" not in "".join(lines)
-    slurm_cluster.service("ctl", "slurmctld", "stop")
-    assert subprocess.run(words, check=False, cwd=tmp_path).returncode == 3
+    with slurm_cluster.controller_away():
+        assert subprocess.run(words, check=False, cwd=tmp_path).returncode == 3
     assert "Unable to contact slurm controller" in capfd.readouterr().err

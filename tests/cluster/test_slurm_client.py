@@ -243,17 +243,16 @@ def test_a_controller_that_is_down_ends_no_job(slurm_cluster: Lab, client: Slurm
     poller = JobPoller(client, clock)
     eventually(lambda: is_in(client, job_id, "running"))
     taken_at = poller.jobs([job_id]).taken_at
-    slurm_cluster.service("ctl", "slurmctld", "stop")
-    clock.ahead_s += 60
-    picture = poller.jobs([job_id])
-    assert picture.jobs[job_id].state == "running"
-    assert "Unable to contact slurm controller" in picture.problem
-    assert picture.taken_at == taken_at
-    with pytest.raises(SubmitRefusedError, match="connect failure"):
-        submit(client)
-    with pytest.raises(ClusterError):
-        client.find_by_comment(uuid4().hex, client.now() - 300)
-    slurm_cluster.service("ctl", "slurmctld", "start")
+    with slurm_cluster.controller_away():
+        clock.ahead_s += 60
+        picture = poller.jobs([job_id])
+        assert picture.jobs[job_id].state == "running"
+        assert "Unable to contact slurm controller" in picture.problem
+        assert picture.taken_at == taken_at
+        with pytest.raises(SubmitRefusedError, match="connect failure"):
+            submit(client)
+        with pytest.raises(ClusterError):
+            client.find_by_comment(uuid4().hex, client.now() - 300)
     clock.ahead_s += 600
     picture = poller.jobs([job_id])
     assert (picture.problem, picture.jobs[job_id].state) == ("", "running")
@@ -388,6 +387,6 @@ def test_the_verb_lists_nodes_over_ssh(
         },
         {**said["groups"][0], "nodes": ["node2", "node3"], "partitions": ["gpu", "low"]},
     ]
-    slurm_cluster.service("ctl", "slurmctld", "stop")
-    assert subprocess.run(words, check=False, cwd=tmp_path).returncode == 3
+    with slurm_cluster.controller_away():
+        assert subprocess.run(words, check=False, cwd=tmp_path).returncode == 3
     assert "Unable to contact slurm controller" in capfd.readouterr().err

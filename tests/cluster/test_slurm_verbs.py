@@ -209,21 +209,22 @@ def test_files_are_read_while_the_controller_is_away(laptop: Laptop, slurm_clust
         "run_id"
     ]
     assert laptop.row()["job_as_of"] == 0
-    slurm_cluster.service("ctl", "slurmctld", "stop")
-    for verb in ("show", "logs", "events", "metrics", "why", "gpus", "queues"):
-        laptop.run(verb, run_id)
-    assert "the scheduler does not answer: this is what it said " in laptop.run("show", run_id).stdout
-    listed = laptop.json("ps", "--cluster", "lab")
-    [row] = listed["runs"]
-    assert (row["state"], row["job"]["reason"], row["as_of"]) == ("queued", "BeginTime", 0)
-    assert row["job_as_of"] > 0
-    assert row["job"]["expected_start_at"] > row["created_at"] + 3000, "BeginTime has its time"
-    heard_min = int((time.time() - row["job_as_of"]) // 60)
-    assert any(f"last heard {min_ago} min ago" in listed["scheduler_problem"] for min_ago in (heard_min, heard_min - 1))
-    refused = laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", expect=3).stderr
-    assert "by itself" not in refused
-    assert len(laptop.json("ps")["runs"]) == 1
-    slurm_cluster.service("ctl", "slurmctld", "start")
+    with slurm_cluster.controller_away():
+        for verb in ("show", "logs", "events", "metrics", "why", "gpus", "queues"):
+            laptop.run(verb, run_id)
+        assert "the scheduler does not answer: this is what it said " in laptop.run("show", run_id).stdout
+        listed = laptop.json("ps", "--cluster", "lab")
+        [row] = listed["runs"]
+        assert (row["state"], row["job"]["reason"], row["as_of"]) == ("queued", "BeginTime", 0)
+        assert row["job_as_of"] > 0
+        assert row["job"]["expected_start_at"] > row["created_at"] + 3000, "BeginTime has its time"
+        heard_min = int((time.time() - row["job_as_of"]) // 60)
+        assert any(
+            f"last heard {min_ago} min ago" in listed["scheduler_problem"] for min_ago in (heard_min, heard_min - 1)
+        )
+        refused = laptop.run("launch", "local/grpo-tiny", "--cluster", "lab", expect=3).stderr
+        assert "by itself" not in refused
+        assert len(laptop.json("ps")["runs"]) == 1
     laptop.run("cancel", run_id, "--yes")
 
 

@@ -60,21 +60,20 @@ def test_a_controller_that_is_away_makes_no_run_end(slurm_cluster: Lab, tmp_path
     waiting = submit_attempt(context, new_run_id("waits"), 1, small_layout("slurm.options=['--hold']")).run_id
     eventually(lambda: polled(context, running).state == "starting", "the start")
     before = {run_id: polled(context, run_id).state for run_id in (running, waiting)}
-    slurm_cluster.service("ctl", "slurmctld", "stop")
-    for _ in range(3):
-        assert {run_id: polled(context, run_id).state for run_id in (running, waiting)} == before
-    assert "controller" in context.runs().scheduler_problem.lower()
-    assert context.runs().problem == ""
-    assert polled(context, waiting).job_as_of
-    stage = f"runs/{running}/attempts/01/stage.json"
-    told = json.dumps({"stage": "training", "since": 1.0, "updated": 1.0, "step": 7, "steps": 9})
-    slurm_cluster.exec("login", ["tee", stage], input=told)
-    assert context.find(running).stage.step == 7
-    with pytest.raises(RltuiError) as refused:
-        submit_attempt(context, new_run_id("refused"), 1, small_layout())
-    assert refused.value.exit_code in (1, 3)
-    assert {run.run_id for run in context.runs().runs} == {running, waiting}
-    slurm_cluster.service("ctl", "slurmctld", "start")
+    with slurm_cluster.controller_away():
+        for _ in range(3):
+            assert {run_id: polled(context, run_id).state for run_id in (running, waiting)} == before
+        assert "controller" in context.runs().scheduler_problem.lower()
+        assert context.runs().problem == ""
+        assert polled(context, waiting).job_as_of
+        stage = f"runs/{running}/attempts/01/stage.json"
+        told = json.dumps({"stage": "training", "since": 1.0, "updated": 1.0, "step": 7, "steps": 9})
+        slurm_cluster.exec("login", ["tee", stage], input=told)
+        assert context.find(running).stage.step == 7
+        with pytest.raises(RltuiError) as refused:
+            submit_attempt(context, new_run_id("refused"), 1, small_layout())
+        assert refused.value.exit_code in (1, 3)
+        assert {run.run_id for run in context.runs().runs} == {running, waiting}
     eventually(lambda: not polled(context, running).job_as_of, "the controller's return")
     assert {run_id: polled(context, run_id).state for run_id in (running, waiting)} == {**before, running: "running"}
     context.close()

@@ -122,15 +122,22 @@ def test_who_is_told_by_the_death_of_ray_alone_leaves_all_the_same(
     )
 
 
-def test_without_a_warning_the_clock_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("is_step", "late_s", "is_asked"),
+    [(False, 25.0, False), (False, 35.0, True), (True, -5.0, False), (True, 5.0, True)],
+)
+def test_without_a_warning_the_clock_is_one_which_alone_tells_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_step: bool, late_s: float, is_asked: bool
+) -> None:
     job = driver(tmp_path, monkeypatch, 900.0)
+    job.is_step = is_step
     job.tick()
     assert job.request is None
     assert job.end_at is not None
-    job.end_at -= 400.0
+    end_at = job.end_at = time.time() + 600.0 - late_s
+    monkeypatch.setattr(time, "time", lambda: end_at - 600.0 + late_s)
     job.tick()
-    assert job.request is not None
-    assert job.request.outcome == "time-limit"
+    assert (job.request is not None and job.request.outcome) == (is_asked and "time-limit")
 
 
 @pytest.mark.parametrize(
