@@ -316,9 +316,12 @@ class Cockpit(Protocol):
         """Cancel; returns one sentence on what was done."""
 
     def preview_resubmit(
-        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
     ) -> ActionPreview:
-        """What resubmitting with a change would do, and from which checkpoint; a live run would be cancelled first."""
+        """What resubmitting with a change would do, and from which checkpoint; a live run would be cancelled first.
+
+        ``set_aside``: a damaged checkpoint that a fix renames, whose change was edited.
+        """
 
     def preview_lower_memory(self, run_id: str) -> ActionPreview:
         """The change that lowers the memory peak which stands in this run's way, found from its placement.

@@ -206,11 +206,15 @@ class LiveCockpit(RunReading):
         return actions.cancel(*self._clusters.find(run_id))
 
     def preview_resubmit(
-        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
     ) -> ActionPreview:
+        from rltui.service.one_fix import Fix, preview_fix
         from rltui.service.resubmit import preview_resubmit
 
-        return preview_resubmit(*self._clusters.find(run_id), overrides, exclude)
+        found = self._clusters.find(run_id)
+        if set_aside:
+            return preview_fix(*found, Fix(overrides=overrides, exclude=exclude, set_aside=set_aside))
+        return preview_resubmit(*found, overrides, exclude)
 
     def preview_lower_memory(self, run_id: str) -> ActionPreview:
         from rltui.service.fixes import lower_memory

@@ -126,12 +126,13 @@ def preview_fix(context: Context, run: RunSummary, fix: Fix) -> ActionPreview:
         RltuiError: The change is none.
     """
     commands: tuple[str, ...] = ()
+    words = [f"{one.cause}: {one.sentence}" for one in fix.causes]
     change = changed(context, run, fix.overrides, fix.exclude)
     if fix.set_aside and (damage := find_damage(context, run)) is not None:
         change = structs.replace(change, start=start_words(damage.before))
         commands = (command_of(run, fix.set_aside),)
+        words = words or [f"{CHECKPOINT_BROKEN}: {damage.words}"]
     preview = preview_resubmit(context, run, fix.overrides, fix.exclude, change)
-    words = [f"{one.cause}: {one.sentence}" for one in fix.causes]
     return structs.replace(
         preview,
         title=f"Fix {run.run_id}?",

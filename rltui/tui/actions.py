@@ -62,7 +62,7 @@ def _preview_one(cockpit: Cockpit, ask: Ask) -> ActionPreview:
         return cockpit.preview_signal(ask.run_id, ask.signal)
     if ask.action == "lower_memory":
         return cockpit.preview_lower_memory(ask.run_id)
-    return cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude)
+    return cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude, ask.set_aside)
 
 
 def _carry_out_one(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:

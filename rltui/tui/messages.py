@@ -52,6 +52,8 @@ class Ask(NamedTuple):
     exclude: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     signal: str = ""
+    set_aside: str = ""
+    """A damaged checkpoint that a resubmission is to rename first."""
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -69,7 +69,8 @@ class Questions:
             elif answer == "yes":
                 self._act(ask, preview)
             elif answer == "edit" and self._app.top is not None:
-                self._app.top.ask_changes(Ask("edit", ask.run_id, preview.overrides, preview.exclude))
+                changes = Ask("edit", ask.run_id, preview.overrides, preview.exclude, set_aside=preview.set_aside)
+                self._app.top.ask_changes(changes)
 
         self._app.push_screen(ConfirmScreen(ask, preview), answered)
 

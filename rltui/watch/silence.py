@@ -147,6 +147,7 @@ def _awaited_words(events: Iterable[Mapping[str, Any]], last: float) -> str:
     return f"waits for {found[0]}" + (f" and {len(found) - 1} more" if found[1:] else "") if found else ""
 
 
+LEAST_STEP_S = 0.01
 QUIET_S, QUIET_STEPS = 60.0, 4.0
 """From so many seconds, and so many usual steps, without a new step on it is worth a word; a stall takes longer."""
 
@@ -175,4 +176,6 @@ def no_step_words(run: RunSummary) -> str:
     minutes, seconds = divmod(int(run.no_step_s), 60)
     waited = f"{minutes // 60}h{minutes % 60:02d}" if minutes >= 60 else f"{minutes}m{seconds:02d}"
     step = f"{run.usual_step_s:.0f}" if run.usual_step_s >= 10 else f"{run.usual_step_s:.2g}"
-    return f"no step for {waited}, usually {step} s" if run.usual_step_s else f"no step for {waited}"
+    # lines that a program wrote at once, when its buffer was full, say nothing of what a step takes
+    is_known = run.usual_step_s >= LEAST_STEP_S
+    return f"no step for {waited}, usually {step} s" if is_known else f"no step for {waited}"

@@ -324,10 +324,11 @@ class FakeCockpit:
         return f"{run_id} was asked to save and end"
 
     def preview_resubmit(
-        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
+        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
     ) -> ActionPreview:
-        self._called("preview_resubmit", run_id, *overrides, *exclude)
-        return resubmission(run_id, overrides, exclude, live=self._find(run_id).is_live)
+        self._called("preview_resubmit", run_id, *overrides, *exclude, *filter(None, [set_aside]))
+        preview = resubmission(run_id, overrides, exclude, live=self._find(run_id).is_live)
+        return msgspec.structs.replace(preview, set_aside=set_aside)
 
     def resubmit(
         self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""

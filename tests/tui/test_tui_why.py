@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from canned_actions import EXCLUDE, WHY
+from canned_actions import EXCLUDE, FIX, WHY
 from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
@@ -101,6 +101,20 @@ async def test_a_fix_that_waits_is_done_when_the_cockpit_is_left() -> None:
         await confirmed_fix(pilot)
         await press(pilot, "q")
     assert FIXED in fake.calls
+
+
+async def test_an_edited_fix_still_sets_the_damaged_checkpoint_aside(monkeypatch) -> None:
+    fake = FakeCockpit()
+    monkeypatch.setattr("fake_cockpit.FIX", msgspec.structs.replace(FIX, set_aside="step-000030"))
+    async with cockpit(fake) as pilot:
+        await press(pilot, *"jjjjj")
+        await enter(pilot, "f")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
+        await enter(pilot, "e")
+        await press(pilot, "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview of what was edited")
+        await enter(pilot, "y")
+        await until(pilot, lambda: (*FIXED, "step-000030") in fake.calls, "the resubmission")
 
 
 async def test_f_on_the_why_screen_is_the_fix_of_all_causes() -> None:

@@ -31,6 +31,7 @@ def row(waited_s: float, step_s: float = 0.4, run: RunSummary = ROW, written_at:
 @pytest.mark.parametrize(("waited_s", "step_s", "words"), [
     (50, 0.4, ""),
     (130, 0.4, "no step for 2m10, usually 0.4 s"),
+    (130, 4.2e-5, "no step for 2m10"),
     (130, 40.0, ""),
     (4000, 40.0, "no step for 1h06, usually 40 s"),
 ])  # fmt: skip

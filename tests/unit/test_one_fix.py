@@ -23,7 +23,7 @@ from rltui.onnode.checkpoints import mark_complete, step_name
 from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import set_aside
 from rltui.service.interrupted import explained, note_replacement, unfinished_words
-from rltui.service.one_fix import compose_causes, compose_fix, preview_fix
+from rltui.service.one_fix import Fix, compose_causes, compose_fix, preview_fix
 from rltui.tui.progress import state_detail
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
@@ -219,6 +219,10 @@ def test_a_newest_checkpoint_that_is_damaged_is_set_aside_once_and_nothing_is_de
     preview = preview_fix(runs.context, run, fix)
     assert "it goes on from the checkpoint at step 5" in preview.consequences
     assert preview.commands[0] == f"mv -T -- {newest} {newest}-damaged"
+    edited = preview_fix(runs.context, run, Fix(overrides=("train.steps=90",), set_aside=newest.name))
+    assert "it goes on from the checkpoint at step 5" in edited.consequences
+    assert any(line.startswith("ckpt_broken: ") and words in line for line in edited.consequences)
+    assert edited.commands[0] == preview.commands[0]
 
     left = {path.name for path in newest.rglob("*")}
     assert set_aside(runs.context, run, newest.name) == f"{newest}-damaged"

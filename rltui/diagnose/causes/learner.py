@@ -307,7 +307,8 @@ CAUSES = (
             Remedy(
                 id="previous-checkpoint",
                 summary="Fall back to the checkpoint before: put the damaged one, written as a process died, out of "
-                "the way, and start again.",
+                "the way, and start again. rltui fix does both where it is of one of its own trainers and the one "
+                "before is whole.",
                 commands=("mv <checkpoint> <checkpoint>-damaged", "rltui resubmit <run>"),
                 safe="auto",
             ),
