@@ -18,6 +18,10 @@ PERSISTENT_STEPS = 3
 """A single NaN is how mixed precision finds its scale; three in a row are not."""
 
 EQUAL_REWARD_STEPS = 10
+FAILED = 0.1
+"""Share of answers without a reward from where on it is worth a word."""
+BY_FAILURES = ("judge_constant", "no_learning_signal", "reward_flat")
+"""What a reward that fails looks like besides."""
 EQUAL_GROUPS = 0.95
 TRUNCATED = 0.25
 FLAT_STEPS = 30
@@ -48,8 +52,9 @@ def silent_symptoms(recent: Recent) -> tuple[Symptom, ...]:
     looks = (newest, recent) if recent.first and recent.first[-1].at < recent.window[0].at else (newest,)
     found = ((rule, next(filter(None, map(rule.find, looks)), "")) for rule in SILENT_RULES)
     told = [Symptom(cause=rule.cause, word=rule.word, sentence=said) for rule, said in found if said]
-    constant = any(one.cause == "judge_constant" for one in told)
-    return tuple(one for one in told if not (constant and one.cause in ("no_learning_signal", "reward_flat")))
+    causes = {one.cause for one in told}
+    beside = BY_FAILURES if "rewards_fail" in causes else BY_FAILURES[1:] if "judge_constant" in causes else ()
+    return tuple(one for one in told if one.cause not in beside)
 
 
 def lost_numbers(recent: Recent) -> str:
@@ -102,6 +107,15 @@ def entropy_collapses(recent: Recent) -> str:
     if seen is None or seen[1] > LEAST_ENTROPY or seen[1] > ENTROPY_LEFT * seen[0] or _earns_more(recent):
         return ""
     return f"entropy fell to {seen[1]:.2g} from {seen[0]:.2g}, and the reward did not rise"
+
+
+def rewards_fail(recent: Recent) -> str:
+    """Many answers get no reward, as what computes it fails."""
+    for name, whose in (("reward_failed_fraction", "the reward"), ("judge_failed_fraction", "the judge's verdict")):
+        last = [step.values[name] for step in recent.steps[-EQUAL_REWARD_STEPS:] if name in step.values]
+        if len(last) == EQUAL_REWARD_STEPS and (share := statistics.median(last)) >= FAILED:
+            return f"{whose} failed for {100 * share:.0f} % of the answers of the last {len(last)} steps"
+    return ""
 
 
 def judge_constant(recent: Recent) -> str:
@@ -168,6 +182,7 @@ SILENT_RULES: tuple[SilentRule, ...] = (
     SilentRule("stale weights", "stale_weights", stale_weights),
     SilentRule("KL runs away", "kl_runs_away", kl_runs_away),
     SilentRule("entropy falls", "entropy_collapse", entropy_collapses),
+    SilentRule("rewards fail", "rewards_fail", rewards_fail),
     SilentRule("judge constant", "judge_constant", judge_constant),
     SilentRule("no signal", "no_learning_signal", no_signal),
     SilentRule("reward races", "reward_races", reward_races),

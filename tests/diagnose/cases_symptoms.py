@@ -29,6 +29,7 @@ SENTENCES = {
     "stale_weights": ("stale weights", "the engines have had weight version 40 for 5 steps"),
     "kl_runs_away": ("KL runs away", "the KL divergence from the reference is 2.1 a token, 0.04 before"),
     "entropy_collapse": ("entropy falls", "entropy fell to 0.004 from 0.9, and the reward did not rise"),
+    "rewards_fail": ("rewards fail", "the reward failed for 40 % of the answers of the last 10 steps"),
     "judge_constant": ("judge constant", "every answer of the last 10 steps got the reward 0"),
     "no_learning_signal": ("no signal", "all samples of every prompt got the same reward for 10 steps"),
     "reward_races": (

@@ -244,6 +244,12 @@ def learning(change: str, late: float, count: int = 40, **values: float) -> Rece
         (learning("reward", 0.3, count=60, reward=0.3), ["reward flat"]),
         (learning("reward", 1.0, count=60, reward=1.0, zero_std_fraction=1.0, reward_std=0.0), []),  # solved
         (learning("reward", 0.0, reward=0.0, reward_std=0.0, zero_std_fraction=1.0), ["judge constant"]),
+        (learning("reward_failed_fraction", 0.4), ["rewards fail"]),
+        (learning("judge_failed_fraction", 0.04), []),
+        (
+            learning("reward", 0.0, reward=0.0, reward_std=0.0, zero_std_fraction=1.0, reward_failed_fraction=1.0),
+            ["rewards fail"],
+        ),
     ],
 )
 def test_silent_failures_are_warned_of(recent: Recent, words: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
 import subprocess
@@ -117,8 +119,8 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
 
 
 def test_a_sample_that_cannot_be_started_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[dict[str, Any]] = []
-    host = AgentHost(lambda _task, _policy: 0.0, said.append)
+    said = io.StringIO()
+    host = AgentHost(lambda _task, _policy: 0.0, said)
 
     def full() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
@@ -130,7 +132,8 @@ def test_a_sample_that_cannot_be_started_costs_itself(monkeypatch: pytest.Monkey
     host._start({"key": 4, "limit_s": 5.0})
     assert set(made) <= set(closed)
     assert len(made) == 2
-    assert said == [{"key": 4, "error": "it could not be started: [Errno 11] Resource temporarily unavailable"}]
+    error = "it could not be started: [Errno 11] Resource temporarily unavailable"
+    assert json.loads(said.getvalue()) == {"key": 4, "error": error}
     assert host._running == {}
 
 

@@ -70,8 +70,8 @@ Transfers.send = pretend
     metrics = attempt.metrics()[:STEPS]
     assert [line["step"] for line in metrics] == list(range(1, STEPS + 1))
     check_learned("grpo", metrics)
-    assert [line["staleness_max"] for line in metrics[:3]] == [0.0, 1.0, 2.0]
-    assert {line["staleness_max"] for line in metrics} <= {0.0, 1.0, 2.0}
+    assert all(line["staleness_max"] <= min(line["step"] - 1, 2) for line in metrics)
+    assert max(line["staleness_max"] for line in metrics) == 2.0
     assert all(line["staleness_mean"] <= line["staleness_max"] for line in metrics)
     fresh = [line["parity_max_abs"] for line in metrics if "parity_max_abs" in line]
     assert 0 < max(fresh) < PARITY_BOUND  # of step 1 at least; older samples are another policy's
@@ -114,8 +114,8 @@ def test_it_learns_with_weights_that_come_in_the_midst_of_vllm_samples(launch: C
     assert attempt.mean_reward(51, 60) > attempt.mean_reward(1, 5) + 0.3
     assert {line["staleness_max"] for line in metrics} <= {0.0, 1.0, 2.0}
     assert max(line["mixed_versions_fraction"] for line in metrics) > 0
-    assert all(0 < line["kv_cache_usage"] <= 1 for line in metrics)
-    assert all(0 < line["engine_running"] <= 16 for line in metrics)
-    assert max(line["engine_waiting"] for line in metrics) > 0  # the spare samples
+    told = [line for line in metrics if "kv_cache_usage" in line]  # a step that was ready may end before a call does
+    assert all(0 < line["kv_cache_usage"] <= 1 and 0 < line["engine_running"] <= 16 for line in told)
+    assert max(line["engine_waiting"] for line in told) > 0  # the spare samples
     fresh = [line["parity_max_abs"] for line in metrics if "parity_max_abs" in line]
     assert 0 < max(fresh) < PARITY_BOUND

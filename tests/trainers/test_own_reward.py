@@ -25,7 +25,7 @@ from trainers.data.prompts import Prompt
 from trainers.rewards.answers import Answer
 from trainers.rewards.formats import WithFormat
 from trainers.rewards.judge import make_reward
-from trainers.rewards.parts import SumOfParts
+from trainers.rewards.parts import SumOfParts, has_failed
 from waiting import slowness
 
 if TYPE_CHECKING:
@@ -80,7 +80,11 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     reward = make_reward(LAYOUT_OF, lambda *words: events.append(words), workers=2)
     asked = Prompt((1,), "42", "6*7", row={"bonus": 1, "picture": b"bytes stay here"})
     said = ["42", "41", "slow", "dies", "nan", "42"]
-    assert reward.score([Answer(asked, text, True) for text in said]) == [4.5, 4.0, 0.0, 0.0, 0.0, 4.5]
+    found = reward.score([Answer(asked, text, True) for text in said])
+    assert found == [4.5, 4.0, 0.0, 0.0, 0.0, 4.5]
+    assert [has_failed(one) for one in found] == [False, False, True, True, True, False]
+    [formed] = WithFormat(reward, "boxed", 0.2).score([Answer(asked, "nan", True)])
+    assert has_failed(pickle.loads(pickle.dumps(formed)))  # as a reward worker sends it
     faults = [text.rpartition(": ")[2] for _, text in events]
     assert faults == [f"took more than {LIMIT_S} s, or ended its process", "nan"]
     parts = {"right": (1.0, 1.0), "short": (0.25, 1.0)}

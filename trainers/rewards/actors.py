@@ -15,6 +15,7 @@ from rltui.layout.settings import rewards_of
 from rltui.onnode import rundir
 from trainers.rewards.judge import make_reward
 from trainers.rewards.model_judge import ModelJudge, make_judges
+from trainers.rewards.parts import has_failed
 from trainers.rewards.reward_models import RewardModels
 from trainers.roles.calls import RoleError, call_all
 from trainers.roles.reward_worker import NotLoadedError, Question, Reply
@@ -213,6 +214,8 @@ class RunRewards:
             elsewhere = [name for name in rewards_of(layout.data) if name not in (*SERVED_REWARDS, "none")]
             served |= {name: ByWorkers(actors, name) for name in elsewhere}
         self._reward = make_reward(layout, session.event, served=served, judges=self.judges)
+        self._has_own = any(":" in name for name in rewards_of(layout.data))
+        self._lock, self._scored, self._failed = threading.Lock(), 0, 0
 
     def score(self, answers: Sequence[Answer]) -> list[float]:
         """The reward of each answer; from any thread.
@@ -220,11 +223,18 @@ class RunRewards:
         Raises:
             RoleError: Somebody cannot judge at all, or did not come back.
         """
-        return self._reward.score(answers)
+        rewards = self._reward.score(answers)
+        with self._lock:
+            self._scored += len(rewards)
+            self._failed += sum(map(has_failed, rewards))
+        return rewards
 
     def measures(self) -> dict[str, float]:
         """What was noted since the last call, as metrics."""
-        return {name: value for each in self._measured for name, value in each.measures().items()}
+        found = {name: value for each in self._measured for name, value in each.measures().items()}
+        with self._lock:
+            scored, failed, self._scored, self._failed = self._scored, self._failed, 0, 0
+        return found | ({"reward_failed_fraction": failed / scored} if self._has_own and scored else {})
 
     def close(self) -> None:
         """Judge no more; the fleet ends the processes of roles."""

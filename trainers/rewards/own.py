@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainers.rewards.own_worker import JUDGE
-from trainers.rewards.parts import SumOfParts
+from trainers.rewards.parts import Failed, SumOfParts
 from trainers.rewards.workers import Failures, WorkerError, Workers
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Own:
             return float(found)
         late = f"took more than {self._timeout_s:g} s, or ended its process"
         self._failures.tell(late if found is None else str(found))
-        return 0.0
+        return Failed(0.0)
 
     def _consult(self, asked: Any) -> dict[str, Any]:
         """The judge's answer to a function; what it does not take is an error of that function alone."""

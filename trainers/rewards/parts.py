@@ -29,6 +29,16 @@ class SumOfParts(float):
         return SumOfParts, (self.parts,)
 
 
+class Failed(float):
+    """What an answer earns whose reward failed; a number like any other."""
+
+
+def has_failed(reward: float) -> bool:
+    """Whether the reward, or a part of it, failed."""
+    values = [value for value, _ in reward.parts.values()] if isinstance(reward, SumOfParts) else [reward]
+    return any(isinstance(value, Failed) for value in values)
+
+
 def parts_of(rewards: Sequence[float], shape: torch.Size) -> dict[str, tuple[torch.Tensor, float]]:
     """By name, the values of a part in ``shape``, and its weight; none where no reward has parts.
 

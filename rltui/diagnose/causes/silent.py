@@ -32,6 +32,13 @@ CAUSES = (
         "A higher learning rate.",
     ),
     aside(
+        "rewards_fail", "rewards fail", "The reward fails for many answers, which earn nothing by it",
+        "reward_failed_fraction or judge_failed_fraction is 0.1 or more for ten steps: the function raises, takes too "
+        "long or says no finite number, or verdicts cannot be read.",
+        advice("read-failures", "Read the events of kind reward: the first five different failures are there."),
+        "Waiting: the policy learns to avoid what the reward cannot judge.",
+    ),
+    aside(
         "judge_constant", "judge constant", "The judge gives every answer the same reward",
         "reward_std is 0 and reward does not move for ten steps: sandbox down, format never met, or a judge that "
         "answers the same for all.",
