@@ -246,17 +246,13 @@ def _sequence(turns: Turns, place: int) -> Completion:
     return replace(whole, token_ids=whole.token_ids[:end], log_probs=whole.log_probs[:end], response_mask=mask)
 
 
+@_refused_as_such()
 def checked(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The messages of a request, their contents as texts.
 
     Raises:
         RefusedError: The policy cannot answer it.
     """
-    with _refused_as_such():
-        return _checked(request)
-
-
-def _checked(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(said, dict) for said in messages):
         raise RefusedError(400, "messages must be a list of messages")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Sequence
 
 import rltui
-from rltui.cli.verbs import BY_NAME, EXIT_CODES, Parser, run_plugin, run_verb, wants_json
+from rltui.cli.verbs import BY_NAME, EXIT_CODES, Parser, nearest, run_plugin, run_verb, wants_json
 from rltui.errors import RltuiError, UsageError
 from rltui.service.verb_table import VERBS
 
@@ -92,9 +91,9 @@ OTHERS_WORDS = {
 
 
 def _suggest(word: str) -> str:
-    theirs = [verb for verb, words in OTHERS_WORDS.items() if word in words.split()]
-    match = theirs or difflib.get_close_matches(word, BY_NAME, n=1)
-    return f"Did you mean `rltui {match[0]}`?" if match else "`rltui --help` lists the verbs."
+    theirs = (verb for verb, words in OTHERS_WORDS.items() if word in words.split())
+    meant = next(theirs, "") or nearest(word, BY_NAME, 0.6)
+    return f"Did you mean `rltui {meant}`?" if meant else "`rltui --help` lists the verbs."
 
 
 def _parser() -> Parser:

@@ -58,16 +58,17 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"`{self.prog}` needs {first}.", f"{runs}{help_of}")
         unknown = message.removeprefix("unrecognized arguments: ")
         if unknown != message:
-            near = _nearest(unknown.split()[0], self._option_string_actions)
+            near = nearest(unknown.split()[0], self._option_string_actions, 0.75)
             meant = f"Did you mean {near}? " if near else ""
             raise UsageError(f"`{self.prog}` does not take {unknown[:100]}.", meant + help_of)
         raise UsageError(f"{self.prog}: {message}.", help_of)
 
 
-def _nearest(word: str, words: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str], least: float) -> str:
+    """The one of ``words`` that is most like ``word``; empty where none is so by ``least``, 1 being the same."""
     import difflib
 
-    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.75)), "")
+    return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=least)), "")
 
 
 def wants_json(words: Sequence[str]) -> bool:

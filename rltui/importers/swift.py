@@ -80,10 +80,7 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size) if mode in ("colocate", "server") else None,
-        # with adapters the model without them is its own reference
-        reference=generates
-        and not trained.get("roles.learner.lora_rank")
-        and (source.number("beta", default=0.04) or 0.0) > 0,
+        reference=generates and _has_reference(source, trained),
         teacher=_teacher(source) if kind == "gkd" else None,
         other_gpus=others,
         source=source,
@@ -130,13 +127,18 @@ def _on_ray(source: Settings, machine: tuple[int | None, int | None]) -> Facts:
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size),
-        reference=not trained.get("roles.learner.lora_rank") and (source.number("beta", default=0.04) or 0.0) > 0,
+        reference=_has_reference(source, trained),
         teacher=teacher,
         source=whole,
         settings=trained | variant.found,
         unsure=unsure,
         notes=(*variant.notes, *remarks(whole)),
     )
+
+
+def _has_reference(source: Settings, trained: Mapping[str, Any]) -> bool:
+    """Whether a reference takes memory of its own: with adapters it is the model without them."""
+    return not trained.get("roles.learner.lora_rank") and (source.number("beta", default=0.04) or 0.0) > 0
 
 
 def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str, ...]]:

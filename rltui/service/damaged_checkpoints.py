@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
-from rltui.onnode.checkpoints import damage, sizes_in, step_name, step_of
+from rltui.onnode.checkpoints import damage, sizes_in, step_name
 from rltui.runs.claims import parsed
+from rltui.service.describe import COMPLETE, complete_steps
 
 if TYPE_CHECKING:
     from rltui.service.context import Context
@@ -48,7 +49,7 @@ def find_damage(context: Context, run: RunSummary) -> Damage | None:
     """
     if run.end is None or any(entry["stage"] == "training" for entry in run.stage.history):
         return None
-    steps = _complete(context, run)
+    steps = complete_steps(context.cluster.client.collect(run.path, [COMPLETE], 1))
     loaded = run.stage.step or max(steps, default=0)  # one whose state cannot be read has not said its step
     if not steps or steps[0] > loaded:
         return None
@@ -96,14 +97,6 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
         number += 1
         free = f"{name}-{number}"
     return free
-
-
-def _complete(context: Context, run: RunSummary) -> list[int]:
-    """Steps of the run's complete checkpoints, the newest first."""
-    pattern = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
-    found = context.cluster.client.collect(run.path, [pattern], 1)
-    steps = (step_of(file.path.split("/")[-2]) for file in found)
-    return sorted((step for step in steps if step is not None), reverse=True)
 
 
 def _damage_of(context: Context, run: RunSummary, step: int) -> str | None:

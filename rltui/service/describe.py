@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
@@ -10,8 +11,12 @@ from rltui.runs.script_job import LARGEST, decoded
 from rltui.service.script_changes import newest_checkpoint
 
 if TYPE_CHECKING:
+    from rltui.cluster.relay_types import SmallFile
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
+
+COMPLETE = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
+"""The markers of a run's complete checkpoints, below its directory."""
 
 
 def attempt_path(run: RunSummary) -> str:
@@ -21,15 +26,19 @@ def attempt_path(run: RunSummary) -> str:
 
 def newest_checkpoint_step(context: Context, run: RunSummary) -> int | None:
     """Step of the newest complete checkpoint, or None."""
-    pattern = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
     record = f"{rundir.ATTEMPTS}/{run.attempt:02d}/{rundir.SCRIPT_RUN}"
-    found = context.cluster.client.collect(run.path, [pattern, record], LARGEST)
+    found = context.cluster.client.collect(run.path, [COMPLETE, record], LARGEST)
     for file in found:
         if file.path == record:
             newest = newest_checkpoint(context, decoded(file.text or "", record))
             return newest.step if newest is not None else None
+    return next(iter(complete_steps(found)), None)
+
+
+def complete_steps(found: Iterable[SmallFile]) -> list[int]:
+    """Steps of the checkpoints whose markers, by ``COMPLETE``, were found, the newest first."""
     steps = (step_of(file.path.split("/")[-2]) for file in found)
-    return max((step for step in steps if step is not None), default=None)
+    return sorted((step for step in steps if step is not None), reverse=True)
 
 
 def checkpoint_words(context: Context, run: RunSummary) -> str:

@@ -14,6 +14,7 @@ from trainers import chat_endpoint
 from trainers.data.batch import sampled
 from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
+from trainers.episodes import Episode
 from trainers.groups import Drawn
 from trainers.grpo import owners_of
 from trainers.metrics import sample_metrics
@@ -224,14 +225,7 @@ def test_connections_that_an_agent_forgets_are_nobodys(table: Table) -> None:
         assert answer.getheader("Connection") == "close"
         assert answer.read().endswith(b"[DONE]\n\n")
         forgotten.append(client)
-    begun, gone, sample = threading.Event(), threading.Event(), table.sample
-
-    def late(token_ids: list[int], settings: SamplingSettings) -> Completion:
-        begun.set()
-        assert gone.wait(120)
-        return sample(token_ids, settings)
-
-    episode._sample = late
+    begun, gone = held_up(table, episode)
     leaving = HTTPConnection(place)
     leaving.request("POST", "/v1/chat/completions", body, headers)
     assert begun.wait(120)
@@ -240,6 +234,19 @@ def test_connections_that_an_agent_forgets_are_nobodys(table: Table) -> None:
     server = table.playing._endpoint._server
     eventually(lambda: not handlers(server), "the end of its threads")
     assert len(episode.over(0, 1.0, failed=False).sequences) == 4  # what was sampled for it is trained
+
+
+def held_up(table: Table, episode: Episode) -> tuple[threading.Event, threading.Event]:
+    """Two moments of the next answer: that it is asked for, and, set by the test, that it may come."""
+    begun, let_go = threading.Event(), threading.Event()
+
+    def late(token_ids: list[int], settings: SamplingSettings) -> Completion:
+        begun.set()
+        assert let_go.wait(120)
+        return table.sample(token_ids, settings)
+
+    episode._sample = late
+    return begun, let_go
 
 
 def handlers(server: Any) -> list[threading.Thread]:
@@ -283,14 +290,7 @@ def test_an_answer_that_comes_after_the_end_is_not_trained(table: Table) -> None
     episode, policy = table.episode()
     chat = [user("1>")]
     chat.append(policy.chat(chat))
-    begun, ended, answer = threading.Event(), threading.Event(), table.sample
-
-    def late(token_ids: list[int], settings: SamplingSettings) -> Completion:
-        begun.set()
-        assert ended.wait(120)
-        return answer(token_ids, settings)
-
-    episode._sample = late
+    begun, ended = held_up(table, episode)
     thread = threading.Thread(target=post, args=(policy, {"messages": [*chat, user("2>")]}))
     thread.start()
     assert begun.wait(120)
