@@ -134,6 +134,8 @@ class Collection(Struct, frozen=True):
     files: tuple[SmallFile, ...]
     truncated: bool
     time: float
+    full: bool = False
+    """Whether the disk that they are on has no room left."""
 
 
 class Entry(Struct, frozen=True):

@@ -34,6 +34,9 @@ WRONG_CLOCK_S = 10.0
 """By less than this a disk's clock and this machine's may seem to differ because the disk is slow."""
 ASKED_EVERY_S = 600.0
 
+ROOM = 1 << 16
+"""Bytes on a disk below which nothing of a run can be written any more."""
+
 NOT_OF = "%s is no file of %s's: a link may lead there"
 
 _names: Dict[int, str] = {}
@@ -107,7 +110,18 @@ def collect(request: Request) -> Answer:
         if entry is not None:
             files.append(dict(entry, path=os.path.relpath(path, root)))
             taken += len(entry["text"] or "")
-    return {"files": files, "truncated": truncated, "time": disk_time(root)}
+    return {"files": files, "truncated": truncated, "time": disk_time(root), "full": is_full(root)}
+
+
+def is_full(folder: str) -> bool:
+    """Whether not even a short file fits on the disk that ``folder`` is on; the user's quota is not seen so."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    blocks, names = (disk.f_bavail, disk.f_favail) if os.geteuid() else (disk.f_bfree, disk.f_ffree)
+    has_counts = disk.f_blocks > 0  # some file systems of the network tell nothing
+    return has_counts and (blocks * disk.f_frsize < ROOM or (disk.f_files > 0 and names == 0))
 
 
 def disk_time(folder: str) -> float:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
+from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.onnode.hands_off import DECISION_S
@@ -52,8 +53,7 @@ def switch_off(context: Context, run: RunSummary) -> str:
     if not told.get("on"):
         return f"{run.run_id} is not in hands-off mode."
     context.journal.write("hands-off", "done", run=run.run_id, cluster=context.name, on=False)
-    told = {**told, "on": False, "stopped": "switched off"}
-    context.cluster.client.put(f"{run.path}/{rundir.HANDS_OFF}", msgspec.json.encode(told))
+    _write_off(context, f"{run.path}/{rundir.HANDS_OFF}", {**told, "on": False, "stopped": "switched off"})
     from rltui.service.actions import drop_waiting
 
     waiting = [*range(run.last_attempt, run.attempt, -1)] if told.get("policy", {}).get("queue_ahead") else []
@@ -62,6 +62,19 @@ def switch_off(context: Context, run: RunSummary) -> str:
     drop_waiting(context, run, waiting, "cancelled", "not needed: hands-off mode was switched off")
     left = f"{run.run_id} is left alone from now on: what runs goes on, and nothing is started again."
     return left if held is None else f"{left} Attempt {run.attempt}, which was to wait until {held}, is cancelled."
+
+
+def _write_off(context: Context, path: str, told: dict[str, Any]) -> None:
+    """Say in ``hands-off.json`` that the mode is off, or take the file away: a full disk leaves room for that only."""
+    client = context.cluster.client
+    try:
+        client.put(path, msgspec.json.encode(told))
+    except RelayError as error:
+        if error.kind != "full":
+            raise
+        done = client.run(["rm", "-f", "--", path], timeout_s=30)
+        if done.rc:
+            raise RltuiError(f"{path} can neither be written nor removed: {done.err.strip()[-200:]}") from error
 
 
 def keep_through(context: Context, run: RunSummary) -> None:

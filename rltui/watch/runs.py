@@ -36,6 +36,9 @@ ENDED_PER_REFRESH = 32
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a colleague's run may be called: the name is his, and stands in commands that are shown."""
 
+DISK_FULL = "disk full"
+"""The word for live runs whose folders are on a disk without room."""
+
 RATES = ("learner_tokens_per_second_step", "actor_tokens_per_second")
 """Metrics that can stand for a run's speed, best first."""
 
@@ -189,10 +192,15 @@ class RunsReader:
     def _numbered(self, run: RunSummary) -> RunSummary:
         metrics = self._metrics.get(_key(run), LastMetrics())
         told = aged(with_metrics(run, metrics), metrics, self._files.taken_at)
-        symptom = self._faults.get(_key(run), "") or (self._silent(run) if told.no_step_s else "")
-        told = msgspec.structs.replace(told, symptom=symptom)
+        told = msgspec.structs.replace(told, symptom=self._symptom(told))
         load = self._loads.get(_key(run))
         return told if load is None else msgspec.structs.replace(told, gpu_percent=load)
+
+    def _symptom(self, run: RunSummary) -> str:
+        fault = self._faults.get(_key(run), "")
+        if not fault and run.is_live and self._files.is_disk_full:
+            return DISK_FULL  # a run that trains on cannot say so: its numbers stand still
+        return fault or (self._silent(run) if run.no_step_s else "")
 
     def _silent(self, run: RunSummary) -> str:
         """Whose sampler fell silent, of a run that makes no steps: only then, as it takes a list of files."""

@@ -25,10 +25,12 @@ class SmallFiles:
 
     Attributes:
         taken_at: When they were last read, by the clock of their disk.
+        is_disk_full: Whether that disk had no room left then.
     """
 
     def __init__(self, client: RelayClient, root: str, names: Sequence[str], limit_bytes: int = LIMIT_BYTES) -> None:
         self.taken_at = 0.0
+        self.is_disk_full = False
         self._client = client
         self._root = root
         self._names = tuple(names)
@@ -52,7 +54,7 @@ class SmallFiles:
     def _collect(self, since: float) -> dict[str, SmallFile] | None:
         """Read; None where a file came without text that is not the one that is kept (one moved here, say)."""
         answer = self._client.collect_since(self._root, self._names, self._limit_bytes, since)
-        self.taken_at = answer.time
+        self.taken_at, self.is_disk_full = answer.time, answer.full
         files: dict[str, SmallFile] = {}
         for file in answer.files:
             kept = self._kept.get(file.path) if file.text is None else file

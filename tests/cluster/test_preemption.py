@@ -30,7 +30,8 @@ exec mount -t tmpfs -o size=16k,uid=2001,mode=0700 tmpfs "$0"
 ENDS_ON_A_FULL_DISK = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from rltui.onnode import rundir
+from rltui.onnode import relay_files, rundir
+had_room = not relay_files.is_full("/tmp/full")
 attempt = "/tmp/full/run/attempts/01"
 os.makedirs(attempt)
 rundir.keep_room(attempt)
@@ -45,6 +46,7 @@ try:
 except OSError:
     rundir.write_end(attempt, "failed", 1, "the disk is full")
     print(rundir.read_json(attempt + "/end.json")["reason"], os.listdir(attempt))
+print(had_room, relay_files.is_full("/tmp/full"))
 """
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -147,3 +149,4 @@ def test_the_end_of_an_attempt_has_its_room_where_the_disk_is_full(slurm_cluster
     said = slurm_cluster.exec("login", words, user="root").stdout
     assert said.startswith("the disk is full [")
     assert rundir.ROOM not in said, "what was kept is given back"
+    assert said.splitlines()[-1] == "True True", "the list of runs says that the disk is full, as soon as it is"

@@ -16,6 +16,9 @@ from msgspec import structs
 
 from rltui.cli import auto
 from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.local_transport import LocalTransport
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import RelayError
 from rltui.onnode import rundir
 from rltui.runs.journal import Journal
 from rltui.service import hands_off, hands_off_switch
@@ -306,6 +309,25 @@ def test_what_the_scheduler_holds_back_is_dropped_when_it_is_switched_off(monkey
     for words in (off(structs.replace(held, hold_s=30.0)), off(held, state="running"), off(held, attempt=3), off()):
         assert words.endswith("nothing is started again.")
     assert dropped == [[2], [], [], [], []]
+
+
+def test_it_can_be_switched_off_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = tmp_path / rundir.HANDS_OFF
+    switch.write_text('{"on": true}')
+    monkeypatch.setattr(hands_off_switch, "records_of", lambda *_: [])
+    client = RelayClient(LocalTransport())
+
+    def refuse(*_: object) -> None:
+        raise RelayError("full", "No space left on device")
+
+    monkeypatch.setattr(client, "put", refuse)
+    place = SimpleNamespace(
+        name="lab", require_own=lambda _: None, journal=Journal(tmp_path), cluster=SimpleNamespace(client=client)
+    )
+    run = SimpleNamespace(run_id="r", path=str(tmp_path), state="running", attempt=1, last_attempt=1)
+    assert "left alone" in hands_off_switch.switch_off(place, run)  # type: ignore[arg-type]
+    assert hands_off_switch.told_of(place, run) == {}  # type: ignore[arg-type]
+    client.close()
 
 
 @pytest.mark.parametrize(

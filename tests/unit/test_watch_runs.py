@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from watch_support import append, make_run, supervisor, write_json
 
@@ -200,6 +201,22 @@ def test_a_cluster_that_goes_away_leaves_the_last_list_and_says_so(tmp_path: Pat
 def test_no_run_root_is_no_runs(client: RelayClient, tmp_path: Path) -> None:
     snapshot = RunsReader(client, str(tmp_path / "nowhere")).read()
     assert (snapshot.runs, snapshot.problem) == ((), "")
+
+
+def test_live_runs_say_that_their_disk_is_full(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, run_id="live", stage={"stage": "training"}, supervisor=supervisor())
+    make_run(tmp_path, run_id="over", end={"outcome": "finished", "exit_code": 0, "at": 1.0})
+    ask = client.collect_since
+
+    def full(*arguments: Any) -> Any:
+        return msgspec.structs.replace(ask(*arguments), full=True)
+
+    reader = RunsReader(client, str(tmp_path))
+    assert {run.symptom for run in reader.read().runs} == {""}
+    monkeypatch.setattr(client, "collect_since", full)
+    assert {run.run_id: run.symptom for run in reader.read().runs} == {"live": "disk full", "over": ""}
 
 
 def test_unchanged_files_are_not_sent_again(
