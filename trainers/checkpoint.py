@@ -222,8 +222,9 @@ def ensure_space(folder: Path, needed_bytes: int) -> None:
     """
     free = shutil.disk_usage(folder).free
     if free < needed_bytes * SPARE:
+        needed_gib = max(needed_bytes / GIB, 0.01)
         raise NoSpaceError(
-            f"a checkpoint needs about {needed_bytes / GIB:.2f} GiB and {folder} has {free / GIB:.2f} GiB free; "
+            f"a checkpoint needs about {needed_gib:.2f} GiB and {folder} has {free / GIB:.2f} GiB free; "
             "remove old runs there, or lower checkpoint.keep"
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from trainers.session import Session
 
 log = logging.getLogger("trainers")
+
+ROOM_WAIT_S = 600.0
+"""How long the last checkpoint of a run that is asked for nothing else waits for room on the disk: its training is
+done, and with it would go every step since the checkpoint before."""
+
+ROOM_LOOK_S = 5.0
+
+_OF_THE_DISK = re.compile(r"OSError|\[Errno|PytorchStreamWriter|NoSpaceError")
 
 
 @dataclass(frozen=True)
@@ -79,6 +88,8 @@ class Saver:
     def save(self, state: TrainingState) -> None:
         """Write a checkpoint of the state after the last whole step, unless there is one; returns when it is complete.
 
+        Where the disk does not take it, the attempt waits for that, ``ROOM_WAIT_S`` at most and until it is to stop.
+
         Raises:
             NoSpaceError: There is no room.
             RoleError: It could not be written, or a rank died.
@@ -86,9 +97,35 @@ class Saver:
         if self._pending is not None:
             self._show(self._pending.step)
         self._settle(state.step)
-        if state.step and not self.checkpoints.has(state.step):
+        until = time.monotonic() + ROOM_WAIT_S
+        is_first = True
+        while state.step and not self.checkpoints.has(state.step):
+            self._try(state, until, is_first)
+            is_first = False
+
+    def _try(self, state: TrainingState, until: float, is_first: bool) -> None:
+        """Write the last checkpoint, or wait until it is worth another try."""
+        try:
             self._begin(state, waits=True)
             self._wait(state.step)
+        except (NoSpaceError, OSError, RoleError) as error:
+            self._wait_for_room(state.step, error, until, is_first)
+
+    def _wait_for_room(self, step: int, error: Exception, until: float, is_first: bool) -> None:
+        """Let the disk have some time; raises ``error`` where that cannot help, or is over."""
+        is_of_the_disk = not isinstance(error, RoleError) or _OF_THE_DISK.search(str(error))
+        if isinstance(error, RoleDiedError) or not is_of_the_disk or time.monotonic() > until:
+            raise error
+        text = f"waits for room: {error}"
+        if is_first:
+            self._session.event("checkpoint", f"step {step} {text}", step=step)
+            log.warning("step %d %s", step, text)
+        self._session.stages.show("saving", text, step=step)
+        looked_at = time.monotonic()
+        while time.monotonic() - looked_at < ROOM_LOOK_S:
+            if self._session.stop.requested:
+                raise error
+            time.sleep(0.2)
 
     def close(self) -> None:
         """Let a checkpoint that is being written become complete, also where the run has failed."""

@@ -139,6 +139,7 @@ def ranks() -> Ranks:
 @pytest.fixture
 def saver(ranks: Any, tmp_path: Path) -> Saver:
     session = MagicMock(run=tmp_path, layout=load_layout(LAYOUT, ["train.steps=6", "checkpoint.every=2"]).layout)
+    session.stop.requested = False
     return Saver(session, ranks)
 
 
@@ -192,16 +193,48 @@ def test_what_cannot_be_written_is_told_by_the_wait_and_the_next_is_as_new(tmp_p
 
 
 def test_a_failed_write_is_told_and_ends_only_the_end(saver: Saver, ranks: Ranks) -> None:
-    ranks.failure = RoleError("the disk is full")  # type: ignore[assignment]
+    ranks.failure = RoleError("no such tensor")  # type: ignore[assignment]
     ranks.may_write.set()
     for step in (2, 4):
         saver.save_if_due(TrainingState(step=step))
-    with pytest.raises(RoleError, match="the disk is full"):
+    with pytest.raises(RoleError, match="no such tensor"):
         saver.save(TrainingState(step=5))
     saver.close()
     told = [text for text in events(saver) if "waits" not in text]
-    assert told == [f"step {step} was not saved: the disk is full" for step in (2, 4)]
+    assert told == [f"step {step} was not saved: no such tensor" for step in (2, 4)]
     assert saver.checkpoints.newest() is None
+
+
+FULL = RoleError("learner 0 failed: OSError: [Errno 28] No space left on device")
+
+
+def test_the_last_checkpoint_waits_for_room(saver: Saver, ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks.failure = FULL  # type: ignore[assignment]
+    ranks.may_write.set()
+    looks: list[float] = []
+
+    def pass_by(seconds: float) -> None:
+        looks.append(seconds)
+        ranks.failure = None if len(looks) > 3 else FULL  # type: ignore[assignment]
+
+    monkeypatch.setattr("trainers.saving.time.sleep", pass_by)
+    monkeypatch.setattr("trainers.saving.ROOM_LOOK_S", 1e-3)
+    saver.save(TrainingState(step=6))
+    assert saver.checkpoints.has(6)
+    assert [text for text in events(saver) if "waits" in text] == [f"step 6 waits for room: {FULL}"]
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["time", "stop"])
+def test_the_wait_for_room_ends(saver: Saver, ranks: Ranks, monkeypatch: pytest.MonkeyPatch, is_over: bool) -> None:
+    ranks.failure = FULL  # type: ignore[assignment]
+    ranks.may_write.set()
+    if is_over:
+        monkeypatch.setattr("trainers.saving.ROOM_WAIT_S", -1.0)
+    else:
+        monkeypatch.setattr(saver._session.stop, "requested", True)
+    with pytest.raises(RoleError, match="Errno 28"):
+        saver.save(TrainingState(step=6))
+    assert len(ranks.began) == 1
 
 
 def test_a_rank_that_died_as_it_wrote_is_told_at_once(saver: Saver, ranks: Ranks) -> None:
