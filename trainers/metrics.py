@@ -288,6 +288,10 @@ class MetricsLog:
         self._lines.append(lambda: rundir.append_line(self._file, line))
         self._tracker.log({"step": step, **finite})
 
+    def close(self) -> None:
+        """Write the steps that waited for room on the disk: no further one comes after the last."""
+        self._lines.flush()
+
     def record(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of a step that was just done, and now and then a line of the log."""
         self.write(step, metrics)

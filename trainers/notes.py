@@ -45,8 +45,17 @@ class Lines:
         Raises:
             OSError: It cannot be written for another reason.
         """
-        with self._lock, unless_full():
+        with self._lock:
             self._waiting.append(write)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits, if there is room.
+
+        Raises:
+            OSError: It cannot be written for another reason.
+        """
+        with self._lock, unless_full():
             while self._waiting:
                 self._waiting[0]()
                 self._waiting.popleft()

@@ -95,6 +95,7 @@ class Reporter:
 
     def close(self) -> None:
         """Write what is told at the end of a run."""
+        self._log.close()
         self._memory.close()
 
     def _engine_memory(self) -> float:

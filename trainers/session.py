@@ -54,6 +54,7 @@ class Session:
     def close(self, exit_code: int) -> None:
         """Finish W&B, whose run succeeded where ``exit_code`` is 0, and stop serving."""
         self.stages.flush()
+        self._events.flush()
         sends_model = exit_code == 0 and self.layout.tracking.artifact
         self.tracker.close(exit_code, self.layout.deadlines.push_s if sends_model else WANDB_FINISH_S)
         self._server.close()

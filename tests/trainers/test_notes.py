@@ -65,6 +65,17 @@ def test_steps_of_a_full_disk_are_written_whole_and_in_order_once_it_has_room(
     assert json.loads((tmp_path / rundir.STAGE).read_text())["step"] == 4
 
 
+def test_steps_that_wait_when_a_run_ends_are_written_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = MetricsLog(str(tmp_path), 2, SimpleNamespace(log=lambda _: None))  # type: ignore[arg-type]  # W&B's stand-in
+    disk = Disk(monkeypatch)
+    for step in (1, 2):
+        metrics.write(step, {"reward": step / 10})
+    disk.is_full = False
+    metrics.close()
+    steps = [line["step"] for text in (tmp_path / rundir.METRICS).read_text().splitlines() if (line := parsed(text))]
+    assert steps == [1, 2]
+
+
 def parsed(text: str) -> dict[str, Any] | None:
     """A line of the file; None where the disk was full in the middle of it."""
     try:
