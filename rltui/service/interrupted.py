@@ -81,7 +81,7 @@ def explained(context: Context, snapshot: RunsSnapshot) -> RunsSnapshot:
 def _unfinished(run: RunSummary, entry: Mapping[str, Any] | None) -> str:
     left = _interrupted(run, entry)
     if left is not None:
-        return f"was {left.in_words()}; rltui fix {run.run_id} goes on"
+        return f"is half done (rltui fix {run.run_id} goes on): it was {left.in_words()}"
     if entry is None or not run.is_live or run.last_attempt > run.attempt:
         return ""
     age_s, pid, host = time.time() - entry["time"], int(entry["pid"]), str(entry["host"])
@@ -92,8 +92,8 @@ def _unfinished(run: RunSummary, entry: Mapping[str, Any] | None) -> str:
         return ""
     words = " ".join(filter(None, ("rltui resubmit", run.run_id, "--cancel", meant.change)))
     return (
-        f"was to end at {meant.when} and go on with {meant.change or 'the same layout'}, "
-        f"but the rltui (pid {pid} on {host}) that did that has left off; {words} does it"
+        f"is half done ({words} goes on): it was to end at {meant.when} and go on with "
+        f"{meant.change or 'the same layout'}, but the rltui (pid {pid} on {host}) that did that has left off"
     )
 
 

@@ -296,7 +296,7 @@ def _joined(context: Context, picture: RunSnapshot, row: RunSummary) -> RunSumma
     known = {name: getattr(row, name) for name in ("cluster", "through", "owner", "submission")}
     run = structs.replace(picture.summary, **known)
     if run.attempt == row.attempt:
-        run = structs.replace(run, failure=row.failure, symptom=row.symptom)
+        run = structs.replace(run, failure=row.failure, symptom=row.symptom, unfinished=row.unfinished)
         run = structs.replace(run, no_step_s=row.no_step_s, usual_step_s=row.usual_step_s)
     try:
         [run] = context.jobs.told(RunsSnapshot(runs=(run,), taken_at=picture.taken_at)).runs

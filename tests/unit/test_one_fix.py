@@ -282,11 +282,11 @@ def test_what_is_not_proven_of_a_checkpoint_needs_a_person(
         (
             10.0,
             "one that has ended",
-            "that did that has left off; rltui resubmit {run} --cancel train.steps=9 --exclude n2",
+            "is half done (rltui resubmit {run} --cancel train.steps=9 --exclude n2 goes on): it was to end at",
         ),
         (10.0, "one on another host", "is ended by rltui (pid 1 on elsewhere), to go on"),
-        (400.0, "this rltui", "has left off; rltui resubmit"),
-        (400.0, "one on another host", "has left off; rltui resubmit"),
+        (400.0, "this rltui", "is half done (rltui resubmit"),
+        (400.0, "one on another host", "is half done (rltui resubmit"),
         (4000.0, "one that has ended", ""),
     ],
 )

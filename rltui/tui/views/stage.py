@@ -111,6 +111,11 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     return rows
 
 
+def unfinished_lines(summary: RunSummary, width: int) -> list[Line]:
+    """A change of the run that is under way, or was cut off in the middle."""
+    return wrapped(summary.unfinished, width, "   ", "attention") if summary.unfinished else []
+
+
 def symptom_line(summary: RunSummary) -> list[Line]:
     """What a live run suffers from, in a word."""
     if not summary.symptom or not summary.is_live:
@@ -139,13 +144,14 @@ def section(snapshot: RunSnapshot, glyphs: Glyphs, left: tuple[Span, ...]) -> Se
 
     def body(width: int, height: int) -> list[Line]:
         bar = [step_bar(snapshot, width, glyphs)] if has_bar else []
-        extra = verdict(summary, width, glyphs) + symptom_line(summary) + roles_line(summary, width, glyphs)
+        extra = verdict(summary, width, glyphs) + unfinished_lines(summary, width) + symptom_line(summary)
+        extra += roles_line(summary, width, glyphs)
         return [rail(summary, width, glyphs), *bar, *extra][:height]
 
     # of a run that ended before its first step the bar would only say what the verdict says
     has_bar = summary.is_live or summary.end is None or summary.stage.step is not None
     rows = 1 + has_bar + len(verdict(summary, REASON_CELLS, glyphs)) + len(symptom_line(summary))
-    rows += len(roles_line(summary, 80, glyphs))
+    rows += len(unfinished_lines(summary, REASON_CELLS)) + len(roles_line(summary, 80, glyphs))
     spent = progress.elapsed_s(summary, snapshot.taken_at)
     right: tuple[Span, ...] = ((formats.duration(spent), "dim"),) if spent is not None else ()
     job = summary.job
