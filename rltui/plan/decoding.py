@@ -49,14 +49,18 @@ DECODE_FLOPS_SHARE = 0.35
 """Share of the peak FLOP/s that the matrix products of a decode step reach where the batch is large. This
 and the time of an all-reduce were chosen on ML.ENERGY's table (vLLM on H100, 8 to 512 sequences)."""
 
+CACHE_BANDWIDTH_SHARE = 0.55
+"""Share of the memory bandwidth at which attention reads the cache of a batch. Chosen on decode steps of 64 and more
+sequences in vLLM (ML.ENERGY), and on whole steps."""
+
 ALL_REDUCE_S = 5e-6
 """Latency of one all-reduce of an engine's GPUs; each layer has two."""
 
-ALL_REDUCE_OF_RACK_S = 20e-6
-"""The same where the engine takes several nodes of a rack, whose NVLink an engine's own kernels do not use; assumed."""
+ALL_REDUCE_OF_RACK_S = 40e-6
+"""The same where the engine takes several nodes of a rack, whose NVLink an engine's own kernels do not use."""
 
-ALL_REDUCE_OF_NODES_S = 40e-6
-"""The same over the network; assumed."""
+ALL_REDUCE_OF_NODES_S = 60e-6
+"""The same over the network. Both were chosen on NeMo-RL's steps of Qwen3-235B and DeepSeek-V3."""
 
 
 DRAIN_PARTS = 12
@@ -119,7 +123,7 @@ def decode_step(request: Request, width: int, batch: float, context: float = 0.0
     return DecodeStep(
         weights_s=_weight_bytes(model, batch) / width / bandwidth,
         products_s=batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE)),
-        cache_s=batch * sequence / bandwidth,
+        cache_s=batch * sequence / of_bandwidth(request, CACHE_BANDWIDTH_SHARE),
         kernels_s=model.layers * DECODE_LAYER_S + 2 * model.layers * _all_reduce_s(request, width, batch),
         launch_s=_launch_s(model, width) if request.eager else 0.0,
         host_s=DECODE_OVERHEAD_S + batch * DECODE_SEQUENCE_S,
