@@ -49,8 +49,8 @@ DECODE_FLOPS_SHARE = 0.35
 """Share of the peak FLOP/s that the matrix products of a decode step reach where the batch is large. This
 and the time of an all-reduce were chosen on ML.ENERGY's table (vLLM on H100, 8 to 512 sequences)."""
 
-CACHE_BANDWIDTH_SHARE = 0.55
-"""Share of the memory bandwidth at which attention reads the cache of a batch. Chosen on decode steps of 64 and more
+CACHE_SHARE = 0.7
+"""Of the bandwidth with which weights are read, what attention reaches with the cache of a batch. Chosen on decode steps of 64 and more
 sequences in vLLM (ML.ENERGY), and on whole steps."""
 
 ALL_REDUCE_S = 5e-6
@@ -123,7 +123,7 @@ def decode_step(request: Request, width: int, batch: float, context: float = 0.0
     return DecodeStep(
         weights_s=_weight_bytes(model, batch) / width / bandwidth,
         products_s=batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE)),
-        cache_s=batch * sequence / of_bandwidth(request, CACHE_BANDWIDTH_SHARE),
+        cache_s=batch * sequence / (CACHE_SHARE * bandwidth),
         kernels_s=model.layers * DECODE_LAYER_S + 2 * model.layers * _all_reduce_s(request, width, batch),
         launch_s=_launch_s(model, width) if request.eager else 0.0,
         host_s=DECODE_OVERHEAD_S + batch * DECODE_SEQUENCE_S,
