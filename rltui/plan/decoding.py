@@ -50,8 +50,8 @@ DECODE_FLOPS_SHARE = 0.35
 and the time of an all-reduce were chosen on ML.ENERGY's table (vLLM on H100, 8 to 512 sequences)."""
 
 CACHE_SHARE = 0.7
-"""Of the bandwidth with which weights are read, what attention reaches with the cache of a batch. Chosen on decode steps of 64 and more
-sequences in vLLM (ML.ENERGY), and on whole steps."""
+"""Of the bandwidth with which weights are read, what attention reaches with the cache of a batch. Chosen on decode
+steps of 64 and more sequences in vLLM (ML.ENERGY), and on whole steps."""
 
 ALL_REDUCE_S = 5e-6
 """Latency of one all-reduce of an engine's GPUs; each layer has two."""
