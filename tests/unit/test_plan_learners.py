@@ -10,7 +10,7 @@ from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.plan.cards import link_bytes_per_s
-from rltui.plan.decoding import DECODE_LAYER_S, EAGER_LAYER_S, decode_step_s
+from rltui.plan.decoding import EAGER_ALL_REDUCE_S, EAGER_LAYER_S, decode_step
 from rltui.plan.of_layout import predict, request_of_layout
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
@@ -128,13 +128,28 @@ def test_a_layout_whose_learners_divide_layers_is_predicted() -> None:
 
 def test_a_layout_without_graphs_waits_for_each_kernel_of_a_decode_step() -> None:
     graphs, eager = (
-        load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [f"roles.rollout.enforce_eager={word}"]).layout
+        load_layout(
+            resolve("open-instruct/grpo-7b-2x4-tp1"),
+            [f"roles.rollout.enforce_eager={word}", "train.prompts_per_step=4"],
+        ).layout
         for word in ("false", "true")
     )
-    steps = [decode_step_s(request_of_layout(layout), 1, 1)[0] for layout in (graphs, eager)]
-    layers = request_of_layout(graphs).model.layers
-    assert steps[1] - steps[0] == pytest.approx(layers * (EAGER_LAYER_S - DECODE_LAYER_S))
-    assert predict(eager).time.generate_s > 1.2 * predict(graphs).time.generate_s
+    wanted = request_of_layout(eager)
+    few, more = (decode_step(wanted, width, 1) for width in (1, 2))
+    layers = wanted.model.layers
+    assert few.step_s == pytest.approx(layers * EAGER_LAYER_S + few.host_s), "reading the weights takes less"
+    assert more.launch_s - few.launch_s == pytest.approx(2 * layers * EAGER_ALL_REDUCE_S)
+    full = [decode_step(request_of_layout(layout), 1, 256).step_s for layout in (graphs, eager)]
+    assert full[0] == full[1], "a card with enough to do is not waited for"
+    assert predict(eager).time.generate_s > predict(graphs).time.generate_s
+
+
+def test_sequences_in_flight_are_those_of_the_layout() -> None:
+    few, many = (
+        load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [f"roles.rollout.max_concurrency={count}"]).layout
+        for count in (8, 64)
+    )
+    assert predict(few).time.generate_s > predict(many).time.generate_s
 
 
 def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:
