@@ -80,7 +80,8 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     trainer, rollout, nodes, per_node = machine if kind else (None, None, None, None)
     # over several nodes an engine may span them by other ways than its size, which then has to be said
     by_size = quotient(rollout, size) if not several or source.has(*_ENGINE_SIZES) else None
-    engines = _engines(source, several, by_size) if several or data in (None, 1) else None
+    fills = data in (None, 1) or product(size, data) == rollout  # as many copies as prime-rl makes by itself
+    engines = _engines(source, several, by_size) if several or fills else None
     return Facts(
         dialect=NAME,
         algorithm=_algorithm(source) if generates else "sft",

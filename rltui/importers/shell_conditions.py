@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Sequence
 
+from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import evaluate
 from rltui.importers.shell_expand import Scope, expand_words
 from rltui.importers.values import HOLE, to_int
@@ -17,6 +18,28 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-gt": lambda left, right: left > right,
     "-ge": lambda left, right: left >= right,
 }
+
+
+def is_test(node: syntax.Node) -> bool:
+    """Whether a node is a test, whose outcome matters, rather than a command that is meant to succeed."""
+    if isinstance(node, syntax.AndOr):
+        return is_test(node.left) or is_test(node.right)
+    return isinstance(node, syntax.Command) and node.words[:1] in (("[",), ("[[",), ("test",))
+
+
+def succeeds(node: syntax.Node, scope: Scope) -> bool | None:
+    """Whether a node succeeds, where that is known."""
+    if isinstance(node, syntax.Group) and node.body:
+        return succeeds(node.body[-1], scope)
+    if isinstance(node, syntax.Command):
+        return truth(node.words, scope, node.line)
+    if not isinstance(node, syntax.AndOr) or node.operator == "|":
+        return None
+    left, right = succeeds(node.left, scope), succeeds(node.right, scope)
+    settles = node.operator == "||"
+    if settles in (left, right):
+        return settles
+    return None if None in (left, right) else not settles
 
 
 def truth(raws: Sequence[str], scope: Scope, line: int) -> bool | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rltui.errors import UsageError
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import one_beside, read_yaml, settings_beside
+from rltui.importers.config import read_yaml, settings_beside
 from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.script import (
     TRL_SERVERS,
@@ -20,7 +20,7 @@ from rltui.importers.script import (
     visible_devices,
     visible_gpus,
 )
-from rltui.importers.source import read_source
+from rltui.importers.source import one_beside, read_source
 from rltui.importers.values import product, quotient, to_bool, to_int, total
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     trainer = _processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
     size = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
-    uses = _uses_vllm(script, source, head[0])
     mode = source.text("vllm_mode", default="")
+    uses = _uses_vllm(source, head[0], mode)
     beside = _engines(started, mode)
     next_gpu = bool(uses and not mode and not beside) and _has_next_gpu(command, source, trainer)
     if uses and not mode and not beside and not next_gpu:
@@ -160,21 +160,23 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
 
 
 def _with_file(script: Script, source: Settings) -> Settings:
-    """``source`` over the YAML file of TRL's settings that it names, if that is there."""
-    name = source.file("config")
-    own = settings_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
-    return source if own is None else source.over(own.values)
+    """``source`` over the file of TRL's settings that it names; what a file that is not there would set is open."""
+    if not source.has("config"):
+        return source
+    own = settings_beside(script.path, source.file("config"))
+    return source.cut() if own is None else source.over(own.values)
 
 
-def _uses_vllm(script: Script, source: Settings, launcher: str) -> bool | None:
+def _uses_vllm(source: Settings, launcher: str, mode: str) -> bool | None:
     """Whether vLLM generates; None where the script does not say and the program may decide by itself.
 
-    TRL's own command, and programs that take the arguments of its ``GRPOConfig``, have its default: they do not. With a
-    file of settings that is not there, nothing is known.
+    TRL's own command, and programs that take the arguments of its ``GRPOConfig``, have its default: they do not. Where
+    a file that was not read may switch it on, a command that says how vLLM runs tells that it does.
     """
+    if source.is_cut and mode and not source.has("use_vllm"):
+        return True
     has_default = launcher.rsplit("/", 1)[-1] == "trl" or source.has(*_OF_GRPO)
-    read = not source.has("config") or settings_beside(script.path, source.file("config")) is not None
-    return source.flag("use_vllm", default=False if has_default and read else None)
+    return source.flag("use_vllm", default=False if has_default else None)
 
 
 def _has_next_gpu(command: Started, source: Settings, trainer: int | None) -> bool:
