@@ -48,8 +48,8 @@ def words(script: str, program: str = "run") -> list[str]:
         ("N=2\nwhile [[ $# -gt 0 ]]; do case $1 in --n) N=$2; shift 2 ;; esac; done\nrun $N", ["2"]),
         ('N=2\nwhile getopts n: o; do N=$OPTARG; done\nfor a in "$@"; do N=$a; done\nrun $N', ["2"]),
         (
-            "f() { while (($#)); do case $1 in --n) N=$2; shift 2 ;; --) shift; W=($@); break ;; *) shift ;; esac; done\n"
-            "}\nf --n 4 x -- a b\nrun $N ${W[@]}",
+            "f() { while (($#)); do case $1 in --n) N=$2; shift 2 ;; --) shift; W=($@); break ;; *) shift; esac\n"
+            "done; }\nf --n 4 x -- a b\nrun $N ${W[@]}",
             ["4", "a", "b"],
         ),
         ("f() { local -n to=$1; to=(a $2); g in; }\ng() { local -n to=$1; to=(b); }\nf W 1\nrun ${W[@]}", ["a", "1"]),
