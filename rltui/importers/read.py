@@ -35,13 +35,14 @@ from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
 from rltui.importers.script import Script, read_script, servers
 from rltui.importers.source import read_source
-from rltui.importers.values import printable, total
+from rltui.importers.values import is_known, printable, total
 
 # the generic launchers come last: they start the programs of the others too
 SHELL_DIALECTS = (open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, configured, trl)
 COUNT_SERVERS = frozenset({slime.NAME, swift.NAME, trl.NAME})
 NUMBERS = ("trainer_gpus", "rollout_gpus", "rollout_tp", "rollout_engines", "declared_gpus")
 MAX_NOTES = 400
+MAX_PROGRAMS = 3
 
 
 class Imported(Struct, frozen=True, kw_only=True):
@@ -174,7 +175,8 @@ def _from_toml(text: str, path: Path) -> Facts:
 
 _KNOWN = (
     "Known are open-instruct, verl, EasyR1, slime, miles, OpenRLHF, prime-rl, NeMo-RL, SkyRL, AReaL, ROLL, ms-swift, "
-    "LLaMA-Factory, TRL and plain accelerate."
+    "LLaMA-Factory, TRL and plain accelerate. Name the file that starts the training, or its configuration. A job of "
+    "any other framework runs unchanged (rltui launch --script FILE)."
 )
 
 
@@ -224,12 +226,21 @@ def _from_script(script: Script) -> Facts:
             return _with_card(_with_servers(_agreed(found), script, dialect.from_script), script)
     slurm = script.slurm
     if slurm.present:
-        note = "no training that is known is started here; only the #SBATCH lines are read"
+        note = f"no training that is known is started here{_programs(script)}; only the #SBATCH lines are read"
         return Facts(
-            dialect="slurm", algorithm="", nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node,
+            dialect="slurm", algorithm="a job in which no framework is recognised",
+            nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node,
             declared_gpus=slurm.gpus, notes=(note,),
         )  # fmt: skip
-    raise UsageError(f"{script.path}: no training that is known is started here.", _KNOWN)
+    raise UsageError(f"{script.path}: no training that is known is started here{_programs(script)}.", _KNOWN)
+
+
+def _programs(script: Script) -> str:
+    """What a script starts instead, for people to tell whether it is their training."""
+    ends = (".py", ".sh", ".slurm", ".sbatch")
+    names = (word.rsplit("/", 1)[-1] for command in script.commands for word in command.words if word.endswith(ends))
+    found = [*dict.fromkeys(name for name in names if is_known(name))][:MAX_PROGRAMS]
+    return f"; it starts {', '.join(found)}" if found else ""
 
 
 def _with_servers(facts: Facts, script: Script, read: Callable[[Script], list[Facts]]) -> Facts:

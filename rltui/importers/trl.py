@@ -136,7 +136,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     variant = variants.trl(source)
     return Facts(
         dialect=NAME,
-        algorithm=algorithm,
+        algorithm=_named(algorithm, source, behind[0]),
         model=source.text("model_name_or_path", "model", key="roles.learner.model"),
         colocated=_colocated(generates, apart, uses),
         nodes=nodes,
@@ -244,6 +244,15 @@ def _algorithm(words: str) -> str:
         if word in words.lower() and "grpo" not in words.lower():
             return algorithm
     return "ppo" if "ppo" in words.lower() else "opd" if "gkd" in words.lower() else "grpo"
+
+
+def _named(algorithm: str, source: Settings, program: str) -> str:
+    """The algorithm; of a program that shows none and takes no argument of TRL's, that no framework is recognised."""
+    name = program.rsplit("/", 1)[-1]
+    shows = any(word in name.lower() for word in ("grpo", "ppo", "gkd", "rlhf", "opd", *_NO_RL))
+    if shows or source.is_open or source.is_cut or source.has("config", "use_vllm", *_OF_GRPO, *_TABLE):
+        return algorithm
+    return f"{name}, in which no framework is recognised,"
 
 
 def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Server], trainer: int | None) -> int | None:

@@ -150,3 +150,12 @@ def test_gpus_of_a_judge_that_nemo_rl_does_not_know_leave_the_sum_open(tmp_path:
         "cluster: {num_nodes: 1, gpus_per_node: 4}\ngrpo: {num_prompts_per_step: 4}\nenv: {metric: {num_gpus: 8}}\n"
     )
     assert (import_file(file).trainer_gpus, import_file(file).needed_gpus) == (4, None)
+
+
+def test_the_elder_ppo_of_open_instruct_has_a_critic(tmp_path: Path) -> None:
+    script = tmp_path / "ppo.sh"
+    script.write_text("python open_instruct/ppo_fast.py --model_name_or_path a --total_episodes 8 --single_gpu_mode\n")
+    layout = import_file(script).layout
+    assert layout is not None
+    assert "critic" in layout["roles"]
+    assert layout["train"].get("steps") != 0
