@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from rltui.importers import areal, nemo_rl, prime_rl, roll
-from rltui.importers.arguments import from_flags
+from rltui.importers import areal, nemo_rl, prime_rl, rlinf, roll, trinity
+from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.config import (
     interpolated,
     merged,
@@ -55,27 +55,38 @@ def _one(script: Script, words: list[str]) -> Facts | None:
         at = next((index for index, name in enumerate(names[: words.index("@")]) if name in _PRIME), None)
         return None if at is None else _prime(script.path, words[at + 1 :])
     entry = next((index for index, name in enumerate(names) if name.endswith(".py") or name.startswith("areal.")), None)
+    if "trinity" in names and "run" in names:
+        return _trinity(script.path, words)
     if entry is None or any(other in words[entry] for other in _OTHERS):
         return None
-    if _ROLL.fullmatch(names[entry]):
-        return _roll(script.path, words[entry:])
+    by_name = from_flags(words[entry + 1 :])
+    if by_name.has("config_name") and by_name.has("config_path"):
+        return _by_name(script.path, words[entry:], by_name)
     return _yaml(script.path, words[entry:], names[entry])
 
 
-def _roll(script: Path, words: Sequence[str]) -> Facts | None:
-    """ROLL: the folder is meant from that of the program; scripts make it of their own (``basename $(dirname $0)``)."""
-    flags = from_flags(words[1:])
+def _by_name(script: Path, words: Sequence[str], flags: Settings) -> Facts | None:
+    """ROLL and RLinf: the folder is meant from that of the program; scripts make it of their own (``dirname $0``)."""
     name, folder = flags.file("config_name"), flags.file("config_path")
-    if not name:
-        return None
     file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
     beside_program = f"{words[0].rpartition('/')[0]}/{folder}/{file}".lstrip("/")
-    places = (f"{HOLE}/{file}",) if HOLE in folder else (beside_program, f"{folder}/{file}")
+    above = folder.rpartition(HOLE)[2].strip("/")
+    places = (f"{HOLE}/{above}/{file}".replace("//", "/"),) if HOLE in folder else (beside_program, f"{folder}/{file}")
     target = next((found for place in places if (found := one_beside(script, place))), None)
     if target is None:
-        return _unknown(roll.NAME, file)
+        return _unknown(roll.NAME, file) if _ROLL.fullmatch(words[0].rsplit("/", 1)[-1]) else None
+    values = interpolated(_overridden(read_yaml(read_source(target), str(target)), words[1:]))
+    return next((system.from_config(values) for system in (roll, rlinf) if system.is_config(values)), None)
+
+
+def _trinity(script: Path, words: Sequence[str]) -> Facts | None:
+    """Trinity-RFT: ``trinity run --config FILE``."""
+    name = _config(words)
+    target = one_beside(script, name) if name else None
+    if target is None:
+        return _unknown(trinity.NAME, name or "its configuration")
     values = interpolated(read_yaml(read_source(target), str(target)))
-    return roll.from_config(values) if roll.is_config(values) else None
+    return trinity.from_config(values) if trinity.is_config(values) else None
 
 
 def _with_machine(facts: Facts, script: Script) -> Facts:

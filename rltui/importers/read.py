@@ -13,17 +13,21 @@ from msgspec.structs import replace
 from rltui.errors import UsageError
 from rltui.importers import (
     areal,
+    axolotl,
     configured,
     easyr1,
     llama_factory,
     nemo_rl,
+    oat,
     open_instruct,
     openrlhf,
     prime_rl,
+    rlinf,
     roll,
     skyrl,
     slime,
     swift,
+    trinity,
     trl,
     verl,
 )
@@ -38,7 +42,9 @@ from rltui.importers.source import read_source
 from rltui.importers.values import is_known, printable, total
 
 # the generic launchers come last: they start the programs of the others too
-SHELL_DIALECTS = (open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, configured, trl)
+SHELL_DIALECTS = (
+    open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, oat, axolotl, configured, trl,
+)  # fmt: skip
 COUNT_SERVERS = frozenset({slime.NAME, swift.NAME, trl.NAME})
 NUMBERS = ("trainer_gpus", "rollout_gpus", "rollout_tp", "rollout_engines", "declared_gpus")
 MAX_NOTES = 400
@@ -175,20 +181,24 @@ def _from_toml(text: str, path: Path) -> Facts:
 
 _KNOWN = (
     "Known are open-instruct, verl, EasyR1, slime, miles, OpenRLHF, prime-rl, NeMo-RL, SkyRL, AReaL, ROLL, ms-swift, "
-    "LLaMA-Factory, TRL and plain accelerate. Name the file that starts the training, or its configuration. A job of "
-    "any other framework runs unchanged (rltui launch --script FILE)."
+    "LLaMA-Factory, axolotl, oat, RLinf, Trinity-RFT, TRL and plain accelerate. Name the file that starts the training "
+    "or its configuration. A job of any other framework runs unchanged (rltui launch --script FILE)."
 )
 
 
 def _from_yaml(text: str, path: Path) -> Facts:
     own = read_yaml(text, str(path))
+    if rlinf.is_config(own):  # before NeMo-RL's, whose recipes have a cluster as well
+        return rlinf.from_config(interpolated(own))
     if nemo_rl.is_recipe(own) or nemo_rl.builds_on(own, path.name):
         values, missing = with_defaults(own, path)
         return nemo_rl.from_config(interpolated(values), missing, path.name)
     if areal.is_config(own):
         return areal.from_config(interpolated(own))
-    if roll.is_config(own):
-        return roll.from_config(interpolated(own))
+    for system in (roll, trinity, axolotl):
+        if system.is_config(own):
+            known: Facts = system.from_config(interpolated(own))
+            return known
     if verl.is_config(own):
         return verl.from_config(interpolated(own), read_script("", path, {}))
     if easyr1.is_config(own):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Sequence
 
 from rltui.importers import shell_syntax as syntax
@@ -10,6 +11,7 @@ from rltui.importers.shell_arithmetic import evaluate
 from rltui.importers.shell_expand import Scope, expand_words
 from rltui.importers.values import HOLE, to_int
 
+_ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,
     "-ne": lambda left, right: left != right,
@@ -93,6 +95,9 @@ def _single(raws: list[str], scope: Scope, line: int) -> bool | None:
         value = _text(raws[0], scope, line)
         return None if HOLE in value else value != ""
     if len(raws) == 2:
+        argument = _ARGUMENT.fullmatch(raws[1])
+        if argument and scope.get(argument[1]) is None and raws[0] in ("-z", "-n"):
+            return raws[0] == "-z"  # arguments that nobody gave are absent
         return _unary(raws[0], _operand(raws[1], scope, line))
     if len(raws) == 3:
         return _compare(_text(raws[0], scope, line), raws[1], raws[2], scope, line)

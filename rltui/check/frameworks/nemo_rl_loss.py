@@ -53,18 +53,19 @@ TABLE = (
         "F742",
         "Weights are to be truncated that are not computed.",
         _LOSS,
-        (given(*_KIND.names), off(_CORRECTED, default=None)),
+        (given(*_KIND.names), given(*_CAP.names), off(_CORRECTED, default=None)),
         Setting(_CORRECTED),
         "true",
     ),
     choice("F743", "NeMo-RL truncates weights in no such way.", _LOSS, _KIND, ("tis", "icepop", "seq-mask-tis")),
     never(
         "F744",
-        "Weights are to be truncated, and no bound is given.",
+        "Weights are to be truncated, and no bound is given; elder versions then left them whole.",
         _LOSS,
         (given(*_KIND.names), absent(*_CAP.names)),
         _CAP,
         2.0,
+        severity="warning",
     ),
     never(
         "F745", "The bound of the weights is not above zero.", _LOSS, (given(*_KIND.names), at_most(_CAP, 0)), _CAP, 2.0
