@@ -174,7 +174,7 @@ def _rest(cluster: int | None, rollout: int | None, teacher: int | None, colocat
 def _tensor_parallel(source: Settings, complete: bool) -> int | None:
     """GPUs of one engine, by the backend that generates."""
     backend = source.text(f"{_GENERATION}.backend", default="vllm")
-    if backend in ("vllm", "dynamo"):
+    if backend.startswith("vllm") or backend == "dynamo":  # forks have a vllm_http
         name = f"{_GENERATION}.vllm_cfg.tensor_parallel_size"
         return source.integer(name, default=1 if complete else None, key="roles.rollout.tensor_parallel")
     if backend == "sglang":

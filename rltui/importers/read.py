@@ -256,13 +256,17 @@ def _programs(script: Script) -> str:
 def _with_servers(facts: Facts, script: Script, read: Callable[[Script], list[Facts]]) -> Facts:
     """The GPUs of judges and other servers that run while the training does, where its dialect has no word for them.
 
-    A server that is started after the training, such as one for an evaluation, takes no GPUs beside it.
+    A server that is started after the training, such as one for an evaluation, takes no GPUs beside it; one in another
+    branch may be another task's.
     """
     if facts.dialect in COUNT_SERVERS or not servers(script):
         return facts
     ends = range(1, len(script.commands) + 1)
     first = bisect_left(ends, True, key=lambda end: bool(read(script.until(end))))
     beside = servers(script.until(first + 1))
+    if first < len(script.commands) and not script.commands[first].sure:
+        # tasks of one job that take different branches run at the same time, in whatever order they are written
+        beside += [server for server in servers(script)[len(beside) :] if not server.sure]
     if not beside:
         return facts
     note = f"{len(beside)} servers are started beside the training"

@@ -159,3 +159,24 @@ def test_the_elder_ppo_of_open_instruct_has_a_critic(tmp_path: Path) -> None:
     assert layout is not None
     assert "critic" in layout["roles"]
     assert layout["train"].get("steps") != 0
+
+
+@pytest.mark.parametrize(("nodes", "processes"), [("#SBATCH --nodes=3", 8), ("# nodes are said to sbatch", None)])
+def test_the_nodes_of_a_job_are_counted_by_their_names(tmp_path: Path, nodes: str, processes: int | None) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(
+        f"#!/bin/bash\n{nodes}\nNAMES=$(scontrol show hostnames $SLURM_JOB_NODELIST)\nLIST=($NAMES)\n"
+        "N=$(((${#LIST[@]} - 1) * 4))\n"
+        "srun -w ${LIST[0]} accelerate launch --num_processes $N grpo.py --num_generations 4\n"
+    )
+    assert import_file(script).trainer_gpus == processes
+
+
+def test_a_judge_of_another_task_leaves_the_sum_open(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\nexport N=4\n"
+        f"srun bash -c 'if [ $SLURM_PROCID = 1 ]; then {ON_N}; else vllm serve judge -tp 4; fi'\n"
+    )
+    found = import_file(script)
+    assert (found.trainer_gpus, found.needed_gpus) == (4, None)
