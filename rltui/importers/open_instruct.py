@@ -120,7 +120,7 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
         gpus_per_node=per_node,
         declared_gpus=product(nodes, per_node),
         trainer_gpus=trainer,
-        learner_bundles=learners or (),
+        learner_bundles=tuple(number for number in learners or () if number),
         rollout_gpus=rollout,
         rollout_tp=tensor_parallel,
         rollout_engines=engines,

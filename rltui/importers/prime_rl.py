@@ -72,6 +72,7 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     if missing:
         source.values |= {name: [HOLE] for name in _SIZES if name not in source.values}
     generates = bool({"orchestrator", "inference", "trainer"} & values.keys())
+    generates = generates and source.integer("deployment.num_infer_gpus") != 0  # else it learns from samples of others
     kind = source.text("deployment.type", default="single_node")
     several = kind == "multi_node"
     size = source.integer(*_ENGINE_SIZES, default=1, key="roles.rollout.tensor_parallel")
@@ -204,6 +205,8 @@ def _unsure(source: Settings) -> tuple[str, ...]:
         keys.append("roles.learner")
     if _group(source) == 1 and source.text("orchestrator.algo.type", default="grpo") != "grpo":
         keys.append("train.samples_per_prompt")  # an advantage that compares with more than the siblings
+    if source.text("deployment.type") == "multi_node" and not source.has(*_ENGINE_SIZES):
+        keys.append("roles.rollout")  # over several nodes an engine may span them by other ways than its size
     if not source.has("trainer.model.optim_cpu_offload", "trainer.model.full_offload"):
         keys.append("roles.learner.offload")
     return tuple(keys)
