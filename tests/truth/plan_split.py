@@ -33,7 +33,7 @@ ASKED: dict[str, tuple[int, ...]] = {}
 """What was proposed for a request: scripts often ask the same."""
 
 LATER = "M"
-"""Begins the rows of scripts that came later than the plan was last held against scripts: 51 of 58 are divided alike."""
+"""Begins the rows of scripts that plan was not held against yet; it divides 51 of 58 of them alike."""
 
 COLOCATED = 0
 """Learner GPUs that stand for learner and engines on the same ones."""
