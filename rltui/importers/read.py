@@ -38,8 +38,9 @@ from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
 from rltui.importers.script import Script, read_script, servers
+from rltui.importers.skypilot import Task, task_of
 from rltui.importers.source import read_source
-from rltui.importers.values import is_known, printable, total
+from rltui.importers.values import is_known, printable, product, total
 
 # the generic launchers come last: they start the programs of the others too
 SHELL_DIALECTS = (
@@ -157,7 +158,9 @@ def _facts(text: str, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tu
     if ending == ".toml":
         return _from_toml(text, path), ()
     if ending in (".yaml", ".yml"):
-        return _from_yaml(text, path), ()
+        own = read_yaml(text, str(path))
+        task = task_of(own)
+        return (_from_yaml(own, path), ()) if task is None else _from_task(task, path, environ)
     if ending == ".py" and "execute_train" in text:
         found = from_python(text, path)
         if found:
@@ -186,8 +189,18 @@ _KNOWN = (
 )
 
 
-def _from_yaml(text: str, path: Path) -> Facts:
-    own = read_yaml(text, str(path))
+def _from_task(task: Task, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tuple[str, ...]]:
+    """What the script of a SkyPilot task starts, on the machine that the task asks for."""
+    script = read_script(task.run, path, {**task.environ, **environ})
+    facts = _from_script(script)
+    if product(task.nodes, task.gpus_per_node) is not None:
+        gpus = product(task.nodes, task.gpus_per_node)
+        facts = replace(facts, nodes=task.nodes, gpus_per_node=task.gpus_per_node, declared_gpus=gpus)
+    card = {"hardware.gpu": task.gpu} if task.gpu else {}
+    return replace(facts, settings={**card, **facts.settings}), script.reading.notes
+
+
+def _from_yaml(own: dict[str, Any], path: Path) -> Facts:
     if rlinf.is_config(own):  # before NeMo-RL's, whose recipes have a cluster as well
         return rlinf.from_config(interpolated(own))
     if nemo_rl.is_recipe(own) or nemo_rl.builds_on(own, path.name):

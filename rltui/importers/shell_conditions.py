@@ -12,6 +12,7 @@ from rltui.importers.shell_expand import Scope, expand_words
 from rltui.importers.values import HOLE, to_int
 
 _ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")
+_COUNT = re.compile(r"\"?\$\{#(\w+)\[[@*]\]\}\"?")
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,
     "-ne": lambda left, right: left != right,
@@ -99,9 +100,17 @@ def _single(raws: list[str], scope: Scope, line: int) -> bool | None:
         if argument and scope.get(argument[1]) is None and raws[0] in ("-z", "-n"):
             return raws[0] == "-z"  # arguments that nobody gave are absent
         return _unary(raws[0], _operand(raws[1], scope, line))
+    counted = _COUNT.fullmatch(raws[0])
+    if counted and raws[1:] in (["-gt", "0"], ["-ne", "0"]) and any(map(_is_word, scope.items(counted[1]))):
+        return True
     if len(raws) == 3:
         return _compare(_text(raws[0], scope, line), raws[1], raws[2], scope, line)
     return None
+
+
+def _is_word(item: str) -> bool:
+    """Whether an item of an array is at least one word, known or not."""
+    return bool(item) and not item.startswith(HOLE)
 
 
 def _text(raw: str, scope: Scope, line: int) -> str:

@@ -123,3 +123,26 @@ def test_axolotls_processes_are_counted_by_its_command(tmp_path: Path, mode: str
     (tmp_path / "grpo.yaml").write_text(AXOLOTL.format(mode=mode))
     assert counts(read(tmp_path, "axolotl train grpo.yaml --num-processes 4\n")) == expected
     assert import_file(tmp_path / "grpo.yaml").trainer_gpus is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ("{accelerators: 'H100:8'}", (16, 16, 16, 16, 2, 8)),
+        ("{accelerators: {H100: 8}}", (16, 16, 16, 16, 2, 8)),
+        ("{any_of: [{accelerators: 'H100:8'}, {accelerators: 'H200:8'}]}", (16, 16, 16, 16, 2, 8)),
+        ("{accelerators: ['H100:8', 'A100:4']}", (None, None, None, None, 2, None)),
+    ],
+)
+def test_a_task_of_skypilot_runs_a_script(tmp_path: Path, resources: str, expected: tuple[int | None, ...]) -> None:
+    text = (
+        f"resources: {resources}\nnum_nodes: 2\nenvs: {{TP: 2}}\nrun: |\n  python3 -m verl.trainer.main_ppo "
+        "trainer.nnodes=$SKYPILOT_NUM_NODES trainer.n_gpus_per_node=$SKYPILOT_NUM_GPUS_PER_NODE "
+        "actor_rollout_ref.model.path=a actor_rollout_ref.rollout.tensor_model_parallel_size=$TP "
+        "algorithm.adv_estimator=grpo\n"
+    )
+    found = read(tmp_path, text, "task.yaml")
+    assert counts(found) == expected
+    one_card = "any_of" not in resources and "A100" not in resources
+    if found.layout is not None and one_card:
+        assert found.layout["hardware"]["gpu"] == "H100"

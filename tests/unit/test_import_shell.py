@@ -42,6 +42,7 @@ def words(script: str, program: str = "run") -> list[str]:
         ("f() { run $1 $2; }\nf a b", ["a", "b"]),
         ('if [ 1 -eq 2 ]; then A=1; elif [ -n "x" ]; then A=2; else A=3; fi\nrun $A', ["2"]),
         ('if [ -z "$1" ]; then A=2; else A=$1; fi\n[[ -n ${2} ]] && A=3\nrun $A', ["2"]),
+        ("W=(a $B)\nif [ ${#W[@]} -gt 0 ]; then A=2; else A=1; fi\nrun $A", ["2"]),
         ("case gpu in cpu) A=1 ;; g*|npu) A=2 ;; esac\nrun $A", ["2"]),
         ('[ -z "$1" ] || exit 1\nA=x && run $A', ["x"]),
         ("[[ a == a && ! 1 -gt 2 ]] && A=1\n((A == 1)) && B=2\nrun $A $B", ["1", "2"]),
