@@ -12,7 +12,7 @@ from rltui.importers.values import is_known, product, quotient
 
 NAME = "rlinf"
 _PLACEMENT = "component_placement"
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _TABLE: Mapping[str, str] = {
     "data.rollout_batch_size": "train.prompts_per_step",
     "algorithm.group_size": "train.samples_per_prompt",
@@ -101,7 +101,7 @@ def from_config(values: Mapping[str, Any]) -> Facts:
 def _placed(placement: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[int] | None]]:
     """Each component with its GPUs; None where they are all of a cluster whose nodes are not counted, or not known."""
     for names, place in placement.items():
-        for name in names.split(","):
+        for name in str(names).split(","):
             yield name.strip(), _gpus(place)
 
 
@@ -126,7 +126,7 @@ def _others(placed: Mapping[str, frozenset[int] | None], *counted: frozenset[int
 
 def _together(placement: Mapping[str, Any]) -> bool:
     """Whether trainer and engines have the same place, however many GPUs that is."""
-    places = {name.strip(): str(place) for names, place in placement.items() for name in names.split(",")}
+    places = {name.strip(): str(place) for names, place in placement.items() for name in str(names).split(",")}
     return places.get("actor") is not None and places["actor"] == places.get("rollout")
 
 

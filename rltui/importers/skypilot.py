@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rltui.importers.values import HOLE, to_int
 
-_ACCELERATORS = re.compile(r"([A-Za-z][\w-]*)(?::(\d+))?")
+_ACCELERATORS = re.compile(r"([A-Za-z][\w-]*)(?::(\d{1,6}))?")
 
 
 class Task(Struct, frozen=True):
@@ -43,7 +43,8 @@ def task_of(values: Mapping[str, Any]) -> Task | None:
 def _accelerators(resources: Mapping[str, Any]) -> tuple[str, int | None]:
     """Card and GPUs of a node in ``H100:8``, ``{H100: 8}`` or a choice of them, where all choices have as many."""
     found = _choices(resources.get("accelerators"))
-    for choice in resources.get("any_of") or ():
+    choices = resources.get("any_of")
+    for choice in choices if isinstance(choices, list) else ():
         found |= _choices(choice.get("accelerators")) if isinstance(choice, dict) else set()
     counts = {count for _, count in found}
     return next(iter(found))[0] if len(found) == 1 else "", counts.pop() if len(counts) == 1 else None

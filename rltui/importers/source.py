@@ -11,6 +11,7 @@ from rltui.paths import is_file
 
 MAX_BYTES = 1 << 20
 _FOLDERS_ABOVE = 5
+_MAX_PARTS = 12
 
 
 def read_source(path: Path) -> str:
@@ -78,5 +79,5 @@ def _places(folder: Path, name: str) -> Iterator[Path]:
         yield Path(name)
     if name == f"{HOLE}{relative}" and parts:
         yield folder.joinpath(*parts)
-    for start in range(len(parts) - 1):
+    for start in range(max(0, len(parts) - _MAX_PARTS), len(parts) - 1):
         yield from (place.joinpath(*parts[start:]) for place in above)

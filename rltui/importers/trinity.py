@@ -88,7 +88,7 @@ def _others(values: Mapping[str, Any]) -> int | None:
     """GPUs of the models that judge or help beside the one that is trained."""
     explorer = values.get("explorer")
     models = explorer.get("auxiliary_models") if isinstance(explorer, dict) else None
-    found = [from_mapping(model) for model in models or () if isinstance(model, dict)]
+    found = [from_mapping(model) for model in (models if isinstance(models, list) else ()) if isinstance(model, dict)]
     return total(
         *(
             product(one.integer("engine_num", default=1), one.integer("tensor_parallel_size", default=1))

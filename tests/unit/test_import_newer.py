@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 from import_support import counts, read
 
+from rltui.errors import UsageError
 from rltui.importers.read import import_file
 
 OAT = """
@@ -146,3 +148,20 @@ def test_a_task_of_skypilot_runs_a_script(tmp_path: Path, resources: str, expect
     one_card = "any_of" not in resources and "A100" not in resources
     if found.layout is not None and one_card:
         assert found.layout["hardware"]["gpu"] == "H100"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RLINF.format(placement="{0: 1, actor: [3], rollout: '" + "9" * 5000 + "'}"),
+        RLINF.format(placement="{actor: 5-2, rollout: 0--1}"),
+        TRINITY.format(mode="[1]", nodes="x", gpus="-1", others="{a: 1}"),
+        "rl: grpo\nbase_model: [1]\ntrl: 5\ndatasets: [{path: [1]}, 3]\ndeepspeed: {stage: 3}\n",
+        "run: python x.py\nresources: {any_of: 5, accelerators: [1, {a: b}]}\nenvs: [1]\nnum_nodes: x\n",
+    ],
+)
+def test_odd_values_are_no_crash(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(text)
+    with contextlib.suppress(UsageError):
+        import_file(file)
