@@ -29,6 +29,8 @@ from rltui.importers import (
     swift,
     trinity,
     trl,
+    trl_arguments,
+    trl_python,
     verl,
 )
 from rltui.importers.arguments import from_mapping
@@ -161,8 +163,9 @@ def _facts(text: str, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tu
         own = read_yaml(text, str(path))
         task = task_of(own)
         return (_from_yaml(own, path), ()) if task is None else _from_task(task, path, environ)
-    if ending == ".py" and "execute_train" in text:
-        found = from_python(text, path)
+    if ending == ".py":
+        found = from_python(text, path) if "execute_train" in text else []
+        found = found or (trl_python.from_python(text, path) if trl_arguments.CONFIG in text else [])
         if found:
             return _agreed(found), ()
     if ending in (".py", ".json", ".ipynb", ".md", ".rst"):

@@ -21,6 +21,7 @@ from rltui.importers.script import (
     visible_gpus,
 )
 from rltui.importers.source import one_beside, read_source
+from rltui.importers.trl_arguments import read_program
 from rltui.importers.values import product, quotient, to_bool, to_int, total
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def from_config(values: Mapping[str, Any]) -> Facts | None:
 
 def _facts(script: Script, command: Started, words: tuple[list[str], list[str]], started: list[Server]) -> Facts:
     head, behind = words
-    source = _with_file(script, from_flags(behind))
+    source = _with_program(script, _with_file(script, from_flags(behind)), behind[0])
     machine = from_flags(head)
     config = _config(script, machine)
     trainer = _processes(script, command, machine, config)
@@ -165,6 +166,20 @@ def _with_file(script: Script, source: Settings) -> Settings:
         return source
     own = settings_beside(script.path, source.file("config"))
     return source.cut() if own is None else source.over(own.values)
+
+
+def _with_program(script: Script, source: Settings, program: str) -> Settings:
+    """``source`` over the arguments that its program has in itself, where the command says none of them."""
+    target = one_beside(script.path, program) if program.endswith(".py") else None
+    if target is None or source.has("config", "use_vllm", *_OF_GRPO):
+        return source
+    try:
+        configs = read_program(read_source(target), target).configs
+    except UsageError:
+        return source
+    if len(configs) != 1:
+        return source
+    return source.over({name: [value] for name, value in configs[0].items() if value is not None})
 
 
 def _uses_vllm(source: Settings, launcher: str, mode: str) -> bool | None:
