@@ -110,8 +110,11 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
 
 def _one_node(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
     """Trainer, engines, nodes and GPUs a node; each side takes one GPU where the file is silent."""
-    trainer = source.integer("deployment.num_train_gpus", "deployment.num_gpus", default=_listed(source, "trainer"))
-    rollout = source.integer("deployment.num_infer_gpus", default=_listed(source, "inference")) if generates else 0
+    trainer = source.integer(
+        "deployment.num_train_gpus", "deployment.num_gpus", "trainer_gpus", default=_listed(source, "trainer")
+    )
+    engines = ("deployment.num_infer_gpus", "inference_gpus")  # the latter is what its elders counted by
+    rollout = source.integer(*engines, default=_listed(source, "inference")) if generates else 0
     return trainer, rollout, 1, total(trainer, rollout, _other_gpus(source, 0))
 
 

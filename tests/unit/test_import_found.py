@@ -180,3 +180,17 @@ def test_a_judge_of_another_task_leaves_the_sum_open(tmp_path: Path) -> None:
     )
     found = import_file(script)
     assert (found.trainer_gpus, found.needed_gpus) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [("--trainer-gpus 2 --inference-gpus 6", (2, 6)), ("--trainer-gpu-ids 6,7 --inference-gpu-ids 0,1,2", (2, 3))],
+)
+def test_an_elder_prime_rl_counts_gpus_on_its_command_line(
+    tmp_path: Path, gpus: str, expected: tuple[int, int]
+) -> None:
+    for name in ("train", "orch", "infer"):
+        (tmp_path / f"{name}.toml").write_text("[model]\nname = 'Qwen/Qwen3-4B'\n")
+    files = "--trainer @ train.toml --orchestrator @ orch.toml --inference @ infer.toml"
+    found = read(tmp_path, f"uv run rl {files} {gpus}\n")
+    assert (found.trainer_gpus, found.rollout_gpus) == expected
