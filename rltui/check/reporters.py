@@ -32,7 +32,8 @@ def _verdict(report: Report) -> str:
     if not report.readable:
         return f"✗ {report.file}: cannot be read as a layout or a launch script"
     parts = [f"{number} {kind}{'s' if number != 1 else ''}" for kind, number in counts.items() if number]
-    return f"{'✓' if report.ok else '✗'} {report.file}: {', '.join(parts) or 'no findings'}"
+    read_as = f" (read as {report.framework})" if report.framework else ""
+    return f"{'✓' if report.ok else '✗'} {report.file}{read_as}: {', '.join(parts) or 'no findings'}"
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
@@ -52,6 +53,7 @@ def _file(report: Report) -> dict[str, Any]:
     return {
         "file": report.file,
         "ok": report.ok,
+        "framework": report.framework or None,
         "findings": [msgspec.to_builtins(finding) for finding in report.findings],
         "placement": placement_json(report.placement),
         "arithmetic": msgspec.to_builtins(report.arithmetic),

@@ -49,12 +49,14 @@ class Report(Struct, frozen=True, kw_only=True):
     Attributes:
         file: The layout as the user named it.
         findings: Worst first.
+        framework: Whose launch script or configuration it was read as; empty for a layout.
         readable: False where the layout could not be loaded; the findings (code L001) say why.
         loaded: The layout, where it could be loaded.
     """
 
     file: str
     findings: tuple[Finding, ...] = ()
+    framework: str = ""
     readable: bool = True
     loaded: LoadedLayout | None = None
     placement: Placement | None = None

@@ -123,9 +123,10 @@ def from_flags(words: Iterable[str]) -> Settings:
             is_cut |= _is_part(word)
         elif word.startswith(HOLE):
             # what a hole stands for may be flags of its own, so it ends the flag before it unless it is its value
-            is_open = True
             if current is not None and not current:
                 current.append(word)
+            else:
+                is_open = True
         elif current is not None:
             current.append(word)
     return Settings(values, is_open, is_cut)

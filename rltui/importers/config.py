@@ -15,7 +15,7 @@ import yaml
 
 from rltui.errors import UsageError
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.source import read_source
+from rltui.importers.source import one_beside, read_source
 from rltui.importers.values import HOLE
 from rltui.paths import is_file
 
@@ -153,24 +153,6 @@ def settings_beside(path: Path, name: str) -> Settings | None:
     """The settings of the YAML file ``name`` beside ``path``; None where it is not there, as ``one_beside`` looks."""
     target = one_beside(path, name)
     return None if target is None else from_mapping(read_yaml(read_source(target), str(target)))
-
-
-def one_beside(path: Path, name: str) -> Path | None:
-    """The file ``name`` beside ``path`` or up to five folders above it, if it is there.
-
-    A folder that is not known (``$SCRIPT_DIR``) is taken to be that of ``path``, or one above it where the name says a
-    folder as well (``$REPO/configs/a.yaml``).
-    """
-    known = name.removeprefix(HOLE)
-    relative = known.lstrip("/") if known != name else name
-    if HOLE in relative or not relative:
-        return None
-    folder = path.resolve().parent
-    for place in (folder, *([] if known != name and "/" not in relative else folder.parents[:5])):
-        target = place / relative
-        if is_file(target):
-            return target
-    return None
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""Commands that name a configuration file: prime-rl's ``rl @ FILE.toml``, NeMo-RL's and AReaL's ``--config FILE.yaml``.
+"""Commands that name a configuration file.
 
-The file is read where it lies beside the script or in a folder above it; what the command sets goes over it.
+They are prime-rl's ``rl @ FILE.toml``, NeMo-RL's and AReaL's ``--config FILE.yaml`` and ROLL's ``--config_path FOLDER
+--config_name NAME``. The file is read where it lies beside the script or in a folder above it; what the command sets
+goes over it.
 """
 
 from __future__ import annotations
@@ -11,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from rltui.importers import areal, nemo_rl, prime_rl
+from rltui.importers import areal, nemo_rl, prime_rl, rlinf, roll, trinity
+from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.config import (
     interpolated,
     merged,
-    one_beside,
     read_toml,
     read_yaml,
     toml_chain,
     with_defaults,
 )
 from rltui.importers.facts import Facts
-from rltui.importers.source import read_source
+from rltui.importers.source import one_beside, read_source
 from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_int
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 _PRIME = frozenset({"rl", "sft"})
 _NEMO = re.compile(r"run_(?:vlm_)?(grpo|dpo|sft|ppo|rm|distillation|gdpo|mopd|opd)\w*\.py\Z")
+_ROLL = re.compile(r"start_\w+_pipeline\.py\Z")
 _DEFAULTS = {
     "grpo.py": "grpo_math_1B", "vlm_grpo.py": "vlm_grpo_3B", "ppo.py": "ppo_math_1B", "dpo.py": "dpo", "sft.py": "sft",
     "rm.py": "rm", "distillation.py": "distillation_math",
@@ -52,9 +55,38 @@ def _one(script: Script, words: list[str]) -> Facts | None:
         at = next((index for index, name in enumerate(names[: words.index("@")]) if name in _PRIME), None)
         return None if at is None else _prime(script.path, words[at + 1 :])
     entry = next((index for index, name in enumerate(names) if name.endswith(".py") or name.startswith("areal.")), None)
+    if "trinity" in names and "run" in names:
+        return _trinity(script.path, words)
     if entry is None or any(other in words[entry] for other in _OTHERS):
         return None
+    by_name = from_flags(words[entry + 1 :])
+    if by_name.has("config_name") and by_name.has("config_path"):
+        return _by_name(script.path, words[entry:], by_name)
     return _yaml(script.path, words[entry:], names[entry])
+
+
+def _by_name(script: Path, words: Sequence[str], flags: Settings) -> Facts | None:
+    """ROLL and RLinf: the folder is meant from that of the program; scripts make it of their own (``dirname $0``)."""
+    name, folder = flags.file("config_name"), flags.file("config_path")
+    file = name if name.endswith((".yaml", ".yml")) else f"{name}.yaml"
+    beside_program = f"{words[0].rpartition('/')[0]}/{folder}/{file}".lstrip("/")
+    above = folder.rpartition(HOLE)[2].strip("/")
+    places = (f"{HOLE}/{above}/{file}".replace("//", "/"),) if HOLE in folder else (beside_program, f"{folder}/{file}")
+    target = next((found for place in places if (found := one_beside(script, place))), None)
+    if target is None:
+        return _unknown(roll.NAME, file) if _ROLL.fullmatch(words[0].rsplit("/", 1)[-1]) else None
+    values = interpolated(_overridden(read_yaml(read_source(target), str(target)), words[1:]))
+    return next((system.from_config(values) for system in (roll, rlinf) if system.is_config(values)), None)
+
+
+def _trinity(script: Path, words: Sequence[str]) -> Facts | None:
+    """Trinity-RFT: ``trinity run --config FILE``."""
+    name = _config(words)
+    target = one_beside(script, name) if name else None
+    if target is None:
+        return _unknown(trinity.NAME, name or "its configuration")
+    values = interpolated(read_yaml(read_source(target), str(target)))
+    return trinity.from_config(values) if trinity.is_config(values) else None
 
 
 def _with_machine(facts: Facts, script: Script) -> Facts:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Teacher, cuts, mapped, on_megatron, remarks
+from rltui.importers.facts import Facts, Teacher, cuts, mapped, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
 
 NAME = "nemo-rl"
@@ -120,7 +120,7 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         critic="shared" if algorithm == "ppo" else "none",
         reference=generates and source.number("loss_fn.reference_policy_kl_penalty", default=0.0) != 0.0,
         teacher=taught,
-        other_gpus=gym,
+        other_gpus=total(gym, uncounted(source, ("policy.", "cluster.", "teacher.", _DISTILLATION, "env.nemo_gym."))),
         together=cluster,
         source=source.cut() if missing else source,
         settings=_settings(source),
@@ -174,7 +174,7 @@ def _rest(cluster: int | None, rollout: int | None, teacher: int | None, colocat
 def _tensor_parallel(source: Settings, complete: bool) -> int | None:
     """GPUs of one engine, by the backend that generates."""
     backend = source.text(f"{_GENERATION}.backend", default="vllm")
-    if backend in ("vllm", "dynamo"):
+    if backend.startswith("vllm") or backend == "dynamo":  # forks have a vllm_http
         name = f"{_GENERATION}.vllm_cfg.tensor_parallel_size"
         return source.integer(name, default=1 if complete else None, key="roles.rollout.tensor_parallel")
     if backend == "sglang":

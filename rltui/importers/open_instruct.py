@@ -113,13 +113,14 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
     facts = Facts(
         dialect=NAME,
         algorithm="ppo" if entry.startswith("ppo") else "grpo",
+        critic="shared" if entry.startswith("ppo") else "none",
         model=source.text("model_name_or_path", key="roles.learner.model"),
         colocated=single,
         nodes=nodes,
         gpus_per_node=per_node,
         declared_gpus=product(nodes, per_node),
         trainer_gpus=trainer,
-        learner_bundles=learners or (),
+        learner_bundles=tuple(number for number in learners or () if number),
         rollout_gpus=rollout,
         rollout_tp=tensor_parallel,
         rollout_engines=engines,
@@ -143,7 +144,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     episodes = source.integer("total_episodes", default=100_000)
     prompts, samples = found["train.prompts_per_step"], found["train.samples_per_prompt"]
     if episodes is not None and prompts > 0 and samples > 0:
-        found["train.steps"] = episodes // (prompts * samples)
+        found |= {"train.steps": steps} if (steps := episodes // (prompts * samples)) else {}
     datasets = source.words("dataset_mixer_list", "dataset_mixer")
     first = str(datasets[0]).split() if datasets else []
     if first and "\0" not in first[0]:

@@ -72,6 +72,7 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     if missing:
         source.values |= {name: [HOLE] for name in _SIZES if name not in source.values}
     generates = bool({"orchestrator", "inference", "trainer"} & values.keys())
+    generates = generates and source.integer("deployment.num_infer_gpus") != 0  # else it learns from samples of others
     kind = source.text("deployment.type", default="single_node")
     several = kind == "multi_node"
     size = source.integer(*_ENGINE_SIZES, default=1, key="roles.rollout.tensor_parallel")
@@ -80,7 +81,8 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     trainer, rollout, nodes, per_node = machine if kind else (None, None, None, None)
     # over several nodes an engine may span them by other ways than its size, which then has to be said
     by_size = quotient(rollout, size) if not several or source.has(*_ENGINE_SIZES) else None
-    engines = _engines(source, several, by_size) if several or data in (None, 1) else None
+    fills = data in (None, 1) or product(size, data) == rollout  # as many copies as prime-rl makes by itself
+    engines = _engines(source, several, by_size) if several or fills else None
     return Facts(
         dialect=NAME,
         algorithm=_algorithm(source) if generates else "sft",
@@ -108,8 +110,11 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
 
 def _one_node(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
     """Trainer, engines, nodes and GPUs a node; each side takes one GPU where the file is silent."""
-    trainer = source.integer("deployment.num_train_gpus", "deployment.num_gpus", default=_listed(source, "trainer"))
-    rollout = source.integer("deployment.num_infer_gpus", default=_listed(source, "inference")) if generates else 0
+    trainer = source.integer(
+        "deployment.num_train_gpus", "deployment.num_gpus", "trainer_gpus", default=_listed(source, "trainer")
+    )
+    engines = ("deployment.num_infer_gpus", "inference_gpus")  # the latter is what its elders counted by
+    rollout = source.integer(*engines, default=_listed(source, "inference")) if generates else 0
     return trainer, rollout, 1, total(trainer, rollout, _other_gpus(source, 0))
 
 
@@ -203,6 +208,8 @@ def _unsure(source: Settings) -> tuple[str, ...]:
         keys.append("roles.learner")
     if _group(source) == 1 and source.text("orchestrator.algo.type", default="grpo") != "grpo":
         keys.append("train.samples_per_prompt")  # an advantage that compares with more than the siblings
+    if source.text("deployment.type") == "multi_node" and not source.has(*_ENGINE_SIZES):
+        keys.append("roles.rollout")  # over several nodes an engine may span them by other ways than its size
     if not source.has("trainer.model.optim_cpu_offload", "trainer.model.full_offload"):
         keys.append("roles.learner.offload")
     return tuple(keys)

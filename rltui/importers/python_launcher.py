@@ -40,18 +40,26 @@ def from_python(text: str, path: Path) -> list[Facts]:
     Raises:
         UsageError: Not Python, or it goes on without end.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd literals are the launcher's affair
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{path} cannot be read as Python: {str(error)[:200]}.") from error
-    follower = _Follower(tree)
+    follower = _Follower(parsed(text, path))
     try:
         follower.run()
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deep to be read.") from error
     return [_facts(path, call) for call in follower.calls]
+
+
+def parsed(text: str, path: Path) -> ast.Module:
+    """The syntax tree of a file.
+
+    Raises:
+        UsageError: Not Python.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # odd literals are the launcher's affair
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} cannot be read as Python: {str(error)[:200]}.") from error
 
 
 def _facts(path: Path, call: dict[str, Any]) -> Facts:

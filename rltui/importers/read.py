@@ -13,18 +13,24 @@ from msgspec.structs import replace
 from rltui.errors import UsageError
 from rltui.importers import (
     areal,
+    axolotl,
     configured,
     easyr1,
     llama_factory,
     nemo_rl,
+    oat,
     open_instruct,
     openrlhf,
     prime_rl,
+    rlinf,
     roll,
     skyrl,
     slime,
     swift,
+    trinity,
     trl,
+    trl_arguments,
+    trl_python,
     verl,
 )
 from rltui.importers.arguments import from_mapping
@@ -34,14 +40,18 @@ from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
 from rltui.importers.script import Script, read_script, servers
+from rltui.importers.skypilot import Task, task_of
 from rltui.importers.source import read_source
-from rltui.importers.values import printable, total
+from rltui.importers.values import is_known, printable, product, total
 
 # the generic launchers come last: they start the programs of the others too
-SHELL_DIALECTS = (open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, configured, trl)
+SHELL_DIALECTS = (
+    open_instruct, easyr1, verl, openrlhf, slime, skyrl, swift, llama_factory, oat, axolotl, configured, trl,
+)  # fmt: skip
 COUNT_SERVERS = frozenset({slime.NAME, swift.NAME, trl.NAME})
 NUMBERS = ("trainer_gpus", "rollout_gpus", "rollout_tp", "rollout_engines", "declared_gpus")
 MAX_NOTES = 400
+MAX_PROGRAMS = 3
 
 
 class Imported(Struct, frozen=True, kw_only=True):
@@ -150,9 +160,12 @@ def _facts(text: str, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tu
     if ending == ".toml":
         return _from_toml(text, path), ()
     if ending in (".yaml", ".yml"):
-        return _from_yaml(text, path), ()
-    if ending == ".py" and "execute_train" in text:
-        found = from_python(text, path)
+        own = read_yaml(text, str(path))
+        task = task_of(own)
+        return (_from_yaml(own, path), ()) if task is None else _from_task(task, path, environ)
+    if ending == ".py":
+        found = from_python(text, path) if "execute_train" in text else []
+        found = found or (trl_python.from_python(text, path) if trl_arguments.CONFIG in text else [])
         if found:
             return _agreed(found), ()
     if ending in (".py", ".json", ".ipynb", ".md", ".rst"):
@@ -174,19 +187,34 @@ def _from_toml(text: str, path: Path) -> Facts:
 
 _KNOWN = (
     "Known are open-instruct, verl, EasyR1, slime, miles, OpenRLHF, prime-rl, NeMo-RL, SkyRL, AReaL, ROLL, ms-swift, "
-    "LLaMA-Factory, TRL and plain accelerate."
+    "LLaMA-Factory, axolotl, oat, RLinf, Trinity-RFT, TRL and plain accelerate. Name the file that starts the training "
+    "or its configuration. A job of any other framework runs unchanged (rltui launch --script FILE)."
 )
 
 
-def _from_yaml(text: str, path: Path) -> Facts:
-    own = read_yaml(text, str(path))
+def _from_task(task: Task, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tuple[str, ...]]:
+    """What the script of a SkyPilot task starts, on the machine that the task asks for."""
+    script = read_script(task.run, path, {**task.environ, **environ})
+    facts = _from_script(script)
+    if product(task.nodes, task.gpus_per_node) is not None:
+        gpus = product(task.nodes, task.gpus_per_node)
+        facts = replace(facts, nodes=task.nodes, gpus_per_node=task.gpus_per_node, declared_gpus=gpus)
+    card = {"hardware.gpu": task.gpu} if task.gpu else {}
+    return replace(facts, settings={**card, **facts.settings}), script.reading.notes
+
+
+def _from_yaml(own: dict[str, Any], path: Path) -> Facts:
+    if rlinf.is_config(own):  # before NeMo-RL's, whose recipes have a cluster as well
+        return rlinf.from_config(interpolated(own))
     if nemo_rl.is_recipe(own) or nemo_rl.builds_on(own, path.name):
         values, missing = with_defaults(own, path)
         return nemo_rl.from_config(interpolated(values), missing, path.name)
     if areal.is_config(own):
         return areal.from_config(interpolated(own))
-    if roll.is_config(own):
-        return roll.from_config(interpolated(own))
+    for system in (roll, trinity, axolotl):
+        if system.is_config(own):
+            known: Facts = system.from_config(interpolated(own))
+            return known
     if verl.is_config(own):
         return verl.from_config(interpolated(own), read_script("", path, {}))
     if easyr1.is_config(own):
@@ -224,24 +252,37 @@ def _from_script(script: Script) -> Facts:
             return _with_card(_with_servers(_agreed(found), script, dialect.from_script), script)
     slurm = script.slurm
     if slurm.present:
-        note = "no training that is known is started here; only the #SBATCH lines are read"
+        note = f"no training that is known is started here{_programs(script)}; only the #SBATCH lines are read"
         return Facts(
-            dialect="slurm", algorithm="", nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node,
+            dialect="slurm", algorithm="a job in which no framework is recognised",
+            nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node,
             declared_gpus=slurm.gpus, notes=(note,),
         )  # fmt: skip
-    raise UsageError(f"{script.path}: no training that is known is started here.", _KNOWN)
+    raise UsageError(f"{script.path}: no training that is known is started here{_programs(script)}.", _KNOWN)
+
+
+def _programs(script: Script) -> str:
+    """What a script starts instead, for people to tell whether it is their training."""
+    ends = (".py", ".sh", ".slurm", ".sbatch")
+    names = (word.rsplit("/", 1)[-1] for command in script.commands for word in command.words if word.endswith(ends))
+    found = [*dict.fromkeys(name for name in names if is_known(name))][:MAX_PROGRAMS]
+    return f"; it starts {', '.join(found)}" if found else ""
 
 
 def _with_servers(facts: Facts, script: Script, read: Callable[[Script], list[Facts]]) -> Facts:
     """The GPUs of judges and other servers that run while the training does, where its dialect has no word for them.
 
-    A server that is started after the training, such as one for an evaluation, takes no GPUs beside it.
+    A server that is started after the training, such as one for an evaluation, takes no GPUs beside it; one in another
+    branch may be another task's.
     """
     if facts.dialect in COUNT_SERVERS or not servers(script):
         return facts
     ends = range(1, len(script.commands) + 1)
     first = bisect_left(ends, True, key=lambda end: bool(read(script.until(end))))
     beside = servers(script.until(first + 1))
+    if first < len(script.commands) and not script.commands[first].sure:
+        # tasks of one job that take different branches run at the same time, in whatever order they are written
+        beside += [server for server in servers(script)[len(beside) :] if not server.sure]
     if not beside:
         return facts
     note = f"{len(beside)} servers are started beside the training"

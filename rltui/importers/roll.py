@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
@@ -12,6 +12,7 @@ from rltui.importers.values import product, quotient, to_int
 
 NAME = "roll"
 _TRAINERS, _ENGINES = ("actor_train", "student_train", "sft_train"), ("actor_infer", "student_infer")
+_ROLES = (*_TRAINERS, *_ENGINES, "critic", "reference", "teacher")
 _RANGE = re.compile(r"list\(\s*range\(\s*(?:(\d+)\s*,)?\s*(\d+)\s*\)\s*\)")
 _MAX_DEVICES = 100_000
 _SAMPLES = "num_return_sequences_in_group"
@@ -151,17 +152,24 @@ def _colocated(trainer: frozenset[int] | None, engines: frozenset[int] | None) -
 
 
 def _others(source: Settings, values: dict[str, Any]) -> tuple[frozenset[int] | None, ...]:
-    """Devices of critic, reference, teacher and of all reward models."""
+    """Devices of critic, reference, teacher, and of all other models that the file gives devices."""
     # without generalised advantages ROLL starts no critic, even where the file describes one
     has_critic = source.text("adv_estimator", default="gae") == "gae"
-    rewards = values.get("rewards")
-    models = rewards if isinstance(rewards, dict) else {}
     return (
         _devices(values, "critic") if has_critic else frozenset(),
         _devices(values, "reference"),
         _devices(values, "teacher"),
-        _union(_devices(values, "reward"), *(_devices(models, name) for name in models)),
+        _union(*(_listed(listed) for listed in _all_devices(values, _ROLES))),
     )
+
+
+def _all_devices(values: Mapping[str, Any], without: Sequence[str] = ()) -> Iterator[object]:
+    """Every list of devices at any depth, but for those of the roles ``without``."""
+    for name, inner in values.items():
+        if name == "device_mapping":
+            yield inner
+        elif isinstance(inner, dict) and name not in without:
+            yield from _all_devices(inner)
 
 
 def _algorithm(source: Settings, values: dict[str, Any], engine_role: str) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _GPU_LINES = re.compile(r"#SBATCH.*(?:gpu|gres|nodes|-N|-n|-G).*")
 TRL_SERVERS = ("vllm-serve", "trl.scripts.vllm_serve")
+TRL_COPIES = frozenset({"vllm_serve.py", "vllm_server.py"})
 SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "rollout")
 _OWNERS = {"serve": "vllm", "rollout": "swift"}
 _BEFORE_VARIABLES = frozenset({"env", "nohup", "exec", "setsid", "time", "srun", "sudo"})
@@ -115,7 +116,7 @@ def servers(script: Script) -> list[Server]:
 
 
 def _server(command: Started) -> Server | None:
-    words = list(command.words)
+    words = [_program(word) for word in command.words]
     entry = next((index for index, word in enumerate(words) if word in SERVERS and _owned(words, index)), None)
     if entry is None:
         return None
@@ -129,6 +130,11 @@ def _server(command: Started) -> Server | None:
     model = flags.text("model_path", "model") or (positional if is_known(positional) else "")
     gpus = None if flags.is_open else product(tensor, pipeline, copies)
     return Server(words[entry], model, gpus, tensor, visible_devices(command), command.sure)
+
+
+def _program(word: str) -> str:
+    """The server that a word of a command starts: a copy of TRL's (``src/vllm_serve.py``) counts as TRL's own."""
+    return TRL_SERVERS[0] if word.rsplit("/", 1)[-1] in TRL_COPIES else word
 
 
 def _owned(words: Sequence[str], index: int) -> bool:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.errors import UsageError
-from rltui.importers.source import read_source
+from rltui.importers.source import one_beside, read_source
 from rltui.importers.values import HOLE
 
 if TYPE_CHECKING:
@@ -131,19 +131,13 @@ def _options(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def read_beside(name: str, script: Path) -> str | None:
-    """Text of the script ``name`` where it lies beside ``script`` or up to four folders above; else None.
+    """Text of the script ``name`` where it lies beside ``script``, as ``one_beside`` looks; else None.
 
-    A folder that is not known (``$SCRIPT_DIR``) is taken to be the script's own.
+    A machine's own files (``/etc/profile.d/modules.sh``) are not read, for they differ from machine to machine.
     """
-    relative = name.removeprefix(HOLE).lstrip("/") if name.startswith(HOLE) else name
-    if not relative or HOLE in relative or relative.startswith(("/", "~")) or not _is_script(relative):
+    place = f"{HOLE}{name}" if name.startswith("/") else name
+    target = one_beside(script, place) if _is_script(name) else None
+    try:
+        return None if target is None or target.resolve() == script.resolve() else read_source(target)
+    except (OSError, ValueError, UsageError):
         return None
-    folder = script.resolve().parent
-    for place in (folder, *([] if name.startswith(HOLE) else folder.parents[:4])):
-        target = place / relative
-        try:
-            if target.is_file() and target.resolve() != script.resolve():
-                return read_source(target)
-        except (OSError, ValueError, UsageError):
-            return None
-    return None

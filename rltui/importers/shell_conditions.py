@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Sequence
 
+from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import evaluate
 from rltui.importers.shell_expand import Scope, expand_words
 from rltui.importers.values import HOLE, to_int
 
+_ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")
+_COUNT = re.compile(r"\"?\$\{#(\w+)\[[@*]\]\}\"?")
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,
     "-ne": lambda left, right: left != right,
@@ -17,6 +21,28 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-gt": lambda left, right: left > right,
     "-ge": lambda left, right: left >= right,
 }
+
+
+def is_test(node: syntax.Node) -> bool:
+    """Whether a node is a test, whose outcome matters, rather than a command that is meant to succeed."""
+    if isinstance(node, syntax.AndOr):
+        return is_test(node.left) or is_test(node.right)
+    return isinstance(node, syntax.Command) and node.words[:1] in (("[",), ("[[",), ("test",))
+
+
+def succeeds(node: syntax.Node, scope: Scope) -> bool | None:
+    """Whether a node succeeds, where that is known."""
+    if isinstance(node, syntax.Group) and node.body:
+        return succeeds(node.body[-1], scope)
+    if isinstance(node, syntax.Command):
+        return truth(node.words, scope, node.line)
+    if not isinstance(node, syntax.AndOr) or node.operator == "|":
+        return None
+    left, right = succeeds(node.left, scope), succeeds(node.right, scope)
+    settles = node.operator == "||"
+    if settles in (left, right):
+        return settles
+    return None if None in (left, right) else not settles
 
 
 def truth(raws: Sequence[str], scope: Scope, line: int) -> bool | None:
@@ -70,10 +96,21 @@ def _single(raws: list[str], scope: Scope, line: int) -> bool | None:
         value = _text(raws[0], scope, line)
         return None if HOLE in value else value != ""
     if len(raws) == 2:
+        argument = _ARGUMENT.fullmatch(raws[1])
+        if argument and scope.get(argument[1]) is None and raws[0] in ("-z", "-n"):
+            return raws[0] == "-z"  # arguments that nobody gave are absent
         return _unary(raws[0], _operand(raws[1], scope, line))
+    counted = _COUNT.fullmatch(raws[0])
+    if counted and raws[1:] in (["-gt", "0"], ["-ne", "0"]) and any(map(_is_word, scope.items(counted[1]))):
+        return True
     if len(raws) == 3:
         return _compare(_text(raws[0], scope, line), raws[1], raws[2], scope, line)
     return None
+
+
+def _is_word(item: str) -> bool:
+    """Whether an item of an array is at least one word, known or not."""
+    return bool(item) and not item.startswith(HOLE)
 
 
 def _text(raw: str, scope: Scope, line: int) -> str:

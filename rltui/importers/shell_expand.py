@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from rltui.importers.shell_arithmetic import evaluate
 from rltui.importers.shell_filters import piped
 from rltui.importers.shell_lexer import ScriptError, lex
-from rltui.importers.values import HOLE, HOLES
+from rltui.importers.values import HOLE, HOLES, NODE, to_int
 
 MAX_TEXT = 100_000
 MAX_NESTING = 30
+MAX_NODES = 1024
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]")
+_HOSTNAMES = re.compile(r"scontrol\s+show\s+hostnames?(?:\s+[^\s|;&]+)?")
 _BRACED = re.compile(r"(#|!)?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^\]]*\])?(.*)\Z", re.DOTALL)
 _PLAIN = re.compile(r"[^\\'\"`$]+")
 _BRACKETS = {"(": ")", "{": "}"}
@@ -194,6 +196,9 @@ class _Expansion:
         """The value of ``$((…))``; that of ``$(…)`` is known for a few filters only, for nothing is run."""
         if inside.startswith("(") and inside.endswith(")"):
             return self.arithmetic(inside[1:-1])
+        if _HOSTNAMES.fullmatch(inside.strip()):
+            nodes = to_int(self.scope.variables.get("SLURM_NNODES")) or 0
+            return " ".join(f"{NODE}{index}" for index in range(nodes)) if 0 < nodes <= MAX_NODES else HOLE
         return self.filtered(inside) if inside.lstrip().startswith("echo ") else HOLE
 
     def filtered(self, inside: str) -> str:
@@ -253,7 +258,8 @@ class _Expansion:
         if index:
             items = self.scope.items(name)
             # a part that is not known may be no word, or several
-            unknown = any(HOLE in item for item in items) or name not in (*self.scope.variables, "@", "*")
+            holes = any(HOLE in item and not item.startswith(NODE) for item in items)
+            unknown = holes or name not in (*self.scope.variables, "@", "*")
             return HOLE if unknown else str(len(items))
         value = self.scope.get(name)
         return HOLE if value is None or HOLE in value else str(len(value))

@@ -11,15 +11,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_children import Child, child_of, script_in
-from rltui.importers.shell_conditions import truth
+from rltui.importers.shell_conditions import is_test, succeeds
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
 from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, to_int
 
 Value = str | tuple[str, ...]
 MAX_STEPS = 20_000
@@ -92,11 +93,13 @@ class _Follower:
         self.exported: set[str] = set(variables)
         self.jobs: list[str] = []
         self.functions: dict[str, syntax.Block] = {}
+        self.references: dict[str, str] = {}
         self.arguments: Sequence[str] | None = None
         self.commands: list[Started] = []
         self.notes: list[str] = []
         self.alive = True
         self.sure = True
+        self.is_left: bool | None = None  # whether ``break`` left the loop over arguments, where there is one
         self.unread = False
         self.steps = 0
         self.calls = 0
@@ -142,8 +145,8 @@ class _Follower:
         if node.operator == "|" or not self.alive:
             self.node(node.right)
             return
-        verdict = self.verdict(node.left)
-        tested = self.is_test(node.left)
+        verdict = succeeds(node.left, self.scope)
+        tested = is_test(node.left)
         if tested and (verdict is not False) == (node.operator == "&&") and self.demands((node.left,), (node.right,)):
             return
         if verdict is None and tested:
@@ -151,32 +154,12 @@ class _Follower:
         elif (verdict is not False) == (node.operator == "&&"):
             self.node(node.right)
 
-    def is_test(self, node: syntax.Node) -> bool:
-        """Whether a node is a test, whose outcome matters, rather than a command that is meant to succeed."""
-        if isinstance(node, syntax.AndOr):
-            return self.is_test(node.left) or self.is_test(node.right)
-        return isinstance(node, syntax.Command) and node.words[:1] in (("[",), ("[[",), ("test",))
-
-    def verdict(self, node: syntax.Node) -> bool | None:
-        """Whether a node succeeds, where that is known."""
-        if isinstance(node, syntax.Group) and node.body:
-            return self.verdict(node.body[-1])
-        if isinstance(node, syntax.Command):
-            return truth(node.words, self.scope, node.line)
-        if not isinstance(node, syntax.AndOr) or node.operator == "|":
-            return None
-        left, right = self.verdict(node.left), self.verdict(node.right)
-        settles = node.operator == "||"
-        if settles in (left, right):
-            return settles
-        return None if None in (left, right) else not settles
-
     def condition(self, node: syntax.If) -> None:
         """Follow the branch that is taken, or all that may be."""
         possible: list[syntax.Block] = []
         for test, body in node.branches:
             self.tests_commands(test)
-            verdict = self.verdict(test[-1]) if test else True
+            verdict = succeeds(test[-1], self.scope) if test else True
             if verdict is False or (verdict and self.demands(test, body)):
                 continue
             if verdict is None and (names := syntax.set_where_empty(test, body)):
@@ -201,7 +184,7 @@ class _Follower:
     def tests_commands(self, test: syntax.Block) -> None:
         """Follow what a condition runs; a Ray cluster may be started there."""
         for node in test:
-            if not self.is_test(node) and not isinstance(node, syntax.Command):
+            if not is_test(node) and not isinstance(node, syntax.Command):
                 self.node(node)
 
     def case(self, node: syntax.Case) -> None:
@@ -242,9 +225,21 @@ class _Follower:
         """Follow the body as something that may happen; a loop over arguments has none to go over."""
         self.block(node.condition)
         tested = " ".join(word for test in node.condition if isinstance(test, syntax.Command) for word in test.words)
-        if self.arguments is None and _ARGUMENTS.search(tested):
-            return
-        self.branches([node.body, ()])
+        counts = _ARGUMENTS.search(tested)
+        if counts is None or (self.arguments and counts[0] == "getopts"):
+            self.branches([node.body, ()])
+        else:
+            self.loop_over_arguments(node.body)
+
+    def loop_over_arguments(self, body: syntax.Block) -> None:
+        """Follow the body while it shifts arguments away, as scripts read their options."""
+        outer, self.is_left = self.is_left, False
+        left = len(self.arguments or ()) + 1
+        while self.alive and self.arguments and len(self.arguments) < left:
+            left = len(self.arguments)
+            self.block(body)
+        self.alive |= self.is_left is True
+        self.is_left = outer
 
     def loop_over_words(self, node: syntax.For) -> None:
         """Follow the body for each word where the words are few and known, else once with a hole."""
@@ -264,6 +259,10 @@ class _Follower:
         words = expand_words(node.words, self.scope, node.line)
         declares = bool(words) and words[0] in ("export", "local", "declare", "readonly", "typeset")
         if not words or declares:
+            if declares and "-n" in words:
+                named = {each.name: expand_text(str(each.value), self.scope) for each in node.assignments}
+                self.references |= named
+                return
             self.assign(node.assignments)
             if declares and words[0] in ("export", "declare", "typeset"):
                 self.exported.update(item.name for item in node.assignments)
@@ -279,7 +278,7 @@ class _Follower:
 
     def assign(self, assignments: Sequence[syntax.Assignment]) -> None:
         """Set variables."""
-        for item in assignments:
+        for item in (replace(each, name=self.references.get(each.name, each.name)) for each in assignments):
             value: Value
             if isinstance(item.value, tuple):
                 value = tuple(expand_words(item.value, self.scope, self.line))
@@ -300,6 +299,8 @@ class _Follower:
         head = words[0]
         if head in ("exit", "return"):
             self.alive = False
+        elif head == "break" and self.is_left is not None:
+            self.alive, self.is_left = False, True
         elif head in ("source", "."):
             self.source(words[1:])
         elif head == "unset":
@@ -310,7 +311,7 @@ class _Follower:
             here = words[-1] if len(names) == 1 and words[-2:-1] == names and "-d" in words else HOLE
             self.variables.update(dict.fromkeys(names, here))
         elif head == "shift":
-            self.arguments = self.arguments[1:] if self.arguments else self.arguments
+            self.arguments = self.arguments and self.arguments[to_int("".join(words[1:2])) or 1 :]
         elif head == "set" and "--" in words:
             self.arguments = words[words.index("--") + 1 :]
         elif head in self.functions:
@@ -323,12 +324,12 @@ class _Follower:
         """Follow a function of the script."""
         if self.calls >= MAX_CALLS:
             raise ScriptError(self.line, f"functions call each other without end ({name[:40]})")
-        outer = self.arguments
+        outer, references = self.arguments, dict(self.references)
         self.calls += 1
         self.arguments = arguments
         self.block(self.functions[name])
         self.alive = True
-        self.arguments = outer
+        self.arguments, self.references = outer, references
         self.calls -= 1
 
     def source(self, words: list[str]) -> None:

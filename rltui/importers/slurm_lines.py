@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from rltui.importers.values import product, quotient, to_int
+from rltui.importers.values import HOLE, product, quotient, to_int
 
 _LINE = re.compile(r"^#SBATCH\s+(.*?)\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
@@ -54,8 +54,8 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def environ(self) -> dict[str, str]:
-        """Variables that Slurm sets in the job."""
-        found: dict[str, str] = {}
+        """Variables that Slurm sets in the job; those by which its tasks differ are not known."""
+        found = dict.fromkeys(("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID"), HOLE) if self.present else {}
         if self.nodes is not None:
             found |= {name: str(self.nodes) for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")}
         if self.gpus_per_node is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from rltui.importers.values import HOLE
+from rltui.paths import is_file
 
 MAX_BYTES = 1 << 20
+_FOLDERS_ABOVE = 5
+_MAX_PARTS = 12
 
 
 def read_source(path: Path) -> str:
@@ -49,3 +51,33 @@ def decode(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise UsageError(f"{name} is not UTF-8 text (line {line}).") from error
+
+
+def one_beside(path: Path, name: str) -> Path | None:
+    """The file ``name`` beside ``path`` or up to five folders above it, if it is there.
+
+    Of a place on another machine (``/home/me/repo/configs/a.yaml``) or one that is not known (``$REPO/configs/a.yaml``)
+    the last parts are looked for, at least a folder and a file. ``$SCRIPT_DIR/a.yaml`` is taken to be in the folder of
+    ``path``.
+    """
+    return next((target for target in _places(path.resolve().parent, name) if is_file(target)), None)
+
+
+def _places(folder: Path, name: str) -> Iterator[Path]:
+    """Where a file may be that a script in ``folder`` calls ``name``, likeliest first."""
+    above = (folder, *folder.parents[:_FOLDERS_ABOVE])
+    relative = name.removeprefix(HOLE)
+    if HOLE in relative:
+        _, _, relative = relative.rpartition(HOLE)
+        if not relative.startswith("/"):
+            return
+    parts = tuple(part for part in relative.split("/") if part not in ("", "~", "."))
+    if HOLE not in name and not name.startswith(("/", "~")):
+        yield from (place / relative for place in above if parts)
+        return
+    if name.startswith("/"):
+        yield Path(name)
+    if name == f"{HOLE}{relative}" and parts:
+        yield folder.joinpath(*parts)
+    for start in range(max(0, len(parts) - _MAX_PARTS), len(parts) - 1):
+        yield from (place.joinpath(*parts[start:]) for place in above)

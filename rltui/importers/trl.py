@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rltui.errors import UsageError
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import one_beside, read_yaml, settings_beside
+from rltui.importers.config import read_yaml, settings_beside
 from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.script import (
     TRL_SERVERS,
@@ -20,7 +20,8 @@ from rltui.importers.script import (
     visible_devices,
     visible_gpus,
 )
-from rltui.importers.source import read_source
+from rltui.importers.source import one_beside, read_source
+from rltui.importers.trl_arguments import read_program
 from rltui.importers.values import product, quotient, to_bool, to_int, total
 
 if TYPE_CHECKING:
@@ -109,14 +110,14 @@ def from_config(values: Mapping[str, Any]) -> Facts | None:
 
 def _facts(script: Script, command: Started, words: tuple[list[str], list[str]], started: list[Server]) -> Facts:
     head, behind = words
-    source = _with_file(script, from_flags(behind))
+    source = _with_program(script, _with_file(script, from_flags(behind)), behind[0])
     machine = from_flags(head)
     config = _config(script, machine)
     trainer = _processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
     size = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
-    uses = _uses_vllm(script, source, head[0])
     mode = source.text("vllm_mode", default="")
+    uses = _uses_vllm(source, head[0], mode)
     beside = _engines(started, mode)
     next_gpu = bool(uses and not mode and not beside) and _has_next_gpu(command, source, trainer)
     if uses and not mode and not beside and not next_gpu:
@@ -136,7 +137,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
     variant = variants.trl(source)
     return Facts(
         dialect=NAME,
-        algorithm=algorithm,
+        algorithm=_named(algorithm, source, behind[0]),
         model=source.text("model_name_or_path", "model", key="roles.learner.model"),
         colocated=_colocated(generates, apart, uses),
         nodes=nodes,
@@ -160,21 +161,37 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
 
 
 def _with_file(script: Script, source: Settings) -> Settings:
-    """``source`` over the YAML file of TRL's settings that it names, if that is there."""
-    name = source.file("config")
-    own = settings_beside(script.path, name) if name.endswith((".yaml", ".yml")) else None
-    return source if own is None else source.over(own.values)
+    """``source`` over the file of TRL's settings that it names; what a file that is not there would set is open."""
+    if not source.has("config"):
+        return source
+    own = settings_beside(script.path, source.file("config"))
+    return source.cut() if own is None else source.over(own.values)
 
 
-def _uses_vllm(script: Script, source: Settings, launcher: str) -> bool | None:
+def _with_program(script: Script, source: Settings, program: str) -> Settings:
+    """``source`` over the arguments that its program has in itself, where the command says none of them."""
+    target = one_beside(script.path, program) if program.endswith(".py") else None
+    if target is None or source.has("config", "use_vllm", *_OF_GRPO):
+        return source
+    try:
+        configs = read_program(read_source(target), target).configs
+    except UsageError:
+        return source
+    if len(configs) != 1:
+        return source
+    return source.over({name: [value] for name, value in configs[0].items() if value is not None})
+
+
+def _uses_vllm(source: Settings, launcher: str, mode: str) -> bool | None:
     """Whether vLLM generates; None where the script does not say and the program may decide by itself.
 
-    TRL's own command, and programs that take the arguments of its ``GRPOConfig``, have its default: they do not. With a
-    file of settings that is not there, nothing is known.
+    TRL's own command, and programs that take the arguments of its ``GRPOConfig``, have its default: they do not. Where
+    a file that was not read may switch it on, a command that says how vLLM runs tells that it does.
     """
+    if source.is_cut and mode and not source.has("use_vllm"):
+        return True
     has_default = launcher.rsplit("/", 1)[-1] == "trl" or source.has(*_OF_GRPO)
-    read = not source.has("config") or settings_beside(script.path, source.file("config")) is not None
-    return source.flag("use_vllm", default=False if has_default and read else None)
+    return source.flag("use_vllm", default=False if has_default else None)
 
 
 def _has_next_gpu(command: Started, source: Settings, trainer: int | None) -> bool:
@@ -242,6 +259,15 @@ def _algorithm(words: str) -> str:
         if word in words.lower() and "grpo" not in words.lower():
             return algorithm
     return "ppo" if "ppo" in words.lower() else "opd" if "gkd" in words.lower() else "grpo"
+
+
+def _named(algorithm: str, source: Settings, program: str) -> str:
+    """The algorithm; of a program that shows none and takes no argument of TRL's, that no framework is recognised."""
+    name = program.rsplit("/", 1)[-1]
+    shows = any(word in name.lower() for word in ("grpo", "ppo", "gkd", "rlhf", "opd", *_NO_RL))
+    if shows or source.is_open or source.is_cut or source.has("config", "use_vllm", *_OF_GRPO, *_TABLE):
+        return algorithm
+    return f"{name}, in which no framework is recognised,"
 
 
 def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Server], trainer: int | None) -> int | None:

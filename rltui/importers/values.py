@@ -10,6 +10,9 @@ HOLE = "\0"
 HOLES = "\0@"
 """Begins what stands for the words of an array that is not known, with the array's name behind it."""
 
+NODE = "\0node"
+"""Begins what stands for the name of a node: one word that is not known, unlike what ``HOLE`` may be."""
+
 _WHOLE = re.compile(r"[-+]?[0-9][0-9_]*\Z")
 _TRUE = frozenset({"true", "yes", "1", "on"})
 _FALSE = frozenset({"false", "no", "0", "off", "none", "null"})

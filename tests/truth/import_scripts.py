@@ -62,7 +62,7 @@ def scripts() -> Iterator[Script]:
 
 def source(script: Script) -> tuple[str, Path]:
     """A script that makes these settings in its framework's syntax, and where it stands."""
-    if script.framework in ("nemo-rl", "areal"):
+    if script.framework in ("nemo-rl", "areal", "roll"):
         values = _nested(script.settings)
         values |= {"experiment_name": "one"} if script.framework == "areal" else {}
         return yaml.safe_dump(values), Path("recipe.yaml")
@@ -79,6 +79,8 @@ def _command(script: Script) -> str:
     words = " ".join(f"--{key}" if value == "+" else f"--{key} {value}" for key, value in settings.items())
     if script.framework == "open-instruct":
         program = f"mason.py --num_nodes {facts['nodes']} --gpus {facts['gpus_per_node']} -- open_instruct/{program}"
+    if script.framework == "trl":
+        return f"{program} {words}"  # the launcher with its own flags
     starter = "python3 -m" if program.startswith("openrlhf.") else "python3"
     return f"{starter} {program} {words}"
 
@@ -141,8 +143,8 @@ def score() -> Score:
         "import",
         (
             Figure("working scripts without an error (%)", clean, 99.9, True, len(working)),
-            Figure("numbers of the GPU split that are right (%)", shares["right"], 99.2, True, len(verdicts)),
-            Figure("numbers of the GPU split that are wrong (%)", shares["wrong"], 0.6, False, len(verdicts)),
+            Figure("numbers of the GPU split that are right (%)", shares["right"], 99.3, True, len(verdicts)),
+            Figure("numbers of the GPU split that are wrong (%)", shares["wrong"], 0.5, False, len(verdicts)),
         ),
         tuple(worst),
     )

@@ -241,6 +241,24 @@ def test_a_script_without_a_layout_is_still_asked(capsys: pytest.CaptureFixture[
     assert "leaves its GPUs open" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (VERL, ["(read as verl)"]),
+        ("torchrun --nproc_per_node 8 main.py --lr 1e-6\n", ["(read as trl)", "main.py, in which no framework"]),
+        ("#SBATCH --gpus-per-node=8\nsrun my_binary\n", ["(read as slurm)", "no framework is recognised"]),
+        ("python my_trainer.py\n", ["it starts my_trainer.py", "Known are open-instruct", "Name the file that starts"]),
+    ],
+)
+def test_it_is_said_which_framework_was_recognised(
+    capsys: pytest.CaptureFixture[str], run_sh: Path, text: str, said: list[str]
+) -> None:
+    run_sh.write_text(text)
+    main(["check", str(run_sh)])
+    out = capsys.readouterr().out
+    assert [word for word in said if word not in out] == []
+
+
 def test_a_script_is_not_written_into(capsys: pytest.CaptureFixture[str], run_sh: Path) -> None:
     assert main(["check", str(run_sh), "--fix", "--write"]) == 2
     assert "which rltui does not edit" in capsys.readouterr().err

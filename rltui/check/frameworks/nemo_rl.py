@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from rltui.check.frameworks import nemo_rl_loss
 from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
-from rltui.check.frameworks.terms import Constant, Fact, Setting, above, either, exactly, fact, off, on, one_of
+from rltui.check.frameworks.terms import (
+    Constant,
+    Fact,
+    Setting,
+    above,
+    absent,
+    at_most,
+    either,
+    exactly,
+    fact,
+    given,
+    neither,
+    off,
+    on,
+    one_of,
+)
 
 FRAMEWORK = Framework("nemo-rl", "https://github.com/NVIDIA-NeMo/RL/tree/7ea279abf")
 
@@ -42,6 +58,22 @@ _APART = off(f"{_GENERATION}.colocated.enabled", default=None)
 _ON_VLLM = one_of(f"{_GENERATION}.backend", "vllm")
 _ALONE = fact("other_gpus", 0)  # whether a gym's nodes are among the cluster's or beside them is the launcher's choice
 _ASYNC = on("grpo.async_grpo.enabled")
+_STOP = Setting("grpo.stop_at_validation_metric")
+_VALIDATIONS = Setting("grpo.val_num_generations_per_prompt")
+_PACKED, _DRAFT = on("policy.sequence_packing.enabled"), on("policy.draft.enabled")
+_EXPERT = Setting(f"{_GENERATION}.vllm_cfg.expert_parallel_size")
+_TOP_P = Setting(f"{_GENERATION}.top_p")
+_LOGPROBS = Setting("policy.logprob_batch_size")
+_LEARNER_TENSOR = (
+    Setting("policy.megatron_cfg.tensor_model_parallel_size"),
+    Setting("policy.dtensor_cfg.tensor_parallel_size"),
+)
+_WIDE = either(
+    *(
+        lambda asked, enabled=enabled, size=size: enabled(asked) and above(size, 3)(asked)
+        for enabled, size in zip((_ON_MEGATRON, _ON_DTENSOR), _LEARNER_TENSOR, strict=True)
+    )
+)
 
 TABLE = (
     multiple(
@@ -181,4 +213,144 @@ TABLE = (
         (_RL, _ON_VLLM),
         severity="warning",
     ),
+    at_least("F718", "Validation has no sample of a prompt.", _SETUP, (_VALIDATIONS, _ONE), _VALIDATIONS),
+    at_least(
+        "F719",
+        "Training is to stop by the best of several samples of a validation, which has one.",
+        _SETUP,
+        (_VALIDATIONS, Constant(2)),
+        _VALIDATIONS,
+        (one_of(_STOP.names[0], "pass_k"),),
+    ),
+    never(
+        "F720",
+        "Training is to stop by a validation, and no threshold is given.",
+        _SETUP,
+        (given(*_STOP.names), absent("grpo.stop_at_validation_threshold")),
+        Setting("grpo.stop_at_validation_threshold"),
+    ),
+    never(
+        "F721",
+        "The head is to be fused with its log-probs, and rows to be packed.",
+        _SETUP,
+        (_ON_MEGATRON, on("policy.megatron_cfg.use_fused_linear_logprobs"), _PACKED),
+        Setting("policy.megatron_cfg.use_fused_linear_logprobs"),
+        "false",
+    ),
+    never(
+        "F722",
+        "A KL penalty compares with a reference whose log-probs are left out.",
+        _SETUP,
+        (
+            on("grpo.skip_reference_policy_logprobs_calculation"),
+            above(Setting("loss_fn.reference_policy_kl_penalty"), 0),
+        ),
+        Setting("loss_fn.reference_policy_kl_penalty"),
+        0,
+    ),
+    never(
+        "F723",
+        "Asynchronous training is for engines with GPUs of their own.",
+        "nemo_rl/algorithms/grpo.py, async_grpo_train",
+        (_ASYNC, _ON_VLLM, on(f"{_GENERATION}.colocated.enabled")),
+        Setting(f"{_GENERATION}.colocated.enabled"),
+        "false",
+    ),
+    never(
+        "F724",
+        "Only Megatron trains a draft model.",
+        _POLICY,
+        (_DRAFT, _ON_DTENSOR, neither(_ON_MEGATRON)),
+        Setting("policy.draft.enabled"),
+        "false",
+    ),
+    never(
+        "F725",
+        "A draft model is trained without packed rows.",
+        _POLICY,
+        (_DRAFT, _PACKED),
+        Setting("policy.sequence_packing.enabled"),
+        "false",
+    ),
+    never(
+        "F726",
+        "No training backend is enabled; elder versions then took another.",
+        _POLICY,
+        (
+            off("policy.megatron_cfg.enabled", default=None),
+            off("policy.dtensor_cfg.enabled", default=None),
+            neither(on("policy.automodel_cfg.enabled")),
+        ),
+        Setting("policy.dtensor_cfg.enabled"),
+        "true",
+        severity="warning",
+    ),
+    never(
+        "F727",
+        "The elder DTensor backend trains no LoRA.",
+        _POLICY,
+        (_ON_DTENSOR, on("policy.dtensor_cfg.lora_cfg.enabled"), off("policy.dtensor_cfg._v2", default=None)),
+        Setting("policy.dtensor_cfg._v2"),
+        "true",
+    ),
+    never(
+        "F728",
+        "The elder DTensor backend keeps one copy of the model.",
+        _POLICY,
+        (
+            _ON_DTENSOR,
+            above(Setting("policy.dtensor_cfg.dp_replicate_size"), 1),
+            off("policy.dtensor_cfg._v2", default=None),
+        ),
+        Setting("policy.dtensor_cfg._v2"),
+        "true",
+    ),
+    never(
+        "F729",
+        "Batches by length are for one pipeline stage.",
+        _POLICY,
+        (
+            _ON_MEGATRON,
+            on("policy.dynamic_batching.enabled"),
+            above(Setting("policy.megatron_cfg.pipeline_model_parallel_size"), 1),
+        ),
+        Setting("policy.dynamic_batching.enabled"),
+        "false",
+    ),
+    multiple(
+        "F730",
+        "Expert parallelism of the engines is no multiple of their tensor parallelism.",
+        _VLLM,
+        (_EXPERT, _TENSOR),
+        _EXPERT,
+        (_RL, _ON_VLLM, above(_EXPERT, 1)),
+    ),
+    equal(
+        "F731",
+        "The asynchronous engine has no data parallelism of its own: expert is tensor parallelism.",
+        _VLLM,
+        (_EXPERT, _TENSOR),
+        _EXPERT,
+        (_RL, _ON_VLLM, above(_EXPERT, 1), on(f"{_GENERATION}.vllm_cfg.async_engine")),
+    ),
+    never("F732", "top_p is above 1.", _VLLM, (_ON_VLLM, above(_TOP_P, 1)), _TOP_P, 1.0),
+    never("F733", "top_p leaves no token.", _VLLM, (_ON_VLLM, at_most(_TOP_P, 0)), _TOP_P, 1.0),
+    equal(
+        "F734",
+        "With tensor parallelism of four or more, passes of training and of log-probs must have the same rows.",
+        f"{_POLICY}, unless NRL_IGNORE_TP_ACCURACY_CHECK is set",
+        (_MICRO, _LOGPROBS),
+        _LOGPROBS,
+        (_RL, _WIDE, off("loss_fn.force_on_policy_ratio")),
+        severity="warning",
+    ),
+    multiple(
+        "F735",
+        "The prompts of a step are no multiple of those of a loader.",
+        _SETUP,
+        (_PROMPTS, Setting("data.num_prompts_per_dataloader")),
+        Setting("data.num_prompts_per_dataloader"),
+        (on("data.use_multiple_dataloader"), off("grpo.use_dynamic_sampling")),
+    ),
+    *nemo_rl_loss.TABLE,
 )

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
-from rltui.check.frameworks.terms import Constant, Fact, Setting, above, exactly, fact, given, off, on, one_of
+from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
+from rltui.check.frameworks.terms import (
+    Constant,
+    Fact,
+    Setting,
+    above,
+    absent,
+    at_most,
+    either,
+    exactly,
+    fact,
+    given,
+    off,
+    on,
+    one_of,
+)
 
 FRAMEWORK = Framework("open-instruct", "https://github.com/allenai/open-instruct/tree/e6c3044aa", "--{key}={value}")
 
@@ -19,6 +33,9 @@ _PARALLEL = Setting("sequence_parallel_size", default=1)
 _ASYNC = Setting("async_steps")
 _RL = fact("algorithm", "grpo")
 _FAST = given("num_learners_per_node")  # its elders count their learners under another name and assert less
+_SHARD, _COPIES = Setting("fsdp_shard_degree"), Setting("fsdp_num_replicas")
+_STATES, _EVALUATION = Setting("checkpoint_state_freq"), Setting("local_eval_every")
+_RHO = on("use_rho_correction", default=True)
 
 TABLE = (
     at_least(
@@ -108,5 +125,166 @@ TABLE = (
         (_GPUS, Setting("fsdp_shard_degree")),
         Setting("fsdp_shard_degree"),
         (_RL,),
+    ),
+    equal(
+        "F812",
+        "Shards and copies of FSDP are not all learners.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_SHARD * _COPIES, _GPUS),
+        _COPIES,
+        (_RL,),
+    ),
+    multiple(
+        "F813",
+        "The learners are no multiple of FSDP's copies.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_GPUS, _COPIES),
+        _COPIES,
+        (_RL,),
+    ),
+    never(
+        "F814",
+        "The loss is to be divided by nothing.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, at_most(Setting("loss_denominator"), 0)),
+        Setting("loss_denominator"),
+        "token",
+    ),
+    at_least(
+        "F815",
+        "States are to be saved, and never come to be.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_STATES, Constant(1)),
+        _STATES,
+        (_RL, given("checkpoint_state_dir")),
+    ),
+    at_least(
+        "F816",
+        "An evaluation is wanted before the first step, and none is to be made.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_EVALUATION, Constant(1)),
+        _EVALUATION,
+        (_RL, on("eval_on_step_0")),
+    ),
+    never(
+        "F817",
+        "States are to go to a bucket, and are not to be saved.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, given("gs_bucket_path"), absent("checkpoint_state_dir"), absent("gs_checkpoint_state_dir")),
+        Setting("checkpoint_state_dir"),
+    ),
+    never(
+        "F818",
+        "The lower bound of the weights is not below 1.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, _RHO, above(Setting("rho_mask_lower_bound"), 0.999999)),
+        Setting("rho_mask_lower_bound"),
+        0.5,
+    ),
+    never(
+        "F819",
+        "The lower bound of the weights is not below 1.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, _RHO, above(Setting("rho_clamp_lower_bound"), 0.999999)),
+        Setting("rho_clamp_lower_bound"),
+        0.5,
+    ),
+    never(
+        "F820",
+        "The upper bound of the weights is not above 1.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, _RHO, above(Setting("rho_mask_upper_bound"), 0), at_most(Setting("rho_mask_upper_bound"), 1)),
+        Setting("rho_mask_upper_bound"),
+        2.0,
+    ),
+    never(
+        "F821",
+        "The upper bound of the weights is not above 1.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, _RHO, above(Setting("rho_clamp_upper_bound"), 0), at_most(Setting("rho_clamp_upper_bound"), 1)),
+        Setting("rho_clamp_upper_bound"),
+        2.0,
+    ),
+    never(
+        "F822",
+        "An evaluation's top_p is above 1.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, above(Setting("eval_top_p"), 1)),
+        Setting("eval_top_p"),
+        1.0,
+    ),
+    never(
+        "F823",
+        "An evaluation's top_p leaves no token.",
+        f"{_ARGUMENTS}.__post_init__",
+        (_RL, at_most(Setting("eval_top_p"), 0)),
+        Setting("eval_top_p"),
+        1.0,
+    ),
+    at_least(
+        "F824",
+        "An evaluation has no sample.",
+        "open_instruct/grpo_fast.py, setup_runtime_variables",
+        (Setting("eval_pass_at_k"), Constant(1)),
+        Setting("eval_pass_at_k"),
+        (_RL,),
+    ),
+    never(
+        "F825",
+        "On a single GPU an engine is one GPU.",
+        "open_instruct/vllm_utils.py, create_vllm_engines",
+        (_RL, on("single_gpu_mode"), above(Setting("vllm_tensor_parallel_size"), 1)),
+        Setting("vllm_tensor_parallel_size"),
+        1,
+    ),
+    never(
+        "F826",
+        "No reward is applied.",
+        f"{_LOADER}.__post_init__",
+        (
+            _RL,
+            _FAST,
+            off("apply_verifiable_reward", default=True),
+            off("apply_r1_style_format_reward"),
+            off("non_stop_penalty"),
+            off("apply_evolving_rubric_reward"),
+        ),
+        Setting("apply_verifiable_reward"),
+        "True",
+    ),
+    at_least("F827", "A prompt has no sample.", f"{_LOADER}.__post_init__", (_SAMPLES, Constant(1)), _SAMPLES, (_RL,)),
+    never(
+        "F828",
+        "What tools answer is to be trained on, beside the engine's log-probs.",
+        "open_instruct/grpo_fast.py, setup_runtime_variables",
+        (
+            _RL,
+            given("tools"),
+            off("mask_tool_use", default=True),
+            either(on("use_vllm_logprobs"), on("use_rho_correction")),
+        ),
+        Setting("mask_tool_use"),
+        "True",
+    ),
+    choice(
+        "F829",
+        "open-instruct scales advantages in no such way.",
+        "open_instruct/data_loader.py, DataPreparationActor",
+        Setting("advantage_normalization_type"),
+        ("standard", "centered"),
+        (_RL, _FAST),
+        severity="warning",
+    ),
+    choice(
+        "F830",
+        "open-instruct knows no such estimator of KL.",
+        _ARGUMENTS,
+        Setting("kl_estimator"),
+        ("0", "1", "2", "3"),
+        (_RL, _FAST),
+        severity="warning",
+    ),
+    choice(
+        "F831", "DeepSpeed has no such stage.", _ARGUMENTS, Setting("deepspeed_stage"), ("0", "1", "2", "3"), (_RL,)
     ),
 )

@@ -1,0 +1,167 @@
+"""Systems that came later: oat, RLinf, Trinity-RFT and axolotl's GRPO."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from import_support import counts, read
+
+from rltui.errors import UsageError
+from rltui.importers.read import import_file
+
+OAT = """
+python train_zero.py --critic_type drgrpo --gpus {gpus} {more} --vllm_gpu_ratio 0.35 \\
+    --pretrain Qwen/Qwen2.5-Math-1.5B --prompt_data ./data --rollout_batch_size 128 \\
+    --rollout_batch_size_per_device 16 --num_samples 8 \\
+    --train_batch_size 128 --train_batch_size_per_device 1 --generate_max_length 3000 --beta 0
+"""
+RLINF = """
+runner: {{task_type: reasoning, seq_length: 4096}}
+cluster: {{num_nodes: 1, component_placement: {placement}}}
+algorithm: {{group_size: 8, adv_type: grpo, n_minibatches: 4}}
+data: {{rollout_batch_size: 64, max_prompt_length: 1024}}
+rollout: {{tensor_parallel_size: 2, model: {{model_path: Qwen/Qwen2.5-1.5B}}}}
+actor: {{training_backend: fsdp, optim: {{lr: 1e-6}}}}
+"""
+TRINITY = """
+mode: {mode}
+algorithm: {{algorithm_type: grpo, repeat_times: 8}}
+model: {{model_path: Qwen/Qwen2.5-1.5B-Instruct, max_prompt_tokens: 1024, max_response_tokens: 1024}}
+cluster: {{node_num: {nodes}, gpu_per_node: {gpus}}}
+buffer: {{batch_size: 32}}
+explorer:
+  rollout_model: {{engine_num: 2, tensor_parallel_size: 1}}
+  auxiliary_models: {others}
+"""
+AXOLOTL = """
+base_model: Qwen/Qwen2.5-1.5B-Instruct
+rl: grpo
+trl: {{use_vllm: true, vllm_mode: {mode}, num_generations: 4, max_completion_length: 512}}
+vllm: {{tensor_parallel_size: 2}}
+micro_batch_size: 4
+learning_rate: 1e-5
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "expected"),
+    [
+        (8, "--collocate", (8, 8, 8, 8, 1, 8)),
+        (8, "", (8, 8, 4, 4, 1, 4)),
+        (8, "--collocate --num_gpus_per_actor 2", (8, 8, 8, 8, 2, 4)),
+        (5, "", (5, 5, 3, 3, 1, 3)),
+        ("$GPUS", "--collocate", (None, None, None, None, 1, None)),
+    ],
+)
+def test_oat_halves_its_gpus_unless_they_are_shared(
+    tmp_path: Path, gpus: object, more: str, expected: tuple[int | None, ...]
+) -> None:
+    assert counts(read(tmp_path, OAT.format(gpus=gpus, more=more))) == expected
+
+
+def test_oats_settings_reach_the_layout(tmp_path: Path) -> None:
+    layout = read(tmp_path, OAT.format(gpus=8, more="--collocate")).layout
+    assert layout is not None
+    assert layout["train"]["prompts_per_step"] == 128
+    assert layout["grpo"]["advantage"] == "centered"
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ("{'actor,rollout,reward': 0-7}", (8, 8, 8, 8, 2, 4)),
+        ("{rollout: 0-3, inference: 4-5, actor: 6-7, reward: all}", (8, 8, 2, 4, 2, 2)),
+        ("{actor: 4-7, rollout: '0-3:0-1'}", (8, 8, 4, 4, 2, 2)),
+        ("{'actor,rollout': all}", (None, None, None, None, 2, None)),
+        ("{actor: {node_group: a, placement: 0}, rollout: 0-1}", (None, None, None, 2, 2, 1)),
+    ],
+)
+def test_rlinf_places_each_component(tmp_path: Path, placement: str, expected: tuple[int | None, ...]) -> None:
+    assert counts(read(tmp_path, RLINF.format(placement=placement), "run.yaml")) == expected
+
+
+def test_all_gpus_of_rlinf_are_those_that_are_said_beside(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(RLINF.format(placement="{'actor,rollout': all}"))
+    found = import_file(file, ["hardware.gpus_per_node=4"])
+    assert (found.trainer_gpus, found.needed_gpus) == (4, 4)
+    assert found.layout is not None
+
+
+def test_rlinfs_program_names_its_file_in_two_words(tmp_path: Path) -> None:
+    folder = tmp_path / "reasoning" / "config"
+    folder.mkdir(parents=True)
+    (folder / "one.yaml").write_text(RLINF.format(placement="{'actor,rollout': 0-3}"))
+    script = folder.parent / "run.sh"
+    script.write_text(
+        'HERE="$(dirname $0)"\nif [ -z "$1" ]; then NAME=one; else NAME=$1; fi\n'
+        "python $REPO/reasoning/main_grpo.py --config-path $HERE/config/ --config-name $NAME\n"
+    )
+    assert import_file(script).trainer_gpus == 4
+
+
+@pytest.mark.parametrize(
+    ("mode", "nodes", "gpus", "others", "expected"),
+    [
+        ("both", 1, 8, "[]", (8, 8, 6, 2, 1, 2)),
+        ("both", 1, 8, "[{engine_num: 1, tensor_parallel_size: 2}]", (8, 8, 4, 2, 1, 2)),
+        ("both", 2, 8, "[]", (16, 16, 14, 2, 1, 2)),
+        ("both", 1, 2, "[]", (None, 2, None, 2, 1, 2)),
+        ("train", 1, 8, "[]", (8, 8, 8, 0, None, None)),
+    ],
+)
+def test_trinitys_trainer_takes_what_engines_leave(
+    tmp_path: Path, mode: str, nodes: int, gpus: int, others: str, expected: tuple[int | None, ...]
+) -> None:
+    text = TRINITY.format(mode=mode, nodes=nodes, gpus=gpus, others=others)
+    assert counts(read(tmp_path, text, "run.yaml")) == expected
+    assert counts(read(tmp_path, "trinity run --config run.yaml\n")) == expected
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("colocate", (4, 4, 4, 4, 1, 4)), ("server", (6, 6, 4, 2, 2, 1))])
+def test_axolotls_processes_are_counted_by_its_command(tmp_path: Path, mode: str, expected: tuple[int, ...]) -> None:
+    (tmp_path / "grpo.yaml").write_text(AXOLOTL.format(mode=mode))
+    assert counts(read(tmp_path, "axolotl train grpo.yaml --num-processes 4\n")) == expected
+    assert import_file(tmp_path / "grpo.yaml").trainer_gpus is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ("{accelerators: 'H100:8'}", (16, 16, 16, 16, 2, 8)),
+        ("{accelerators: {H100: 8}}", (16, 16, 16, 16, 2, 8)),
+        ("{any_of: [{accelerators: 'H100:8'}, {accelerators: 'H200:8'}]}", (16, 16, 16, 16, 2, 8)),
+        ("{accelerators: ['H100:8', 'A100:4']}", (None, None, None, None, 2, None)),
+    ],
+)
+def test_a_task_of_skypilot_runs_a_script(tmp_path: Path, resources: str, expected: tuple[int | None, ...]) -> None:
+    text = (
+        f"resources: {resources}\nnum_nodes: 2\nenvs: {{TP: 2}}\nrun: |\n  python3 -m verl.trainer.main_ppo "
+        "trainer.nnodes=$SKYPILOT_NUM_NODES trainer.n_gpus_per_node=$SKYPILOT_NUM_GPUS_PER_NODE "
+        "actor_rollout_ref.model.path=a actor_rollout_ref.rollout.tensor_model_parallel_size=$TP "
+        "algorithm.adv_estimator=grpo\n"
+    )
+    found = read(tmp_path, text, "task.yaml")
+    assert counts(found) == expected
+    one_card = "any_of" not in resources and "A100" not in resources
+    if found.layout is not None and one_card:
+        assert found.layout["hardware"]["gpu"] == "H100"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RLINF.format(placement="{0: 1, actor: [3], rollout: '" + "9" * 5000 + "'}"),
+        RLINF.format(placement="{actor: 5-2, rollout: 0--1}"),
+        TRINITY.format(mode="[1]", nodes="x", gpus="-1", others="{a: 1}"),
+        "rl: grpo\nbase_model: [1]\ntrl: 5\ndatasets: [{path: [1]}, 3]\ndeepspeed: {stage: 3}\n",
+        "run: python x.py\nresources: {any_of: 5, accelerators: [1, {a: b}]}\nenvs: [1]\nnum_nodes: x\n",
+    ],
+)
+def test_odd_values_are_no_crash(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(text)
+    with contextlib.suppress(UsageError):
+        import_file(file)
