@@ -24,6 +24,7 @@ from memory_points import (
     RUNS,
     Row,
     cache_error,
+    covered,
     engine,
     error,
     estimate,
@@ -32,7 +33,7 @@ from memory_points import (
 
 WORST = 8
 CARD_GIB = 79.18
-"""What a card of 80 GB offers: the rows of grade C name no other."""
+"""What a card of 80 GB offers: the rows of grade C name no other. What took more says nothing of a card."""
 
 REASONS = {
     "M036": "the code of five months later; what changed is not known",
@@ -48,6 +49,10 @@ REASONS = {
     "N344": "Megatron with adapters: what it keeps besides their inputs is not known",
     "N338": "the length in the source is an upper bound",
     "H92": "the length in the source is two rows of 2,048; its configuration has one",
+    **dict.fromkeys(
+        ("V20", "V21", "V28", "V29", "V30"),
+        "grows faster than the length though FlashAttention is named: attention was not fused, or blocks were kept",
+    ),
     "F08": "what the whole model takes in 16 bits, as if it were quantised once it is loaded; not modelled",
     **dict.fromkeys(
         ("F15", "F17", "F18"),
@@ -84,6 +89,10 @@ def score() -> Score:
     (T05 to T10, the same way: vLLM 0.10 on A100) had 3.9 % of the cache: up to 1.1 GiB too little where FlashInfer
     samples, which sorts no logits; Marlin's kernels, which pad both sides of an expert in mxfp4 on cards before Hopper,
     loaded 6 % more. Without the six the engines' figures are 0.1, 1.2 and 0.6.
+
+    58 runs in two halves by source joined on 27 November 2026, all written down before any was predicted: 33 (V01 to
+    V33) had 6.9 % in the median and 23 within 15 %, then 25 (W01 to W25) 10.5 % and 17; of them 20 of grade A 3.3 % and
+    17. In between nothing but the verdict was changed. Without the 58, grades A to C have 4.8 % and 87.6 % of 267.
     """
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
@@ -92,16 +101,24 @@ def score() -> Score:
     moments = sorted(abs(errors[moment]) for errors in own for moment in OWN_MOMENTS)
     weights = [abs(engine(row).weights_gib / float(row["weights_gib"]) - 1) for row in LOADED]
     caches = [abs(cache_error(row)) for row in CACHED]
-    refused = [row["id"] for row in MEASURED if _verdict(row) == "no"]
+    of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
+    refused = [row["id"] for row in of_a_card if _verdict(row) == "no"]
     fits = [row["id"] for row in OUT_OF_MEMORY if _verdict(row) == "fits"]
     return Score(
         predictor="memory",
         figures=(
             Figure("grade A: median error (%)", _percent(statistics.median(a)), 3.2, False, len(a)),
-            Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.8, False, len(a)),
-            Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.2, True, len(a)),
-            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.8, False, len(every)),
-            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 87.2, True, len(every)),
+            Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 9.8, False, len(a)),
+            Figure("grade A: within 15 % (%)", _percent(_within(a)), 96.1, True, len(a)),
+            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 5.0, False, len(every)),
+            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.6, True, len(every)),
+            Figure(
+                "within the printed range (%)",
+                _percent(statistics.fmean(map(covered, MEASURED))),
+                94.5,
+                True,
+                len(MEASURED),
+            ),
             Figure(
                 "our learner: median error of peaks (%)", _percent(statistics.median(peaks)), 0.2, False, len(peaks)
             ),
@@ -113,7 +130,9 @@ def score() -> Score:
                 False,
                 len(moments),
             ),
-            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.2, False, len(MEASURED)),
+            Figure(
+                "runs that fit, called 'no' (%)", _percent(len(refused) / len(of_a_card)), 0.9, False, len(of_a_card)
+            ),
             Figure(
                 "engines: median error of weights (%)", _percent(statistics.median(weights)), 0.2, False, len(LOADED)
             ),

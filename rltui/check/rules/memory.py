@@ -57,7 +57,7 @@ def _in_doubt(subject: Subject, role: RoleEstimate) -> bool:
 
 
 def _at_least_gib(role: RoleEstimate) -> float:
-    return role.peak_gib * (1 - role.error)
+    return role.peak_gib * (1 - role.error.below)
 
 
 def _with_short_rows_gib(layout: Layout, name: str) -> float:
