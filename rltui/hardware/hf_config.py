@@ -99,7 +99,7 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         capped_logits=read.flag("final_logit_softcapping"),
         mlp_matrices=2 if traits.plain_mlp or read.get("mlp_hidden_act", "hidden_act") == "relu2" else 3,
         mlp_bias=traits.biased or read.flag("mlp_bias"),
-        norm_bias=traits.biased,
+        norm_bias=traits.biased or traits.norm_bias,
         norms=traits.norms + (4 if read.flag("enable_moe_block") else 0),  # three more, and the router's scales
         attention_layers=_attention_layers(read, traits, layers),
         mlp_layers=read.kinds().count("mlp") if traits.one_thing else 0,

@@ -99,6 +99,32 @@ CASES += [
     ("lfm2", "Lfm2", {"layer_types": ["conv", "full_attention"] * 4, "block_multiple_of": 16}),
     ("lfm2_moe", "Lfm2Moe", {**EXPERTS, "layer_types": ["conv", "full_attention"] * 4, "num_dense_layers": 2}),
 ]
+WIDE = {"head_dim": 16}
+CASES += [
+    ("cohere", "Cohere", {}),
+    ("cohere2", "Cohere2", WIDE),
+    ("cohere2_moe", "Cohere2Moe", {**WIDE, "num_experts": 8, "num_experts_per_tok": 2}),
+    ("cwm", "Cwm", WIDE),
+    ("dots1", "Dots1", {**ROUTED, **WIDE}),
+    ("exaone4", "Exaone4", WIDE),
+    ("exaone_moe", "ExaoneMoe", {**EXPERTS, **WIDE, "first_k_dense_replace": 1, "num_shared_experts": 1}),
+    ("flex_olmo", "FlexOlmo", {"num_experts": 8, "num_experts_per_tok": 2}),
+    ("glm", "Glm", {**WIDE, "attention_bias": True}),
+    ("granitemoeshared", "GraniteMoeShared", {"num_local_experts": 8, "shared_intermediate_size": 40}),
+    ("hunyuan_v1_dense", "HunYuanDenseV1", WIDE),
+    ("hy_v3", "HYV3", {**EXPERTS, **WIDE}),
+    ("mellum", "Mellum", {**EXPERTS, **WIDE}),
+    ("minicpm3", "MiniCPM3", {}),
+    ("ministral", "Ministral", WIDE),
+    ("mistral4", "Mistral4", LATENT),
+    ("nemotron", "Nemotron", WIDE),
+    ("olmo_hybrid", "OlmoHybrid", LINEAR),
+    ("phimoe", "Phimoe", {"num_local_experts": 4}),
+    ("smollm3", "SmolLM3", {}),
+    ("stablelm", "StableLm", {}),
+    ("vaultgemma", "VaultGemma", WIDE),
+    ("youtu", "Youtu", {}),
+]
 REUSED = {
     **SMALL, "head_dim": 16, "global_head_dim": 512,
     "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 128,
