@@ -29,6 +29,7 @@ class Traits(Struct, frozen=True, kw_only=True):
         mamba: Mamba-2 layers take the place of attention in some layers (``instead``), or are in all (``beside``).
         one_thing: A layer is attention, Mamba, experts or a dense network, and nothing else (Nemotron-H).
         shares_one: One shared expert as wide as a routed one.
+        wide_windows: Layers with a window have twice the key and value heads of the others (MiMo-V2).
     """
 
     tied: bool = False
@@ -49,6 +50,7 @@ class Traits(Struct, frozen=True, kw_only=True):
     mamba: Literal["", "instead", "beside"] = ""
     one_thing: bool = False
     shares_one: bool = False
+    wide_windows: bool = False
 
 
 _BIASED = Traits(plain_mlp=True, biased=True)
@@ -57,6 +59,8 @@ _QWEN3 = Traits(qk_norm="head")
 _QWEN3_NEXT = Traits(qk_norm="head", gated_query=True, shared_gate=True)
 _GEMMA3 = Traits(tied=True, qk_norm="head", norms=4, window_pattern=6)
 GEMMA4 = Traits(tied=True, qk_norm="head", norms=4, routing_bias=True)
+_MIMO_V2 = Traits(routing_bias=True, wide_windows=True)
+_MINIMAX_M3 = Traits(qk_norm="head", routing_bias=True)
 _OLMO2 = Traits(qk_norm="full")
 _DEEPSEEK = Traits(output_bias=True, routing_bias=True)
 _COHERE = Traits(tied=True, norms=1)
@@ -76,6 +80,7 @@ TRAITS: dict[str, Traits] = {
     "deepseek_v2": Traits(),
     "deepseek_v3": _DEEPSEEK,
     "deepseek_v32": _DEEPSEEK,
+    "deepseek_v4": Traits(routing_bias=True),
     "dots1": Traits(qk_norm="head", output_bias=False, routing_bias=True),
     "ernie4_5": Traits(tied=True),
     "ernie4_5_moe": Traits(tied=True, routing_bias=True),
@@ -107,13 +112,19 @@ TRAITS: dict[str, Traits] = {
     "hy_v3": Traits(qk_norm="head", output_bias=False, routing_bias=True),
     "jais2": _BIASED,
     "kimi_k2": _DEEPSEEK,
+    "kimi_linear": Traits(routing_bias=True),
     "lfm2": _LFM2,
     "lfm2_moe": _LFM2,
     "llama": LLAMA,
     "llama4_text": Traits(output_bias=False, shares_one=True),
     "mellum": _QWEN3,
     "minicpm3": LLAMA,
+    "mimo": _QWEN2,
+    "mimo_v2_flash": _MIMO_V2,
     "minimax_m2": Traits(qk_norm="full", routing_bias=True),
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl": _MINIMAX_M3,
+    "minimax_m3_vl_text": _MINIMAX_M3,
     "ministral": Traits(qkv_bias=False, output_bias=False, window_pattern=-1),
     "ministral3": LLAMA,
     "mistral": Traits(qkv_bias=False, output_bias=False, window_pattern=-1),
