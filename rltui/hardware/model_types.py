@@ -72,6 +72,7 @@ TRAITS: dict[str, Traits] = {
     "afmoe": Traits(qk_norm="head", norms=4, gated_query=True, routing_bias=True),
     "apertus": Traits(qk_norm="head", plain_mlp=True),
     "arcee": Traits(plain_mlp=True),
+    "bailing_moe_v2": Traits(routing_bias=True),
     "bamba": Traits(mamba="instead"),
     "cohere": _COHERE,
     "cohere2": _COHERE,

@@ -351,6 +351,21 @@ def test_windows_come_from_layer_types_or_the_type() -> None:
     assert (off.sliding_window, off.sliding_layers) == (0, 0)
 
 
+def test_ling_2_has_the_parameters_that_its_card_names() -> None:
+    """Ling-mini-2.0: 16.26 billion, of which a token meets 789 million beside the embeddings."""
+    config = {
+        "model_type": "bailing_moe_v2", "hidden_size": 2048, "num_hidden_layers": 20, "num_attention_heads": 16,
+        "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 5120, "moe_intermediate_size": 512,
+        "num_experts": 256, "num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1,
+        "vocab_size": 157184, "use_qk_norm": True, "tie_word_embeddings": False,
+    }  # fmt: skip
+    found = architecture_from_config(config, "Ling-mini-2.0")
+    count = count_parameters(found)
+    assert count.total / 1e9 == pytest.approx(16.26, abs=0.005)
+    assert (count.active - count.embedding - count.head) / 1e6 == pytest.approx(789, abs=0.5)
+    assert not found.caveat
+
+
 def test_unknown_type_says_how_it_was_read() -> None:
     sizes = {
         "hidden_size": 64,
