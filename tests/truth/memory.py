@@ -45,7 +45,6 @@ REASONS = {
     "M249": "DPO: what the reference's pass keeps is not modelled",
     "M263": "Megatron's communicators and dispatch buffers are not modelled",
     "M288": "read off nvidia-smi: blocks that the allocator keeps are in it",
-    "M318": "the length of the packed rows is an upper bound",
     "N308": "the code of five months later; what changed is not known",
     "N344": "Megatron with adapters: what it keeps besides their inputs is not known",
     "N338": "the length in the source is an upper bound",
@@ -73,7 +72,6 @@ REASONS = {
     "K54": "what xtuner's loss keeps is not modelled",
     "R02": "the step of DeepSpeed's fused Adam has no lists of updates, torch's is counted",
     "R25": "images, and a head of 265 classes; Megatron with adapters",
-    "R27": "the length of the packed rows is an upper bound",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
 }
 """Why a point is far off, as far as it is known."""
