@@ -48,7 +48,7 @@ OTHERS_ERROR = Doubt(0.2, 0.3)
 """The same of Megatron, of DeepSpeed with its own defaults, of one card without a library that divides states, and of
 trainers whose ways are not known: communicators, allocators, fused kernels and optimizers differ."""
 
-UNSURE_ERROR = Doubt(0.2, 0.7)
+UNSURE_ERROR = Doubt(0.3, 0.7)
 """The same where layers are linear, or states lie in host memory and DeepSpeed is not who moves them: kernels and
 copies of those differ from version to version."""
 

@@ -37,7 +37,6 @@ CARD_GIB = 79.18
 """What a card of 80 GB offers: the rows of grade C name no other. What took more says nothing of a card."""
 
 REASONS = {
-    "M036": "the code of five months later; what changed is not known",
     "M127": "a dataset's longest sample sets the peak, not the longest that is allowed",
     "M136": "capped scores and logits are counted; litgpt's copy of the tied head and what else it keeps are not",
     "M212": "ms-swift's offloaded optimizer leaves something on the card that is not known",
@@ -45,7 +44,7 @@ REASONS = {
     "M249": "DPO: what the reference's pass keeps is not modelled",
     "M263": "Megatron's communicators and dispatch buffers are not modelled",
     "M288": "read off nvidia-smi: blocks that the allocator keeps are in it",
-    "N308": "the code of five months later; what changed is not known",
+    "N308": "activations and optimizer are offloaded, the default of that week; what else four cards save is not known",
     "N344": "Megatron with adapters: what it keeps besides their inputs is not known",
     "N338": "the length in the source is an upper bound",
     "H92": "the length in the source is two rows of 2,048; its configuration has one",
@@ -93,6 +92,7 @@ def score() -> Score:
     58 runs in two halves by source joined on 27 November 2026, all written down before any was predicted: 33 (V01 to
     V33) had 6.9 % in the median and 23 within 15 %, then 25 (W01 to W25) 10.5 % and 17; of them 20 of grade A 3.3 % and
     17. In between nothing but the verdict was changed. Without the 58, grades A to C have 4.8 % and 87.6 % of 267.
+    Two runs that were left out until their defaults were found (M036, N308) are in, one within 4 %, one 41 % off.
     """
     return Score(predictor="memory", figures=(*_runs(), *_own_learner(), *_engines()), worst=tuple(_worst()))
 
@@ -100,11 +100,11 @@ def score() -> Score:
 def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
-    yield _error("grade A: median error (%)", statistics.median(a), 3.2, len(a))
+    yield _error("grade A: median error (%)", statistics.median(a), 3.4, len(a))
     yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 9.8, len(a))
-    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 96.1, True, len(a))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 95.3, True, len(a))
     yield _error("grades A to C: median error (%)", statistics.median(every), 5.0, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.6, True, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.4, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
     yield Figure("within the printed range (%)", _percent(inside), 94.5, True, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
