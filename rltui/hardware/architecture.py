@@ -46,6 +46,7 @@ class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         value_dim: Width per head of values.
         index_heads: Heads of the indexer that chooses the tokens to attend to (DeepSeek-V3.2, GLM-5); 0: all are.
         index_dim: Width of an index head; one such key a token and layer is cached.
+        output_gate: Whether the output is gated, by a projection as wide as all values (Kimi-K3).
     """
 
     kv_rank: int
@@ -55,28 +56,68 @@ class LatentAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     value_dim: int = 128
     index_heads: int = 0
     index_dim: int = 0
+    output_gate: bool = False
 
 
 class LinearAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Layers whose state does not grow with the sequence: delta nets (Qwen3-Next), Mamba-2, convolutions (LFM2).
+    """Layers whose state does not grow with the sequence: delta nets, Mamba-2, convolutions (LFM2).
 
     Attributes:
         layers: How many of the model's layers they are.
-        kind: ``delta``, ``mamba`` or ``conv``: a gated short convolution of ``value_dim`` channels and nothing else.
+        kind: ``delta`` (Qwen3-Next), ``kda`` (Kimi's, with a decay for each channel), ``mamba`` or ``conv``: a gated
+            short convolution of ``value_dim`` channels and nothing else.
         key_heads: Key heads; for Mamba-2 the groups.
         value_heads: Value heads; for Mamba-2 the heads.
         key_dim: Width of a key head; for Mamba-2 the state size.
         value_dim: Width of a value head.
         kernel: Width of the causal convolution.
+        full_gate: Whether the output gate of ``kda`` is one matrix, and not two of rank ``key_dim``.
     """
 
     layers: int
-    kind: Literal["delta", "mamba", "conv"] = "delta"
+    kind: Literal["delta", "kda", "mamba", "conv"] = "delta"
     key_heads: int
     value_heads: int
     key_dim: int
     value_dim: int
     kernel: int = 4
+    full_gate: bool = False
+
+
+class Indexer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What chooses the tokens that some layers attend to, where keys and values have heads (MiniMax-M3).
+
+    Attributes:
+        layers: Layers that have one.
+        heads: Heads of its queries.
+        dim: Width of a head; one key of it a token is cached.
+    """
+
+    layers: int
+    heads: int
+    dim: int
+
+
+class CompressedAttention(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Attention to a window and to one vector of several tokens, which is key and value at once (DeepSeek-V4).
+
+    Attributes:
+        ratios: Tokens of a vector, layer by layer; below 2: the layer has its window alone.
+        q_rank: Width of the query's latent vector.
+        out_groups: Groups of heads whose outputs are projected apart.
+        out_rank: Width to which each group is projected before all are joined.
+        index_heads: Heads of the indexer that layers with few tokens a vector have.
+        index_dim: Width of an index head.
+        streams: Residual streams, which each half of a layer mixes anew (hyper-connections).
+    """
+
+    ratios: tuple[int, ...]
+    q_rank: int
+    out_groups: int
+    out_rank: int
+    index_heads: int
+    index_dim: int
+    streams: int = 1
 
 
 class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +131,7 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         heads: Query heads.
         kv_heads: Key and value heads.
         head_dim: Width of a head.
+        value_head_dim: Width of a head's values, where it differs (MiMo-V2); 0: it does not.
         ffn: Width of the dense feed-forward network, 0 where every layer has experts.
         vocab: Rows of the embedding.
         tied: Whether the LM head is the embedding.
@@ -121,6 +163,8 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         experts: The experts, if there are any.
         latent: Latent attention, if it has it.
         linear: Linear-attention layers, if there are any.
+        compressed: Compressed attention, if it has it.
+        indexer: An indexer beside heads of keys and values, if it has one.
         source: Where the dimensions are from.
         caveat: What is doubtful about them, in words; empty: nothing.
     """
@@ -132,6 +176,7 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     heads: int
     kv_heads: int
     head_dim: int
+    value_head_dim: int = 0
     ffn: int = 0
     vocab: int
     tied: bool = False
@@ -163,6 +208,8 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     experts: Experts | None = None
     latent: LatentAttention | None = None
     linear: LinearAttention | None = None
+    compressed: CompressedAttention | None = None
+    indexer: Indexer | None = None
     source: str = ""
     caveat: str = ""
 
@@ -175,6 +222,11 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def kv_dim(self) -> int:
         """Width of all key heads together, the same for values."""
         return self.kv_heads * self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Width of a head's values."""
+        return self.value_head_dim or self.head_dim
 
     @property
     def widest_ffn(self) -> int:

@@ -10,14 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.errors import UsageError
-from rltui.hardware.architecture import Architecture, Experts, LatentAttention, LinearAttention
+from rltui.hardware.architecture import (
+    Architecture,
+    CompressedAttention,
+    Experts,
+    Indexer,
+    LatentAttention,
+    LinearAttention,
+)
 from rltui.hardware.model_types import GEMMA4, LLAMA, TRAITS, Traits
 from rltui.hardware.vision_towers import tower_parameters, unknown_tower
 
 Config = dict[str, Any]
 
+PADDED_PAGES = "its compressed cache is counted without the padding of vLLM's pages, up to twice as much in logs"
+
 
 _SHARED_WIDTH = ("moe_shared_expert_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size")
+_COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
 _LETTERS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
@@ -55,6 +65,10 @@ class _Reader:
     def kinds(self) -> list[str]:
         """Kind of each layer, where the config lists them or, as Nemotron-H does, writes a letter for each."""
         kinds = self.get("layer_types", "layers_block_type", "hybrid_override_pattern")
+        if kinds is None and isinstance(self.get("hybrid_layer_pattern"), list):
+            kinds = [
+                "sliding_attention" if windowed else "full_attention" for windowed in self.get("hybrid_layer_pattern")
+            ]
         if isinstance(kinds, str):
             kinds = [_LETTERS.get(letter, letter) for letter in kinds]
         return [str(kind) for kind in kinds] if isinstance(kinds, list) else []
@@ -84,8 +98,7 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=read.count("num_key_value_heads", default=heads),
-        head_dim=read.count("head_dim", default=hidden // heads),
+        **_kept_heads(read, traits, heads, hidden),
         ffn=_dense_width(read, traits, experts, layers),
         vocab=read.count("vocab_size", least=1),
         tied=_tied(text, config, traits),
@@ -94,32 +107,55 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
         output_bias=(traits.output_bias and (bias or model_type == "gpt_oss")) or read.flag("attention_out_bias"),
         qk_norm=_qk_norm(read, traits),
         gated_query=traits.gated_query,
-        sinks=model_type == "gpt_oss",
+        sinks=model_type == "gpt_oss" or traits.wide_windows,
         capped_scores=read.flag("attn_logit_softcapping"),
         capped_logits=read.flag("final_logit_softcapping"),
         mlp_matrices=2 if traits.plain_mlp or read.get("mlp_hidden_act", "hidden_act") == "relu2" else 3,
         mlp_bias=traits.biased or read.flag("mlp_bias"),
-        norm_bias=traits.biased,
+        norm_bias=traits.biased or traits.norm_bias,
         norms=traits.norms + (4 if read.flag("enable_moe_block") else 0),  # three more, and the router's scales
         attention_layers=_attention_layers(read, traits, layers),
         mlp_layers=read.kinds().count("mlp") if traits.one_thing else 0,
         sliding_window=window,
         sliding_layers=sliding_layers,
-        global_head_dim=read.count("global_head_dim", default=512 if traits is GEMMA4 else 0),
-        global_kv_heads=read.count("num_global_key_value_heads", default=0) if read.flag("attention_k_eq_v") else 0,
-        shared_kv=read.flag("attention_k_eq_v"),
         reused_kv_layers=reused,
         reused_kv_whole=read.kinds()[layers - reused :].count("full_attention") if reused else 0,
         reused_kv_wide=read.flag("use_double_wide_mlp"),
         per_layer_dim=read.count("hidden_size_per_layer_input", default=0),
-        max_position=read.count("max_position_embeddings", default=0),
+        max_position=read.count("max_position_embeddings", "model_max_length", default=0),
         vision_params=tower_parameters(config, hidden),
         experts=experts,
         latent=_latent(read),
         linear=_linear(read, traits, layers),
+        compressed=_compressed(read, layers),
+        indexer=_indexer(read),
         source=where,
         caveat=_caveat(config, model_type),
     )
+
+
+def _kept_heads(read: _Reader, traits: Traits, heads: int, hidden: int) -> dict[str, Any]:
+    """Heads of keys and values and how wide they are, in layers with a window and in the others."""
+    kv_heads, head_dim = (
+        read.count("num_key_value_heads", default=heads),
+        read.count("head_dim", default=hidden // heads),
+    )
+    if traits.wide_windows:
+        return {
+            "kv_heads": read.count("swa_num_key_value_heads", default=2 * kv_heads),
+            "head_dim": head_dim,
+            "value_head_dim": read.count("v_head_dim", default=0),
+            "global_head_dim": head_dim,
+            "global_kv_heads": kv_heads,
+        }
+    shared = read.flag("attention_k_eq_v")
+    return {
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "global_head_dim": read.count("global_head_dim", default=512 if traits is GEMMA4 else 0),
+        "global_kv_heads": read.count("num_global_key_value_heads", default=0) if shared else 0,
+        "shared_kv": shared,
+    }
 
 
 def _tied(text: Config, config: Config, traits: Traits) -> bool:
@@ -146,6 +182,8 @@ def _text_config(config: Config) -> Config:
 
 def _caveat(config: Config, model_type: str) -> str:
     doubts = [] if model_type in TRAITS else [f"type {model_type or 'unnamed'!r} is read as a Llama-like model"]
+    if "compress_ratios" in config or "compress_rates" in config:
+        doubts.append(PADDED_PAGES)
     if tower := unknown_tower(config):
         doubts.append(f"the tower of type {tower!r} is not counted")
     return ", ".join(doubts)
@@ -161,7 +199,13 @@ def _dense_width(read: _Reader, traits: Traits, experts: Experts | None, layers:
         return 0
     if traits.one_thing and "mlp" not in read.kinds():
         return 0
-    names = ("block_ff_dim", "intermediate_size_mlp", "shared_intermediate_size", "intermediate_size")
+    names = (
+        "block_ff_dim",
+        "dense_intermediate_size",
+        "intermediate_size_mlp",
+        "shared_intermediate_size",
+        "intermediate_size",
+    )
     width = read.count(*names, "ffn_hidden_size")
     if not read.flag("block_auto_adjust_ff_dim"):
         return width
@@ -181,9 +225,11 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
     if "moe" in "".join(read.kinds()):
         with_experts = read.kinds().count("moe")
     elif isinstance(networks, list):
-        with_experts = networks.count("sparse")
+        with_experts = len(networks) - networks.count("dense")
     elif isinstance(listed := read.get("moe_layers"), list):
         with_experts = len(listed)
+    elif isinstance(frequency := read.get("moe_layer_freq"), list):
+        with_experts = sum(map(bool, frequency))
     else:
         first = read.count("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index", default=0)
         step = read.count("decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step", default=1)
@@ -202,7 +248,7 @@ def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
         shared_gate=traits.shared_gate,
         bias=traits.biased_experts,
         routing_bias=traits.routing_bias,
-        latent=read.count("moe_latent_size", default=0),
+        latent=read.count("moe_latent_size", "routed_expert_hidden_size", default=0),
     )
 
 
@@ -223,7 +269,40 @@ def _latent(read: _Reader) -> LatentAttention | None:
         value_dim=read.count("v_head_dim"),
         index_heads=read.count("index_n_heads", default=0),
         index_dim=read.count("index_head_dim", default=0),
+        output_gate=read.flag("mla_use_output_gate"),
     )
+
+
+def _compressed(read: _Reader, layers: int) -> CompressedAttention | None:
+    """DeepSeek-V4's attention; ratios are listed, or follow from the layers' kinds."""
+    ratios, rates = read.get("compress_ratios"), read.get("compress_rates")
+    if not isinstance(ratios, list):
+        if not isinstance(rates, dict):
+            return None
+        ratios = [rates.get(kind, 0) if kind in _COMPRESSED else 0 for kind in read.kinds()]
+    return CompressedAttention(
+        ratios=tuple(int(ratio) for ratio in ratios[:layers]),
+        q_rank=read.count("q_lora_rank"),
+        out_groups=read.count("o_groups"),
+        out_rank=read.count("o_lora_rank"),
+        index_heads=read.count("index_n_heads"),
+        index_dim=read.count("index_head_dim"),
+        streams=read.count("hc_mult", default=1),
+    )
+
+
+def _indexer(read: _Reader) -> Indexer | None:
+    """MiniMax-M3's, beside heads of keys and values; as published, or as transformers writes it."""
+    published, kinds = read.get("sparse_attention_config"), read.kinds()
+    if isinstance(published, dict):
+        inner = _Reader(published, "sparse_attention_config")
+        frequency = inner.get("sparse_attention_freq")
+        layers = sum(map(bool, frequency)) if isinstance(frequency, list) else 0
+        heads, dim = inner.count("sparse_num_index_heads", default=0), inner.count("sparse_index_dim", default=0)
+    else:
+        layers = kinds.count("minimax_m3_sparse")
+        heads, dim = read.count("index_n_heads", default=0), read.count("index_head_dim", default=0)
+    return Indexer(layers=layers, heads=heads, dim=dim) if layers and heads else None
 
 
 def _mamba(read: _Reader, layers: int) -> LinearAttention | None:
@@ -254,6 +333,8 @@ def _linear(read: _Reader, traits: Traits, layers: int) -> LinearAttention | Non
         return LinearAttention(
             kind="conv", layers=convolutions, key_heads=0, value_heads=1, key_dim=0, value_dim=channels, kernel=kernel
         )
+    if (found := _kda(read, layers)) is not None:
+        return found
     if read.get("linear_num_value_heads") is None:
         return None
     interval = read.count("full_attention_interval", default=4) or 4
@@ -267,11 +348,40 @@ def _linear(read: _Reader, traits: Traits, layers: int) -> LinearAttention | Non
     )
 
 
+def _kda(read: _Reader, layers: int) -> LinearAttention | None:
+    """Kimi's delta attention; as published, or as transformers writes it."""
+    published = read.get("linear_attn_config")
+    if isinstance(published, dict):
+        inner = _Reader(published, "linear_attn_config")
+        linear, whole = inner.get("kda_layers"), inner.get("full_attn_layers")
+        count = len(linear) if isinstance(linear, list) else layers - len(whole or ())
+        heads, dim = inner.count("num_heads"), inner.count("head_dim")
+        kernel, full_gate = inner.count("short_conv_kernel_size", default=4), inner.flag("use_full_rank_gate")
+    else:
+        count, heads = read.kinds().count("linear_attention"), read.count("linear_num_heads", default=0)
+        dim, kernel = read.count("linear_head_dim", default=0), read.count("linear_conv_kernel_dim", default=4)
+        full_gate = False
+    if not count or not heads or not dim:
+        return None
+    return LinearAttention(
+        kind="kda",
+        layers=count,
+        key_heads=heads,
+        value_heads=heads,
+        key_dim=dim,
+        value_dim=dim,
+        kernel=kernel,
+        full_gate=full_gate,
+    )
+
+
 def _windows(read: _Reader, traits: Traits, layers: int) -> tuple[int, int]:
     """Window in tokens, and how many layers have it."""
     window, kinds = read.count("sliding_window", default=0), read.kinds()
     if not window or not read.flag("use_sliding_window", default=True):
         return 0, 0
+    if isinstance(read.get("compress_ratios", "compress_rates"), (list, dict)):
+        return window, layers
     if kinds:
         sliding = kinds.count("sliding_attention")
         return (window, sliding) if sliding else (0, 0)

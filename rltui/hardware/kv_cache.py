@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.hardware.parameters import OVERLAPPING_RATIO
+
 if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture, LatentAttention
+    from rltui.hardware.architecture import Architecture, CompressedAttention, LatentAttention
+
+ROPE_DIM = 64
+"""Width of the positions in a compressed vector of DeepSeek-V4."""
 
 SCALED = 128
 """Numbers in fp8 that share a scale."""
@@ -59,12 +64,17 @@ def kv_layers(model: Architecture, tensor_parallel: int = 1, item_bytes: float =
         tensor_parallel: GPUs that share one replica.
         item_bytes: Bytes of a number in the cache: 2 for bf16, 1 for fp8.
     """
+    if model.compressed is not None:
+        return _compressed_layers(model, model.compressed, item_bytes)
     if model.latent is not None:
         layer_token_bytes = full_token_bytes = latent_token_bytes(model.latent, item_bytes)
     else:
-        layer_token_bytes = _heads_token_bytes(model.kv_heads, model.head_dim, tensor_parallel, item_bytes)
+        values = model.value_head_dim
+        layer_token_bytes = _heads_token_bytes(model.kv_heads, model.head_dim, values, tensor_parallel, item_bytes)
         heads, width = model.global_kv_heads or model.kv_heads, model.global_head_dim or model.head_dim
-        full_token_bytes = _heads_token_bytes(heads, width, tensor_parallel, item_bytes)
+        full_token_bytes = _heads_token_bytes(heads, width, values, tensor_parallel, item_bytes)
+        if model.indexer is not None:
+            full_token_bytes += model.indexer.layers * model.indexer.dim * item_bytes / model.softmax_layers
     sliding = min(model.sliding_layers, model.softmax_layers)
     return KvLayers(
         full_layers=model.softmax_layers - sliding - model.reused_kv_whole,
@@ -77,8 +87,30 @@ def kv_layers(model: Architecture, tensor_parallel: int = 1, item_bytes: float =
     )
 
 
-def _heads_token_bytes(heads: int, width: int, tensor_parallel: int, item_bytes: float) -> float:
-    return 2 * max(1, -(-heads // tensor_parallel)) * width * item_bytes
+def _heads_token_bytes(heads: int, width: int, values: int, tensor_parallel: int, item_bytes: float) -> float:
+    return max(1, -(-heads // tensor_parallel)) * (width + (values or width)) * item_bytes
+
+
+def _compressed_layers(model: Architecture, attention: CompressedAttention, item_bytes: float) -> KvLayers:
+    """DeepSeek-V4's: every layer has a window of vectors, most have one vector of several tokens for all the others.
+
+    A layer that an indexer belongs to keeps its fp8 key and scale for each vector, too. In fp8 a vector is 448 bytes
+    without positions, 128 with them and 8 of scales (``fp8_ds_mla``: 584).
+    """
+    rope = 2 * ROPE_DIM
+    vector = model.head_dim * item_bytes if item_bytes >= 2 else model.head_dim - ROPE_DIM + rope + model.head_dim // 64
+    index = attention.index_dim + attention.index_dim // SCALED * 4
+    compressed = [ratio for ratio in attention.ratios if ratio > 1]
+    each = sum((vector + (index if ratio <= OVERLAPPING_RATIO else 0)) / ratio for ratio in compressed)
+    return KvLayers(
+        full_layers=len(compressed),
+        sliding_layers=model.layers,
+        window=model.sliding_window,
+        layer_token_bytes=int(vector),
+        full_token_bytes=round(each / max(1, len(compressed))),
+        linear_layers=0,
+        linear_state_bytes=0,
+    )
 
 
 def latent_token_bytes(latent: LatentAttention, item_bytes: float) -> float:

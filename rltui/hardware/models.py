@@ -89,12 +89,14 @@ def known_model(name: str) -> Architecture | None:
 def stored_bytes(name: str) -> tuple[float, float] | None:
     """Bytes of a weight of the layers, and of routed experts, of the published checkpoint ``name``; None: 16 bits.
 
-    gpt-oss is published with its experts in mxfp4 and all else in 16 bits.
+    gpt-oss is published with its experts in mxfp4 and all else in 16 bits, DeepSeek-V4 with all else in fp8.
     """
     plain = _plain(name)
     found = next((size for words, size in _STORED if words.search(plain)), None)
     if found is not None:
         return found, found
+    if plain.startswith("deepseek-v4-") and "bf16" not in plain:
+        return 1.0, MXFP4_BYTES
     return (2.0, MXFP4_BYTES) if plain.startswith("gpt-oss-") and "bf16" not in plain else None
 
 

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture, LatentAttention, LinearAttention
+    from rltui.hardware.architecture import Architecture, CompressedAttention, LatentAttention, LinearAttention
+
+
+OVERLAPPING_RATIO = 4
+"""Up to so many tokens a vector, DeepSeek-V4's compressed vectors overlap and are chosen by an indexer."""
 
 
 class ParameterCount(Struct, frozen=True, kw_only=True):
@@ -62,16 +66,20 @@ def count_parameters(model: Architecture) -> ParameterCount:
     mixer, linear = attention_layer(model), linear_layer(model.hidden, model.linear) if model.linear else 0
     whole = model.softmax_layers - model.sliding_layers if model.global_head_dim else 0
     wide = global_attention_layer(model) if whole else 0
-    attention = mixer * (model.softmax_layers - whole) + wide * whole
+    if model.compressed is not None:
+        each = compressed_layers(model, model.compressed)
+        mixer, attention = max(each), sum(each)
+    else:
+        attention = mixer * (model.softmax_layers - whole) + wide * whole - reused_projections(model)
     attention += linear * model.linear.layers if model.linear else 0
-    attention -= reused_projections(model)
+    attention += indexers(model)
     expert, shared, router = (expert_parameters(model), shared_expert(model), router_parameters(model))
     expert_layers = model.experts.layers if model.experts else 0
     experts = model.experts.count if model.experts else 0
     dense_layer = feed_forward(model, model.ffn)
     norm = model.hidden * (2 if model.norm_bias else 1)
     routed = expert_layers * experts * expert
-    norms = model.layers * model.norms * norm + norm + expert_layers * router
+    norms = model.layers * model.norms * norm + norm + expert_layers * router + hyper_connections(model)
     if model.per_layer_dim:
         norms += model.per_layer_dim + model.layers * norm
     idle = expert_layers * (experts - (model.experts.top_k if model.experts else 0)) * expert
@@ -104,11 +112,53 @@ def attention_layer(model: Architecture) -> int:
         queries = hidden * rank + rank + rank * model.heads * per_head if rank else hidden * model.heads * per_head
         down = hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
         up = latent.kv_rank * model.heads * (latent.nope_dim + latent.value_dim)
-        return queries + down + up + model.heads * latent.value_dim * hidden + indexer_parameters(hidden, latent)
-    matrices = hidden * query * (2 if model.gated_query else 1) + 2 * hidden * kv + query * hidden
+        out = model.heads * latent.value_dim * hidden * (2 if latent.output_gate else 1)
+        return queries + down + up + out + indexer_parameters(hidden, latent)
+    values = model.value_width
+    matrices = hidden * query * (2 if model.gated_query else 1) + hidden * (kv + model.kv_heads * values)
+    matrices += model.heads * values * hidden
     biases = (query + 2 * kv if model.qkv_bias else 0) + (hidden if model.output_bias else 0)
     norms = {"": 0, "head": 2 * model.head_dim, "full": query + kv}[model.qk_norm]
     return matrices + biases + norms + (model.heads if model.sinks else 0)
+
+
+def compressed_layers(model: Architecture, attention: CompressedAttention) -> list[int]:
+    """Parameters of the attention of each layer that sees compressed vectors, or its window alone (DeepSeek-V4)."""
+    hidden, width, rank = model.hidden, model.head_dim, attention.q_rank
+    out = attention.out_groups * attention.out_rank
+    shared = hidden * rank + rank + rank * model.query_dim + hidden * width + width + model.heads
+    shared += attention.out_rank * model.query_dim + out * hidden
+    return [shared + _compressor(hidden, width, attention, ratio) for ratio in attention.ratios]
+
+
+def _compressor(hidden: int, width: int, attention: CompressedAttention, ratio: int) -> int:
+    """Few tokens a vector: vectors overlap, so there are two of each projection, and an indexer chooses among them."""
+    if ratio < 2:
+        return 0
+    overlap = 2 if ratio <= OVERLAPPING_RATIO else 1
+    found = overlap * width * (2 * hidden + ratio) + width
+    if overlap == 1:
+        return found
+    index = attention.index_dim
+    found += overlap * index * (2 * hidden + ratio) + index
+    return found + attention.q_rank * attention.index_heads * index + hidden * attention.index_heads
+
+
+def indexers(model: Architecture) -> int:
+    """Parameters of indexers beside heads of keys and values: queries, one key, and a norm of each."""
+    indexer = model.indexer
+    if indexer is None:
+        return 0
+    return indexer.layers * (model.hidden * (indexer.heads + 1) * indexer.dim + 2 * indexer.dim)
+
+
+def hyper_connections(model: Architecture) -> int:
+    """Parameters that mix residual streams: twice a layer, and once where they become one before the LM head."""
+    streams = model.compressed.streams if model.compressed else 1
+    if streams == 1:
+        return 0
+    wide, mixed = streams * model.hidden, streams * (streams + 2)
+    return 2 * model.layers * (mixed * (wide + 1) + 3) + streams * (wide + 1) + 1
 
 
 def reused_projections(model: Architecture) -> int:
@@ -122,7 +172,11 @@ def reused_projections(model: Architecture) -> int:
 def global_attention_layer(model: Architecture) -> int:
     """Parameters of one attention without a window, where its heads have a width of their own."""
     same = structs.replace(
-        model, head_dim=model.global_head_dim, kv_heads=model.global_kv_heads or model.kv_heads, global_head_dim=0
+        model,
+        head_dim=model.global_head_dim,
+        kv_heads=model.global_kv_heads or model.kv_heads,
+        global_head_dim=0,
+        sinks=False,
     )
     return attention_layer(same) - (same.hidden * same.kv_dim if model.shared_kv else 0)
 
@@ -142,6 +196,11 @@ def linear_layer(hidden: int, linear: LinearAttention) -> int:
         channels = values + 2 * keys
         projection = hidden * (values + channels + linear.value_heads)
         return projection + channels * (linear.kernel + 1) + 3 * linear.value_heads + values + values * hidden
+    if linear.kind == "kda":
+        low_rank = linear.key_dim * (hidden + values)
+        gates = low_rank + (hidden * values if linear.full_gate else low_rank) + hidden * linear.value_heads
+        kept = (2 * keys + values) * linear.kernel + values + linear.value_heads + linear.value_dim
+        return hidden * (2 * keys + 2 * values) + gates + kept
     projection = hidden * (2 * keys + 2 * values) + hidden * 2 * linear.value_heads
     convolution = (2 * keys + values) * linear.kernel
     return projection + convolution + 2 * linear.value_heads + linear.value_dim + values * hidden

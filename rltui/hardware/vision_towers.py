@@ -114,4 +114,14 @@ def _pixtral(vision: Config, hidden: int) -> int:
     return int(3 * patch * patch * width + width + vision["num_hidden_layers"] * block + projector)
 
 
-_OTHERS = {"glm4v": _glm4v, "internvl": _internvl, "pixtral": _pixtral}
+def _gemma4(vision: Config, hidden: int) -> int:
+    """Gemma 4's, with a table of positions for each side of an image and one matrix to the language model."""
+    width, patch = vision["hidden_size"], vision.get("patch_size", 16)
+    heads, head = vision["num_attention_heads"] * vision["head_dim"], vision["head_dim"]
+    block = 4 * width * heads + 2 * head + 3 * width * vision["intermediate_size"] + 4 * width
+    embedding = 3 * patch * patch * width + 2 * vision.get("position_embedding_size", 10240) * width
+    ends = width * hidden + (2 * width if vision.get("standardize") else 0)
+    return int(embedding + vision["num_hidden_layers"] * block + ends)
+
+
+_OTHERS = {"gemma4": _gemma4, "glm4v": _glm4v, "internvl": _internvl, "pixtral": _pixtral}

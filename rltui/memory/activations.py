@@ -44,11 +44,12 @@ HEAD_BYTES: dict[Head, float] = {
 off prime-rl's SFT path. ``freed`` is 12: torchtitan drops the logits before the backward pass, so the log-softmax, the
 gradient that comes in and the one that goes out are left, 4 each. ``vocab_parallel`` is 2 (16 bits) + 4 (float32,
 overwritten by the softmax) + 4: the compiler gives what it changes in place and also sums or scatters into a buffer of
-its own (``fused_cross_entropy.py`` of Megatron-Core, which says so and mends it in 2026). ``fused`` is 2 (16 bits) + 2
-(gradients): a compiled loss keeps nothing in float32 but a sum and a maximum of each token. ``streamed`` is 2 (16 bits;
-a chunk's gradient comes as its logits go) and, of one chunk in eight, 4 (float32) + 4 (log-softmax): torchtune's
-``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient is written where the logits were (FlashAttention's
-cross-entropy)."""
+its own (``fused_cross_entropy.py`` of Megatron-Core, which says so and mends it in 2026). ``compiled`` is also 2 (16
+bits) + 2 (log-softmax in 16 bits) + 4 (a gradient of each), as TRL's ``selective_log_softmax`` has it. ``fused`` is 2
+(16 bits) + 2 (gradients): a compiled loss keeps nothing in float32 but a sum and a maximum of each token. ``streamed``
+is 2 (16 bits; a chunk's gradient comes as its logits go) and, of one chunk in eight, 4 (float32) + 4 (log-softmax):
+torchtune's ``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient is written where the logits were
+(FlashAttention's cross-entropy)."""
 
 LOGITS_GO_FIRST: tuple[Head, ...] = ("fused", "streamed")
 """Heads whose logits are gone before a layer is recomputed, and whose system grows its allocator's segments in place

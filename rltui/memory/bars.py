@@ -31,12 +31,12 @@ def lines(estimate: LayoutEstimate) -> Iterator[str]:
         yield f"disk      a checkpoint takes {size_words(estimate.checkpoint_gib)}"
     yield from estimate.notes
     if estimate.roles:
-        yield "±: nine in ten published peaks of such roles lay within it (docs/memory.md)"
+        yield "±: within it lay nine in ten published peaks of such roles (docs/memory.md)"
 
 
 def _role(role: RoleEstimate) -> Iterator[str]:
     card = "room not known" if role.capacity_gib is None else f"{role.capacity_gib:.1f} GiB each"
-    yield f"{role.role:<9} {role.gpus} GPU{'s' if role.gpus != 1 else ''}, {card}, ±{role.error:.0%}"
+    yield f"{role.role:<9} {role.gpus} GPU{'s' if role.gpus != 1 else ''}, {card}, {role.error}"
     for moment in role.moments:
         bar = _bar(moment.total_gib, role.capacity_gib)
         yield f"  {moment.moment:<14} {bar} {moment.total_gib:6.1f} GiB  {_parts(moment)}"
@@ -65,6 +65,8 @@ def _reason(role: RoleEstimate) -> str:
         return peak
     free = role.capacity_gib - role.peak_gib
     room = f"{free:.1f} GiB free" if free >= 0 else f"{-free:.1f} GiB too much"
+    if free < 0 and role.verdict == "tight":
+        room += ", unless torch's allocator frees blocks that it caches"
     why = f"; {role.reason}" if role.reason and role.verdict != "fits" else ""
     return f"{peak}, {room}{why}"
 

@@ -57,11 +57,36 @@ class Moment(Struct, frozen=True, kw_only=True):
         return self.torch_gib - min(self.parts_gib.get("layer", 0.0), self.parts_gib.get("logits", 0.0))
 
     @property
+    def least_gib(self) -> float:
+        """What must be there, as ``nvidia-smi`` would show it: torch gives cached blocks back before it runs out."""
+        return self.allocated_gib + self.parts_gib.get("context", 0.0)
+
+    @property
     def own_gib(self) -> float:
         """What torch of that role's own process holds: neither a context nor what others hold on the card."""
         parts = self.parts_gib.items()
         own = (size for part, size in parts if not part.endswith((" beside", "context")) and part[:8] != "trainer ")
         return sum(own)
+
+
+class Doubt(Struct, frozen=True):
+    """How far off an estimate may be: nine of ten measured peaks lay within these shares of it.
+
+    Attributes:
+        below: The share by which a peak may be less.
+        above: The share by which it may be more. What is not known adds to a peak more often than it saves.
+    """
+
+    below: float
+    above: float
+
+    def __str__(self) -> str:
+        return f"±{self.above:.0%}" if self.below == self.above else f"-{self.below:.0%} +{self.above:.0%}"
+
+    def or_more(self, *others: Doubt) -> Doubt:
+        """The widest of this and ``others``."""
+        every = (self, *others)
+        return Doubt(max(each.below for each in every), max(each.above for each in every))
 
 
 class RoleEstimate(Struct, frozen=True, kw_only=True):
@@ -72,7 +97,7 @@ class RoleEstimate(Struct, frozen=True, kw_only=True):
         gpus: How many GPUs it has.
         capacity_gib: What the card offers; None where the card is not known.
         moments: In the order in which they come.
-        error: Share by which the peak may be off, from the residuals on measured points.
+        error: Shares by which the peak may be off, from the residuals on measured points.
         knob: The override that lowers the peak, or an empty string.
         reason: Why that knob: the part that makes the peak.
         blocked: Why it cannot start at all, whatever the peak; empty: it can.
@@ -82,7 +107,7 @@ class RoleEstimate(Struct, frozen=True, kw_only=True):
     gpus: int
     capacity_gib: float | None
     moments: tuple[Moment, ...]
-    error: float
+    error: Doubt
     knob: str = ""
     reason: str = ""
     blocked: str = ""
@@ -99,8 +124,12 @@ class RoleEstimate(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it fits the card."""
-        return "no" if self.blocked else verdict(self.peak_gib, self.capacity_gib)
+        """Whether it fits the card; ``tight`` where it does once torch has given back the blocks that it caches."""
+        if self.blocked or self.capacity_gib is None:
+            return "no" if self.blocked else "unknown"
+        if max(moment.least_gib for moment in self.moments) > self.capacity_gib:
+            return "no"
+        return "tight" if self.peak_gib > self.capacity_gib * (1 - TIGHT_HEADROOM) else "fits"
 
 
 class EngineEstimate(Struct, frozen=True, kw_only=True):
@@ -170,12 +199,3 @@ class LayoutEstimate(Struct, frozen=True, kw_only=True):
     def role(self, name: str) -> RoleEstimate | None:
         """The estimate of the role called ``name``."""
         return next((role for role in self.roles if role.role == name), None)
-
-
-def verdict(peak_gib: float, capacity_gib: float | None) -> Verdict:
-    """Whether ``peak_gib`` fits a card of ``capacity_gib``."""
-    if capacity_gib is None:
-        return "unknown"
-    if peak_gib > capacity_gib:
-        return "no"
-    return "tight" if peak_gib > capacity_gib * (1 - TIGHT_HEADROOM) else "fits"

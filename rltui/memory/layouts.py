@@ -15,6 +15,7 @@ from rltui.layout.roles import SERVED, RewardModel, Served
 from rltui.memory.estimate import (
     CUDA_CONTEXT_GIB,
     GIB,
+    Doubt,
     EngineEstimate,
     HostEstimate,
     LayoutEstimate,
@@ -210,7 +211,7 @@ def _train(layout: Layout, model: Architecture, told: Training, role: str, capac
     )
     # what was imported from a system without a recipe of its own is trained by code that nobody measured here
     strange = layout.unsure and layout.system == "rltui"
-    error = max(found.error, OTHERS_ERROR) if strange else found.error
+    error = found.error.or_more(OTHERS_ERROR) if strange else found.error
     return structs.replace(found, knob=found.knob.replace("roles.learner.", f"roles.{role}."), error=error)
 
 
@@ -254,7 +255,7 @@ def _engine(
         gpus=engines * role.tensor_parallel,
         capacity_gib=capacity_gib,
         moments=tuple(moments),
-        error=ENGINE_ERROR,
+        error=Doubt(ENGINE_ERROR, ENGINE_ERROR),
         knob=_engine_knob(layout, model, role, engine.role, blocked=bool(blocked)),
         reason=blocked or _largest(engine),
         blocked=blocked,

@@ -64,7 +64,7 @@ def _beside(role: ColocatedRole, others: list[ColocatedRole], bucket_gib: float)
     shared = structs.replace(
         role.estimate,
         moments=tuple(moments),
-        error=max(role.estimate.error, *(other.estimate.error for other in others)),
+        error=role.estimate.error.or_more(*(other.estimate.error for other in others)),
     )
     return _advised(role, shared, others)
 

@@ -29,6 +29,7 @@ from rltui.memory.estimate import (
     NCCL_EXPERTS_GIB,
     NCCL_GIB,
     NCCL_WAY_GIB,
+    Doubt,
     Moment,
     Parts,
     RoleEstimate,
@@ -40,14 +41,14 @@ from rltui.memory.states import Slice, frozen_gib, gathered_gib, slice_of, state
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
 
-TRAINING_ERROR = 0.12
-"""Nine of ten measured peaks of configurations that are fully known lie within this share of the estimate."""
+TRAINING_ERROR = Doubt(0.12, 0.12)
+"""Nine of ten measured peaks of FSDP, and more of the bundled trainers, lie within these shares of the estimate."""
 
-OTHERS_ERROR = 0.2
-"""The same of Megatron, of one card without a library that divides states, and of trainers whose ways are not known:
-communicators, allocators, fused kernels and optimizers differ."""
+OTHERS_ERROR = Doubt(0.2, 0.3)
+"""The same of Megatron, of DeepSpeed with its own defaults, of one card without a library that divides states, and of
+trainers whose ways are not known: communicators, allocators, fused kernels and optimizers differ."""
 
-UNSURE_ERROR = 0.4
+UNSURE_ERROR = Doubt(0.3, 0.7)
 """The same where layers are linear, or states lie in host memory and DeepSpeed is not who moves them: kernels and
 copies of those differ from version to version."""
 
@@ -117,13 +118,14 @@ def estimate_training(
     )
 
 
-def _error(model: Architecture, sharding: Sharding) -> float:
-    """Share by which nine of ten measured peaks of such a configuration were off at most."""
+def _error(model: Architecture, sharding: Sharding) -> Doubt:
+    """Shares by which nine of ten measured peaks of such a configuration were off at most."""
     linear = model.linear is not None and model.linear.kind != "conv"
     moved = bool(sharding.offload) and sharding.backend != "deepspeed"
     if linear or moved:
         return UNSURE_ERROR
-    return OTHERS_ERROR if sharding.backend in ("megatron", "plain") else TRAINING_ERROR
+    ours = sharding.backend == "deepspeed" and sharding.buckets_by_width
+    return TRAINING_ERROR if ours or sharding.backend in ("fsdp", "fsdp1") else OTHERS_ERROR
 
 
 def _phases(hold: Callable[[Sharding], Parts], sharding: Sharding) -> tuple[Parts, Parts, Parts]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from score import Figure, Score
@@ -24,6 +25,7 @@ from memory_points import (
     RUNS,
     Row,
     cache_error,
+    covered,
     engine,
     error,
     estimate,
@@ -32,10 +34,9 @@ from memory_points import (
 
 WORST = 8
 CARD_GIB = 79.18
-"""What a card of 80 GB offers: the rows of grade C name no other."""
+"""What a card of 80 GB offers: the rows of grade C name no other. What took more says nothing of a card."""
 
 REASONS = {
-    "M036": "the code of five months later; what changed is not known",
     "M127": "a dataset's longest sample sets the peak, not the longest that is allowed",
     "M136": "capped scores and logits are counted; litgpt's copy of the tied head and what else it keeps are not",
     "M212": "ms-swift's offloaded optimizer leaves something on the card that is not known",
@@ -43,11 +44,14 @@ REASONS = {
     "M249": "DPO: what the reference's pass keeps is not modelled",
     "M263": "Megatron's communicators and dispatch buffers are not modelled",
     "M288": "read off nvidia-smi: blocks that the allocator keeps are in it",
-    "M318": "the length of the packed rows is an upper bound",
-    "N308": "the code of five months later; what changed is not known",
+    "N308": "activations and optimizer are offloaded, the default of that week; what else four cards save is not known",
     "N344": "Megatron with adapters: what it keeps besides their inputs is not known",
     "N338": "the length in the source is an upper bound",
     "H92": "the length in the source is two rows of 2,048; its configuration has one",
+    **dict.fromkeys(
+        ("V20", "V21", "V28", "V29", "V30"),
+        "grows faster than the length though FlashAttention is named: attention was not fused, or blocks were kept",
+    ),
     "F08": "what the whole model takes in 16 bits, as if it were quantised once it is loaded; not modelled",
     **dict.fromkeys(
         ("F15", "F17", "F18"),
@@ -67,7 +71,6 @@ REASONS = {
     "K54": "what xtuner's loss keeps is not modelled",
     "R02": "the step of DeepSpeed's fused Adam has no lists of updates, torch's is counted",
     "R25": "images, and a head of 265 classes; Megatron with adapters",
-    "R27": "the length of the packed rows is an upper bound",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
 }
 """Why a point is far off, as far as it is known."""
@@ -83,48 +86,53 @@ def score() -> Score:
     had 8.9 %, 10 of them within 15 %. Five more (S01 to S05, the same way) had 5 %, 4 of them within 15 %. Six engines
     (T05 to T10, the same way: vLLM 0.10 on A100) had 3.9 % of the cache: up to 1.1 GiB too little where FlashInfer
     samples, which sorts no logits; Marlin's kernels, which pad both sides of an expert in mxfp4 on cards before Hopper,
-    loaded 6 % more. Without the six the engines' figures are 0.1, 1.2 and 0.6.
+    loaded 6 % more. Without the six the engines' figures are 0.1, 1.2 and 0.6. Since Gemma 4's tower is counted,
+    one more has a cache that is 1.0 GiB too small; until then its sampler, counted as sorting, made up for it.
+
+    58 runs in two halves by source joined on 27 November 2026, all written down before any was predicted: 33 (V01 to
+    V33) had 6.9 % in the median and 23 within 15 %, then 25 (W01 to W25) 10.5 % and 17; of them 20 of grade A 3.3 % and
+    17. In between nothing but the verdict was changed. Without the 58, grades A to C have 4.8 % and 87.6 % of 267.
+    Two runs that were left out until their defaults were found (M036, N308) are in, one within 4 %, one 41 % off.
     """
+    return Score(predictor="memory", figures=(*_runs(), *_own_learner(), *_engines()), worst=tuple(_worst()))
+
+
+def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
+    yield _error("grade A: median error (%)", statistics.median(a), 3.4, len(a))
+    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 9.8, len(a))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 95.3, True, len(a))
+    yield _error("grades A to C: median error (%)", statistics.median(every), 5.0, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.4, True, len(every))
+    inside = statistics.fmean(map(covered, MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 94.5, True, len(MEASURED))
+    of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
+    refused = sum(_verdict(row) == "no" for row in of_a_card)
+    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.9, len(of_a_card))
+    fits = sum(_verdict(row) == "fits" for row in OUT_OF_MEMORY)
+    yield Figure("runs out of memory, called 'fits'", fits, 0, False, len(OUT_OF_MEMORY))
+
+
+def _own_learner() -> Iterator[Figure]:
     own = [own_errors(row) for row in OWN]
     peaks = sorted(abs(errors["peak"]) for errors in own)
     moments = sorted(abs(errors[moment]) for errors in own for moment in OWN_MOMENTS)
+    yield _error("our learner: median error of peaks (%)", statistics.median(peaks), 0.2, len(peaks))
+    yield _error("our learner: worst error of a peak (%)", peaks[-1], 11.3, len(peaks))
+    yield _error("our learner: median error of moments (%)", statistics.median(moments), 1.4, len(moments))
+
+
+def _engines() -> Iterator[Figure]:
     weights = [abs(engine(row).weights_gib / float(row["weights_gib"]) - 1) for row in LOADED]
     caches = [abs(cache_error(row)) for row in CACHED]
-    refused = [row["id"] for row in MEASURED if _verdict(row) == "no"]
-    fits = [row["id"] for row in OUT_OF_MEMORY if _verdict(row) == "fits"]
-    return Score(
-        predictor="memory",
-        figures=(
-            Figure("grade A: median error (%)", _percent(statistics.median(a)), 3.2, False, len(a)),
-            Figure("grade A: ninth tenth of errors (%)", _percent(a[int(0.9 * len(a))]), 7.8, False, len(a)),
-            Figure("grade A: within 15 % (%)", _percent(_within(a)), 98.2, True, len(a)),
-            Figure("grades A to C: median error (%)", _percent(statistics.median(every)), 4.8, False, len(every)),
-            Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 87.2, True, len(every)),
-            Figure(
-                "our learner: median error of peaks (%)", _percent(statistics.median(peaks)), 0.2, False, len(peaks)
-            ),
-            Figure("our learner: worst error of a peak (%)", _percent(peaks[-1]), 11.3, False, len(peaks)),
-            Figure(
-                "our learner: median error of moments (%)",
-                _percent(statistics.median(moments)),
-                1.4,
-                False,
-                len(moments),
-            ),
-            Figure("runs that fit, called 'no' (%)", _percent(len(refused) / len(MEASURED)), 2.2, False, len(MEASURED)),
-            Figure(
-                "engines: median error of weights (%)", _percent(statistics.median(weights)), 0.2, False, len(LOADED)
-            ),
-            Figure("engines: worst error of weights (%)", _percent(max(weights)), 6.1, False, len(LOADED)),
-            Figure(
-                "engines: median error of the cache (%)", _percent(statistics.median(caches)), 1.6, False, len(CACHED)
-            ),
-            Figure("runs out of memory, called 'fits'", len(fits), 0, False, len(OUT_OF_MEMORY)),
-        ),
-        worst=tuple(_worst()),
-    )
+    yield _error("engines: median error of weights (%)", statistics.median(weights), 0.2, len(LOADED))
+    yield _error("engines: worst error of weights (%)", max(weights), 6.1, len(LOADED))
+    yield _error("engines: median error of the cache (%)", statistics.median(caches), 1.7, len(CACHED))
+
+
+def _error(name: str, share: float, bound: float, cases: int) -> Figure:
+    return Figure(name, _percent(share), bound, False, cases)
 
 
 def _verdict(row: Row) -> str:

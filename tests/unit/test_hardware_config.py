@@ -99,6 +99,59 @@ CASES += [
     ("lfm2", "Lfm2", {"layer_types": ["conv", "full_attention"] * 4, "block_multiple_of": 16}),
     ("lfm2_moe", "Lfm2Moe", {**EXPERTS, "layer_types": ["conv", "full_attention"] * 4, "num_dense_layers": 2}),
 ]
+WIDE = {"head_dim": 16}
+CASES += [
+    ("cohere", "Cohere", {}),
+    ("cohere2", "Cohere2", WIDE),
+    ("cohere2_moe", "Cohere2Moe", {**WIDE, "num_experts": 8, "num_experts_per_tok": 2}),
+    ("cwm", "Cwm", WIDE),
+    ("dots1", "Dots1", {**ROUTED, **WIDE}),
+    ("exaone4", "Exaone4", WIDE),
+    ("exaone_moe", "ExaoneMoe", {**EXPERTS, **WIDE, "first_k_dense_replace": 1, "num_shared_experts": 1}),
+    ("flex_olmo", "FlexOlmo", {"num_experts": 8, "num_experts_per_tok": 2}),
+    ("glm", "Glm", {**WIDE, "attention_bias": True}),
+    ("granitemoeshared", "GraniteMoeShared", {"num_local_experts": 8, "shared_intermediate_size": 40}),
+    ("hunyuan_v1_dense", "HunYuanDenseV1", WIDE),
+    ("hy_v3", "HYV3", {**EXPERTS, **WIDE}),
+    ("mellum", "Mellum", {**EXPERTS, **WIDE}),
+    ("minicpm3", "MiniCPM3", {}),
+    ("ministral", "Ministral", WIDE),
+    ("mistral4", "Mistral4", LATENT),
+    ("nemotron", "Nemotron", WIDE),
+    ("olmo_hybrid", "OlmoHybrid", LINEAR),
+    ("phimoe", "Phimoe", {"num_local_experts": 4}),
+    ("smollm3", "SmolLM3", {}),
+    ("stablelm", "StableLm", {}),
+    ("vaultgemma", "VaultGemma", WIDE),
+    ("youtu", "Youtu", {}),
+]
+CASES += [
+    (
+        "mimo_v2_flash",
+        "MiMoV2Flash",
+        {**ROUTED, "n_shared_experts": None, "head_dim": 24, "v_head_dim": 16, "sliding_window": 32},
+    ),
+    (
+        "kimi_linear",
+        "KimiLinear",
+        {
+            **EXPERTS, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16,
+            "linear_num_heads": 4, "linear_head_dim": 16, "layer_types": ["linear_attention", "full_attention"] * 4,
+            "num_shared_experts": 1,
+        },
+    ),
+    (
+        "deepseek_v4",
+        "DeepseekV4",
+        {
+            "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "head_dim": 128,
+            "num_key_value_heads": 1, "q_lora_rank": 32, "o_groups": 2, "o_lora_rank": 16, "index_n_heads": 4,
+            "index_head_dim": 16, "mlp_layer_types": ["moe"] * 8,
+            "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"] * 2
+            + ["compressed_sparse_attention"] * 2,
+        },
+    ),
+]  # fmt: skip
 REUSED = {
     **SMALL, "head_dim": 16, "global_head_dim": 512,
     "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 128,
@@ -149,6 +202,63 @@ def test_count_is_that_of_the_model_transformers_builds(module: str, name: str, 
     for use_diff in (False, True):
         described = json.loads(config.to_json_string(use_diff=use_diff))
         assert count_parameters(architecture_from_config(described, "small")).total == stored
+
+
+@pytest.mark.trainers
+def test_minimax_m3_has_dense_layers_and_indexers_in_some() -> None:
+    torch = pytest.importorskip("torch")
+    package = "transformers.models.minimax_m3_vl"
+    configuration = importlib.import_module(f"{package}.configuration_minimax_m3_vl")
+    settings = {
+        "num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16, "index_n_heads": 2, "index_head_dim": 16,
+        "dense_intermediate_size": 160, "shared_intermediate_size": 40,
+        "mlp_layer_types": ["dense"] + ["sparse"] * 7, "layer_types": ["full_attention", "minimax_m3_sparse"] * 4,
+    }  # fmt: skip
+    config = configuration.MiniMaxM3VLTextConfig(**{**SMALL, **settings})
+    with torch.device("meta"):
+        built = importlib.import_module(f"{package}.modeling_minimax_m3_vl").MiniMaxM3VLForCausalLM(config)
+    found = architecture_from_config(json.loads(config.to_json_string(use_diff=False)), "small")
+    biases = sum(b.numel() for key, b in built.named_buffers() if key.endswith("e_score_correction_bias"))
+    assert count_parameters(found).total == sum(p.numel() for p in built.parameters()) + biases
+    assert kv_layers(found).token_bytes == 8 * 2 * 2 * 16 * 2 + 4 * 16 * 2
+    assert not found.caveat
+
+
+def test_values_narrower_than_keys_are_cached_as_they_are() -> None:
+    """SGLang's log of MiMo-V2-Flash on 4 cards: 300,288 tokens in windows take 8.38 GB of keys, 5.59 of values."""
+    model = known_model("MiMo-V2-Flash")
+    assert model is not None
+    cached = kv_layers(model, tensor_parallel=4)
+    assert (cached.full_layers, cached.sliding_layers) == (9, 39)
+    assert 39 * cached.layer_token_bytes * 300_288 / 2**30 == pytest.approx(8.38 + 5.59, rel=0.001)
+
+
+def test_compressed_attention_keeps_a_window_and_a_vector_of_several_tokens() -> None:
+    model = known_model("DeepSeek-V4-Flash")
+    assert model is not None
+    cached = kv_layers(model, tensor_parallel=8, item_bytes=1)
+    assert (cached.full_layers, cached.sliding_layers, cached.window) == (41, 43, 128)
+    assert cached.layer_token_bytes == 584  # fp8_ds_mla of vLLM
+    assert cached.full_layers * cached.full_token_bytes == pytest.approx(
+        21 * (584 + 132) / 4 + 20 * 584 / 128, rel=0.01
+    )
+
+
+@pytest.mark.trainers
+@pytest.mark.parametrize("standardize", [False, True])
+def test_gemma_4_has_the_tower_that_transformers_builds(standardize: bool) -> None:
+    torch = pytest.importorskip("torch")
+    configuration = importlib.import_module("transformers.models.gemma4.configuration_gemma4")
+    tower = configuration.Gemma4VisionConfig(standardize=standardize)
+    config = configuration.Gemma4Config(vision_config=tower)
+    config.text_config.num_hidden_layers, config.text_config.num_kv_shared_layers = 2, 0
+    config.text_config.layer_types = config.text_config.layer_types[:2]
+    with torch.device("meta"):
+        built = importlib.import_module("transformers.models.gemma4.modeling_gemma4").Gemma4Model(config)
+    stored = (*built.named_parameters(), *((key, b) for key, b in built.named_buffers() if "std_" in key))
+    beside = sum(each.numel() for key, each in stored if not key.startswith("language_model"))
+    described = json.loads(config.to_json_string(use_diff=False))
+    assert tower_parameters(described, described["text_config"]["hidden_size"]) == beside
 
 
 @pytest.mark.trainers
@@ -239,6 +349,21 @@ def test_windows_come_from_layer_types_or_the_type() -> None:
         {**sizes, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, "q"
     )
     assert (off.sliding_window, off.sliding_layers) == (0, 0)
+
+
+def test_ling_2_has_the_parameters_that_its_card_names() -> None:
+    """Ling-mini-2.0: 16.26 billion, of which a token meets 789 million beside the embeddings."""
+    config = {
+        "model_type": "bailing_moe_v2", "hidden_size": 2048, "num_hidden_layers": 20, "num_attention_heads": 16,
+        "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 5120, "moe_intermediate_size": 512,
+        "num_experts": 256, "num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1,
+        "vocab_size": 157184, "use_qk_norm": True, "tie_word_embeddings": False,
+    }  # fmt: skip
+    found = architecture_from_config(config, "Ling-mini-2.0")
+    count = count_parameters(found)
+    assert count.total / 1e9 == pytest.approx(16.26, abs=0.005)
+    assert (count.active - count.embedding - count.head) / 1e6 == pytest.approx(789, abs=0.5)
+    assert not found.caveat
 
 
 def test_unknown_type_says_how_it_was_read() -> None:

@@ -152,6 +152,8 @@ def test_checkpoint_settles_what_the_config_leaves_open(
         ("nvidia/Qwen3-30B-A3B-NVFP4", (0.5625, 0.5625)),
         ("openai/gpt-oss-120b", (2.0, 0.53125)),
         ("unsloth/gpt-oss-120b-BF16", None),
+        ("deepseek-ai/DeepSeek-V4-Flash", (1.0, 0.53125)),
+        ("sgl-project/DeepSeek-V4-Flash-FP8", (1.0, 1.0)),
     ],
 )
 def test_published_names_say_how_weights_are_stored(name: str, stored: tuple[float, float] | None) -> None:

@@ -102,6 +102,11 @@ BUILT = {
     "GLM-5": 743_911_199_232 + 75 * 256,
     "GLM-4.7-Flash": 29_943_390_976 + 46 * 64,
     "MiniMax-M2": 228_689_748_992 + 62 * 256,
+    "DeepSeek-V4-Flash": 284_332_230_231 + 43 * 256,
+    "DeepSeek-V4-Pro": 1_572_997_179_491 + 61 * 384,
+    "MiMo-V2-Flash": 308_778_768_832 + 47 * 256,
+    "MiniMax-M3": 426_174_565_632 + 57 * 128,
+    "Kimi-Linear-48B-A3B": 49_122_675_072 + 26 * 256,
     "Nemotron-3-Super-120B-A12B": 120_668_687_360 + 40 * 512,
 }
 """Text parameters of the model that transformers 5.19 builds of the configuration, and the load-balancing numbers that

@@ -11,7 +11,7 @@ from rltui.hardware.models import known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.memory import estimate_training
 from rltui.memory import settings as s
-from rltui.memory.estimate import GIB, RoleEstimate, verdict
+from rltui.memory.estimate import GIB, Doubt, Moment, RoleEstimate
 from rltui.memory.states import adapter_parameters
 
 
@@ -125,7 +125,24 @@ def test_lora_needs_no_gradients_of_the_base() -> None:
     ],
 )
 def test_verdict(peak: float, capacity: float | None, expected: str) -> None:
-    assert verdict(peak, capacity) == expected
+    assert role_of(capacity, weights=peak).verdict == expected
+
+
+def role_of(capacity_gib: float | None, **parts_gib: float) -> RoleEstimate:
+    backward = Moment(moment="backward", parts_gib=parts_gib)
+    return RoleEstimate(role="learner", gpus=1, capacity_gib=capacity_gib, moments=(backward,), error=Doubt(0.1, 0.1))
+
+
+def test_what_fits_once_cached_blocks_are_given_back_is_tight() -> None:
+    """Logits are gone when a layer is recomputed; their blocks are not, until the allocator is about to run out."""
+    assert role_of(79, context=1, weights=60, logits=16, layer=2.5).verdict == "tight"
+    assert role_of(79, context=1, weights=60, logits=18.1, layer=2.5).verdict == "no"
+
+
+@pytest.mark.parametrize(("doubt", "words"), [(Doubt(0.12, 0.12), "±12%"), (Doubt(0.2, 0.3), "-20% +30%")])
+def test_a_doubt_says_both_its_sides_where_they_differ(doubt: Doubt, words: str) -> None:
+    assert str(doubt) == words
+    assert doubt.or_more(Doubt(0.3, 0.1)) == Doubt(0.3, doubt.above)
 
 
 def knob(zero_stage: int = 3, gpus: int = 8, **workload: object) -> str:

@@ -33,15 +33,16 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int, *,
     # A page of attention is made as large as a linear layer's state, in steps of 16 tokens.
     steps = max(1, -(-layers.linear_state_bytes // (16 * layers.layer_token_bytes)))
     size: dict[str, Any] = {"block_size": 16 * steps, "dtype": torch.bfloat16}
+    values = {"head_size_v": model.value_head_dim} if model.value_head_dim else {}
     if model.latent:
         full: Any = MLAAttentionSpec(num_kv_heads=1, head_size=model.latent.kv_rank + model.latent.rope_dim, **size)
     else:
         wide = max(1, -(-(model.global_kv_heads or model.kv_heads) // tensor_parallel))
-        full = FullAttentionSpec(num_kv_heads=wide, head_size=model.global_head_dim or model.head_dim, **size)
+        full = FullAttentionSpec(num_kv_heads=wide, head_size=model.global_head_dim or model.head_dim, **size, **values)
     specs = {f"full.{i}": full for i in range(layers.full_layers)}
     if layers.sliding_layers:
         window = SlidingWindowSpec(
-            num_kv_heads=heads, head_size=model.head_dim, sliding_window=model.sliding_window, **size
+            num_kv_heads=heads, head_size=model.head_dim, sliding_window=model.sliding_window, **size, **values
         )
         specs |= {f"window.{i}": window for i in range(layers.sliding_layers)}
     if layers.linear_layers:
@@ -71,8 +72,14 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int, *,
     return int(blocks / needed * length)
 
 
-ATTENTION = ("Qwen3-8B", "DeepSeek-V3", "Gemma-3-27B", "gpt-oss-120b", "Olmo-3-1025-7B", "gemma-4-31B")
-HYBRID = ("Qwen3.5-27B", "Qwen3.5-35B-A3B", "Nemotron-3-Nano-30B-A3B", "Nemotron-3-Super-120B-A12B")
+ATTENTION = ("Qwen3-8B", "DeepSeek-V3", "Gemma-3-27B", "gpt-oss-120b", "Olmo-3-1025-7B", "gemma-4-31B", "MiMo-V2-Flash")
+HYBRID = (
+    "Qwen3.5-27B",
+    "Qwen3.5-35B-A3B",
+    "Nemotron-3-Nano-30B-A3B",
+    "Nemotron-3-Super-120B-A12B",
+    "Kimi-Linear-48B-A3B",
+)
 
 
 @pytest.mark.parametrize("prefixes", [False, True], ids=["", "prefixes kept"])

@@ -57,7 +57,7 @@ def _in_doubt(subject: Subject, role: RoleEstimate) -> bool:
 
 
 def _at_least_gib(role: RoleEstimate) -> float:
-    return role.peak_gib * (1 - role.error)
+    return role.peak_gib * (1 - role.error.below)
 
 
 def _with_short_rows_gib(layout: Layout, name: str) -> float:
@@ -101,7 +101,7 @@ def does_not_fit(subject: Subject) -> Iterator[Trouble]:
 
 @rule("M302", "warning")
 def tight(subject: Subject) -> Iterator[Trouble]:
-    """Less than 8 % of a card is free at the peak.
+    """Less than 8 % of a card is free at the peak, or none until torch gives back the blocks that it caches.
 
     The estimate is off by as much as that, and a fragmented allocator takes more. An engine on GPUs of its own is
     exempt: it fills its share of the card with KV cache on purpose. In another system's script a role counts as tight
