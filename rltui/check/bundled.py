@@ -66,6 +66,8 @@ def _training(layout: Layout) -> Iterator[str]:
         yield "images with LoRA"
     if layout.lengths.images and layout.roles.learner.sequence_parallel > 1:
         yield "images with sequence_parallel"
+    if layout.roles.rollout.quantization != "none" and layout.hardware.on_cpu:
+        yield "quantization on CPU"
     yield from _routing(layout)
 
 

@@ -13,7 +13,9 @@ from msgspec import Struct, structs
 from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
+from rltui.memory.from_layout import FP8_BYTES
 from rltui.memory.layouts import estimate_roles
+from rltui.plan.cards import ITEM_BYTES
 from rltui.plan.measured import Measured
 from rltui.plan.rates import TRUST, Family, Rates, family, trust_in
 from rltui.plan.request import Request
@@ -155,6 +157,8 @@ def request_of_layout(layout: Layout) -> Request:
         samples=layout.train.samples_per_prompt,
         async_steps=layout.train.async_steps,
         eager=roles.rollout.enforce_eager,
+        weight_bytes=FP8_BYTES if "quantization" in roles.rollout.fp8_keys else ITEM_BYTES,
+        kv_bytes=FP8_BYTES if "kv_cache_dtype" in roles.rollout.fp8_keys else ITEM_BYTES,
     )
 
 

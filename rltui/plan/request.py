@@ -59,6 +59,8 @@ class Request(Struct, frozen=True, kw_only=True):
         samples: Samples of a prompt.
         async_steps: Steps that rollouts may run ahead.
         eager: Whether engines launch each kernel by themselves (``enforce_eager``), without CUDA graphs.
+        weight_bytes: Bytes of a parameter of the engines' layers: 2, or 1 in fp8.
+        kv_bytes: Of a number in their KV cache.
         means: What may be used beyond the ordinary.
         data: What is trained on.
         reward: Its reward.
@@ -86,6 +88,8 @@ class Request(Struct, frozen=True, kw_only=True):
     samples: int = 8
     async_steps: int = 0
     eager: bool = False
+    weight_bytes: float = 2.0
+    kv_bytes: float = 2.0
     means: Means = Means()
     data: str = "builtin/sort-digits"
     reward: Literal["exact", "coin", "math", "code", "none"] = "exact"

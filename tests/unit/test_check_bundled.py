@@ -52,6 +52,7 @@ REFUSED = {
     "lengths={prompt: 8, response: 4, images: 2, pack: 64}": "images in packed rows",
     "data.environment=builtin/chess": "the environment builtin/chess",
     "roles.rollout={engines: 1, engine: vllm, router_replay: true}": "router_replay with vLLM on CPU",
+    "roles.rollout={engines: 1, engine: vllm, quantization: fp8_per_tensor}": "quantization on CPU",
 }
 
 

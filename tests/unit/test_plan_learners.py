@@ -10,7 +10,7 @@ from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.plan.cards import link_bytes_per_s
-from rltui.plan.decoding import DECODE_LAYER_S, EAGER_LAYER_S, decode_step_s
+from rltui.plan.decoding import DECODE_LAYER_S, EAGER_LAYER_S, decode_step, decode_step_s
 from rltui.plan.of_layout import predict, request_of_layout
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
@@ -135,6 +135,19 @@ def test_a_layout_without_graphs_waits_for_each_kernel_of_a_decode_step() -> Non
     layers = request_of_layout(graphs).model.layers
     assert steps[1] - steps[0] == pytest.approx(layers * (EAGER_LAYER_S - DECODE_LAYER_S))
     assert predict(eager).time.generate_s > 1.2 * predict(graphs).time.generate_s
+
+
+def test_engines_in_fp8_read_half_as_much_of_weights_and_cache() -> None:
+    words = ["roles.rollout.quantization=fp8_per_block", "roles.rollout.kv_cache_dtype=fp8"]
+    plain, weights, both = (
+        decode_step(
+            request_of_layout(load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), words[:count]).layout), 1, 64
+        )
+        for count in range(3)
+    )
+    assert 0.5 * plain.weights_s < weights.weights_s < 0.6 * plain.weights_s  # the head stays in 16 bits
+    assert both.weights_s == weights.weights_s
+    assert both.cache_s == pytest.approx(weights.cache_s / 2) == pytest.approx(plain.cache_s / 2)
 
 
 def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:
