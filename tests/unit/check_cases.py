@@ -275,6 +275,7 @@ DATA: list[Case] = [
     ("D509", "gpu", ["roles.learner.model=/tmp/model"], ["roles.learner.model=/projects/model"]),
     ("D510", "gpu", ["data.reward=code"], ["data.reward=code", REWARD, CORES]),
     ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "roles.reward.timeout_s=9"]),
+    ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "data.environment=my.games:Chess"]),
     ("D512", "gpu", ["data.eval=org/math", "data.eval_split=train"], ["data.eval=org/math"]),
     ("D512", "gpu", ["data.train=a.jsonl", "data.eval=a.jsonl"], ["data.train=a.jsonl", "data.eval=b.jsonl"]),
     ("D513", "opd", ["lengths.images=2048"], []),
