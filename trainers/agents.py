@@ -6,24 +6,25 @@ engine has answered it, before all prompts that wait; seeds come from step, prom
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from trainers.chat_endpoint import ChatEndpoint
+from trainers.agent_workers import DIED, AgentWorkers
+from trainers.chat_endpoint import answers
 from trainers.data.chat import Renderer
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
-from trainers.environments.agent_host import allow_files
-from trainers.environments.agents import AgentProcess
+from trainers.environments.agent_place import AgentPlace
 from trainers.environments.opening import task_of
 from trainers.environments.pool import plain_task
 from trainers.episodes import Episode, Limits
+from trainers.rewards.actors import TRIES
 from trainers.rewards.workers import Failures
 from trainers.roles.calls import POLL_S
 from trainers.roles.engine import derive_seed
+from trainers.roles.reward_worker import most_samples
 from trainers.stopping import StopRequestedError
 from trainers.turns import SamplesOfPrompts
 
@@ -31,13 +32,12 @@ if TYPE_CHECKING:
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt, Task
     from trainers.prefetch import OnAnswer
+    from trainers.roles.calls import Role
     from trainers.roles.engine import Completion
     from trainers.roles.sampling import SamplingSettings
     from trainers.rollouts import Rollouts
     from trainers.session import Session
 
-GRACE_S = 60.0
-"""What the process of all agents may take beyond an episode's limit before it is ended itself."""
 NEVER_ASKED = "it ended without an answer of the policy: there is nothing to train"
 
 
@@ -129,6 +129,7 @@ class AgentPlaying:
     Args:
         session: The attempt.
         codec: The model's tokenizer.
+        workers: Reward workers, loaded, beside which agents run; none: beside the trainer.
 
     Attributes:
         threads: One for each episode that is under way.
@@ -137,16 +138,18 @@ class AgentPlaying:
         ValueError: The agent cannot be imported.
     """
 
-    def __init__(self, session: Session, codec: Codec) -> None:
+    def __init__(self, session: Session, codec: Codec, workers: Sequence[Role] = ()) -> None:
         layout = session.layout
         self._layout, self._codec, name = layout, codec, layout.data.environment
         self._renderer = Renderer(codec, layout.data.chat, layout.data.system)
         self._limits = Limits(layout.data.max_turns, layout.lengths.prompt)
         self._limit_s = layout.deadlines.episode_s
         self._failures = Failures("environment", f"the agent {name} failed, and such samples earn 0", session.event)
-        allow_files()
-        self._process, self._keys = AgentProcess(name), itertools.count()
-        self._endpoint = ChatEndpoint(lambda token: codec.transcript([token]))
+        self._place: AgentWorkers | AgentPlace
+        if workers:
+            self._place = AgentWorkers(workers, most_samples(layout), session.event, self.check)
+        else:
+            self._place = AgentPlace(name)
         self._is_closed = False
         self.threads = ThreadPoolExecutor(layout.data.max_episodes, thread_name_prefix="agent")
 
@@ -185,12 +188,14 @@ class AgentPlaying:
             seed: What the task's comes from.
             sample: Has an engine go on.
         """
-        episode = Episode(number, prompt.is_chat, sampling, self._limits, self._codec, self._renderer, sample)
-        policy = self._endpoint.open(episode)
-        try:
-            found = self._earned(self._question(policy, prompt, derive_seed(sampling.seed, number), seed))
-        finally:
-            self._endpoint.end(policy)
+        own_seed = derive_seed(sampling.seed, number)
+        question = {"task": plain_task(task_of(prompt, seed)), "seed": own_seed, "limit_s": self._limit_s}
+        for _ in range(TRIES):
+            self.check()
+            episode = Episode(number, prompt.is_chat, sampling, self._limits, self._codec, self._renderer, sample)
+            found = self._place.play(question, answers(episode, lambda token: self._codec.transcript([token])))
+            if found.get("error") != DIED:
+                break
         error = found.get("error") or ("" if episode.has_answers else NEVER_ASKED)
         failed = bool(error) and not (episode.is_cut and episode.has_answers)  # else the policy has said too much
         if failed:
@@ -210,19 +215,4 @@ class AgentPlaying:
         """End the agents and what serves them."""
         self._is_closed = True
         self.threads.shutdown(wait=False, cancel_futures=True)
-        self._process.close()
-        self._endpoint.close()
-
-    def _question(self, policy: Any, prompt: Prompt, own_seed: int, seed: int) -> dict[str, Any]:
-        reach = {"base_url": policy.base_url, "api_key": policy.api_key, "model": policy.model}
-        task = plain_task(task_of(prompt, seed))
-        return {"key": next(self._keys), "task": task, "policy": reach, "seed": own_seed, "limit_s": self._limit_s}
-
-    def _earned(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What an agent's process says of a sample."""
-        self.check()
-        future = self._process.play(question)
-        done, _ = wait([future], self._limit_s + GRACE_S)
-        if not done:
-            self._process.close()  # all that are under way hear of it
-        return future.result()
+        self._place.close()

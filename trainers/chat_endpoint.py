@@ -1,7 +1,7 @@
 """The policy as agents reach it: OpenAI's chat completions over HTTP, on loopback, with a key for each sample.
 
-It stands in the trainer's process, which hands prompts to the engines anyway, whatever they are and wherever they run;
-agents run beside it. So it is the standard library's server, and listens on no outer interface.
+It stands where agents run, in the trainer's process or a worker's, and listens on no outer interface; what answers, and
+where, it does not know. So it is the standard library's server.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainers.environments import Policy
-from trainers.episodes import Episode, RefusedError, Reply
+from trainers.episodes import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from trainers.episodes import Episode, Reply
 
 MODEL = "policy"
 """The policy's name."""
@@ -32,28 +34,28 @@ SILENCE_S = 60.0
 """After so long without a byte of a request, or until its answer is taken, nobody waits for its client."""
 
 
+Answer: TypeAlias = "Callable[[dict[str, Any]], dict[str, Any]]"
+"""The answer to a request for a chat completion, both as OpenAI writes them, or a ``RefusedError``."""
+
+
 class ChatEndpoint:
-    """Serves the policy to the agents whose samples are under way.
+    """Serves the policy to the agents whose samples are under way."""
 
-    Args:
-        token_text: The text of a token.
-    """
-
-    def __init__(self, token_text: Callable[[int], str]) -> None:
-        self._episodes: dict[str, Episode] = {}
-        self._server = _Server(self._episodes, token_text)
+    def __init__(self) -> None:
+        self._answers: dict[str, Answer] = {}
+        self._server = _Server(self._answers)
         threading.Thread(target=self._server.serve_forever, name="chat endpoint", daemon=True).start()
 
-    def open(self, episode: Episode) -> Policy:
-        """Where the agent of ``episode`` reaches the policy."""
+    def open(self, answer: Answer) -> Policy:
+        """Where the agent of a sample, whose requests get an ``answer``, reaches the policy."""
         key = secrets.token_urlsafe(32)
-        self._episodes[key] = episode
+        self._answers[key] = answer
         host, port = self._server.server_address[:2]
         return Policy(f"http://{host!s}:{port}/v1", key, MODEL)
 
     def end(self, policy: Policy) -> None:
         """Answer no further request with this key."""
-        self._episodes.pop(policy.api_key, None)
+        self._answers.pop(policy.api_key, None)
 
     def close(self) -> None:
         """Stop serving."""
@@ -66,9 +68,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 1024  # a whole step's agents may begin at once
 
-    def __init__(self, episodes: dict[str, Episode], token_text: Callable[[int], str]) -> None:
+    def __init__(self, answers: dict[str, Answer]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.episodes, self.token_text = episodes, token_text
+        self.answers = answers
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """An agent that ended in the middle of a request is no news."""
@@ -85,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SILENCE_S
 
     def do_GET(self) -> None:
-        if self._episode() is None:
+        if self._answer_of() is None:
             self._refuse(RefusedError(401, "missing or wrong key", "invalid_api_key"))
         elif self.path != "/v1/models":
             self._refuse(RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found"))
@@ -97,15 +99,15 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         left = int(length) if length.isdecimal() else 0
         try:
-            episode = self._episode()
-            if episode is None:
+            answer = self._answer_of()
+            if answer is None:
                 raise RefusedError(401, "missing or wrong key", "invalid_api_key")
             if self.path != "/v1/chat/completions":
                 raise RefusedError(404, "there are /v1/chat/completions and /v1/models", "not_found")
             if not length.isdecimal() or left > MOST_BYTES:
                 raise RefusedError(413, f"a request has a Content-Length, {MOST_BYTES} at most")
             body, left = self.rfile.read(left), 0
-            self._complete(episode, body)
+            self._complete(answer, body)
         except RefusedError as error:
             self._drain(left)
             self._refuse(error)
@@ -116,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         while left > 0 and (piece := self.rfile.read(min(left, PIECE_BYTES))):
             left -= len(piece)
 
-    def _complete(self, episode: Episode, body: bytes) -> None:
+    def _complete(self, answer: Answer, body: bytes) -> None:
         try:
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -124,22 +126,19 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(request, dict):
             raise RefusedError(400, "the request is no object")
         try:
-            reply = episode.answer(request)
+            said = answer(request)
         except RefusedError:
             raise
         except Exception as error:
             raise RefusedError(500, f"{type(error).__name__}: {error}"[:300], "server_error") from error
-        said = completion(
-            reply, str(request.get("model") or MODEL), self.server.token_text, bool(request.get("logprobs"))
-        )
         if request.get("stream"):
             self._stream(said, bool((request.get("stream_options") or {}).get("include_usage")))
         else:
             self._answer(200, said)
 
-    def _episode(self) -> Episode | None:
+    def _answer_of(self) -> Answer | None:
         scheme, _, key = self.headers.get("Authorization", "").partition(" ")
-        return self.server.episodes.get(key.strip()) if scheme.lower() == "bearer" else None
+        return self.server.answers.get(key.strip()) if scheme.lower() == "bearer" else None
 
     def _refuse(self, error: RefusedError) -> None:
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
@@ -170,6 +169,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are no news, and their heads hold keys."""
+
+
+def answers(episode: Episode, token_text: Callable[[int], str]) -> Answer:
+    """What answers the requests of the agent of ``episode``; ``token_text`` says the text of a token."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        reply = episode.answer(request)
+        return completion(reply, str(request.get("model") or MODEL), token_text, bool(request.get("logprobs")))
+
+    return answer
 
 
 def completion(reply: Reply, model: str, token_text: Callable[[int], str], with_log_probs: bool) -> dict[str, Any]:

@@ -71,6 +71,6 @@ def make_playing(session: Session, fleet: Fleet, codec: Codec) -> Playing | Agen
         ValueError: The environment cannot be imported.
     """
     if session.layout.data.environment and session.layout.data.environment_kind == "agent":
-        return AgentPlaying(session, codec)
+        return AgentPlaying(session, codec, fleet.of("reward"))
     environments = make_environments(session, fleet)
     return None if environments is None else Playing(session, environments, codec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rltui.hardware.models import find_model
 from rltui.layout.grading import REWARDS
 from rltui.layout.settings import rewards_of, sources
 
@@ -52,9 +53,12 @@ def _roles(layout: Layout) -> Iterator[str]:
 
 
 def _learner(layout: Layout) -> Iterator[str]:
-    width = layout.roles.learner.tensor_parallel
-    if width > 1:
-        yield f"learner tensor_parallel {width}"
+    learner = layout.roles.learner
+    if learner.tensor_parallel > 1:
+        yield f"learner tensor_parallel {learner.tensor_parallel}"
+    model = find_model(learner.model) if learner.lora_rank else None
+    if model is not None and model.experts is not None:
+        yield "LoRA on a mixture of experts"
 
 
 def _training(layout: Layout) -> Iterator[str]:
@@ -66,6 +70,8 @@ def _training(layout: Layout) -> Iterator[str]:
         yield "images with LoRA"
     if layout.lengths.images and layout.roles.learner.sequence_parallel > 1:
         yield "images with sequence_parallel"
+    if layout.roles.rollout.quantization != "none" and layout.hardware.on_cpu:
+        yield "quantization on CPU"
     yield from _routing(layout)
 
 

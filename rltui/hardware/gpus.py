@@ -27,6 +27,7 @@ class Gpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         peak_flops: Dense bf16 tensor FLOP/s (fp16 on cards without bf16), without sparsity.
         bandwidth: Memory bandwidth in bytes/s.
         bf16: Whether tensor cores compute in bf16.
+        fp8: Whether they compute in fp8 (compute capability 8.9 and above).
         measured: Whether ``usable_gib`` was seen on a card; else it is scaled from a like one.
     """
 
@@ -38,6 +39,7 @@ class Gpu(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bandwidth: float
     aliases: tuple[str, ...] = ()
     bf16: bool = True
+    fp8: bool = True
     measured: bool = True
 
 

@@ -193,6 +193,13 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = False
     enforce_eager: Annotated[bool, Meta(description="No CUDA graphs: slower decoding, less memory.")] = False
     precision: Annotated[Precision, Meta(description="Precision the engine computes in.")] = "bf16"
+    quantization: Annotated[
+        Literal["none", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block"],
+        Meta(description="What vLLM makes of the linear layers' weights at each weight sync, in its own words."),
+    ] = "none"
+    kv_cache_dtype: Annotated[
+        Literal["auto", "fp8"], Meta(description="What vLLM's KV cache holds; auto: numbers of the precision.")
+    ] = "auto"
     max_concurrency: Annotated[CountOrZero, Meta(description="Sequences in flight per engine; 0: vLLM's own.")] = 0
     router_replay: Annotated[
         bool, Meta(description="Train each token with the experts that it had when it was sampled (R3).")
@@ -201,6 +208,12 @@ class Rollout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dict[Name, bool | int | float | str],
         Meta(description="Arguments of vLLM passed on as they are, such as max_num_batched_tokens: 8192."),
     ] = field(default_factory=dict)
+
+    @property
+    def fp8_keys(self) -> tuple[str, ...]:
+        """Keys of the role that make its engines compute with 8 bits."""
+        is_set = {"quantization": self.quantization != "none", "kv_cache_dtype": self.kv_cache_dtype != "auto"}
+        return tuple(key for key, is_so in is_set.items() if is_so)
 
 
 class Reference(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

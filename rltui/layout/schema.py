@@ -156,10 +156,9 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def num_reward_workers(self) -> int:
-        """Processes that compute rewards or run environments; none where there is nothing to compute here."""
+        """Processes that compute rewards or play, environments or agents; none where there is nothing to do here."""
         reward, data = self.roles.reward, self.data
         elsewhere = all(one in (*SERVED_REWARDS, "none") for one in rewards_of(data))
-        plays = bool(data.environment) and data.environment_kind == "steps"
-        if reward is None or not (plays or (not data.environment and not elsewhere)):
+        if reward is None or (elsewhere and not data.environment):
             return 0
         return reward.workers

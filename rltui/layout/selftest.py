@@ -29,6 +29,7 @@ PartName = Literal[
     "agents",
     "judge",
     "router-replay",
+    "fp8",
 ]
 
 
@@ -180,6 +181,12 @@ PARTS = (
         summary="a tiny mixture of experts, trained with the experts that the engine took",
         deadline_s=240,
         remedy="leave roles.rollout.router_replay at false, or set roles.rollout.engine=hf",
+    ),
+    Part(
+        name="fp8",
+        summary="vLLM that quantizes the weights of each sync, then one whose KV cache is in fp8 too",
+        deadline_s=300,
+        remedy="leave roles.rollout.quantization and kv_cache_dtype at their defaults",
     ),
 )
 

@@ -36,6 +36,7 @@ SYNC_BUCKET_GIB = 1.0
 """Buckets in which the trainers send weights: two of half of it, one filling while one travels."""
 
 ITEM_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+FP8_BYTES = 1.0
 
 
 class Training(Struct, frozen=True, kw_only=True):
@@ -219,6 +220,9 @@ def _vllm(layout: Layout, role: Rollout | Served, model: Architecture, gpu: Gpu 
     is_served = name in SERVED
     stored = stored_bytes(getattr(layout.roles, name).model) if is_served else None
     layers, experts = stored or (item, item)
+    fp8_keys = getattr(role, "fp8_keys", ())
+    if "quantization" in fp8_keys:
+        layers = experts = FP8_BYTES
     settings = s.EngineSettings(
         tensor_parallel=role.tensor_parallel,
         memory_utilization=role.memory_utilization,
@@ -228,7 +232,7 @@ def _vllm(layout: Layout, role: Rollout | Served, model: Architecture, gpu: Gpu 
         concurrent_batches=2,  # vLLM schedules one step ahead
         weight_bytes=layers,
         expert_weight_bytes=experts,
-        kv_bytes=item,
+        kv_bytes=FP8_BYTES if "kv_cache_dtype" in fp8_keys else item,
         graphs=not getattr(role, "enforce_eager", False),
         prefix_caching=name != "teacher",
     )

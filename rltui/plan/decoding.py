@@ -119,9 +119,9 @@ def decode_step(request: Request, width: int, batch: float, context: float = 0.0
     """
     model = request.model
     bandwidth = of_bandwidth(request, rates(request, model).decode)
-    sequence = kv_layers(model, width).sequence_bytes(int(context or _mean_context(request)))
+    sequence = kv_layers(model, width, request.kv_bytes).sequence_bytes(int(context or _mean_context(request)))
     return DecodeStep(
-        weights_s=_weight_bytes(model, batch) / width / bandwidth,
+        weights_s=_weight_bytes(request, batch) / width / bandwidth,
         products_s=batch * forward_flops_per_token(model, 0) / (width * of_peak(request, DECODE_FLOPS_SHARE)),
         cache_s=batch * sequence / (CACHE_SHARE * bandwidth),
         kernels_s=model.layers * DECODE_LAYER_S + 2 * model.layers * _all_reduce_s(request, width, batch),
@@ -164,13 +164,16 @@ def _mean_context(request: Request) -> float:
     return request.prompt_tokens + (mean**2 + request.spread_tokens**2) / (2 * mean)
 
 
-def _weight_bytes(model: Architecture, batch: float) -> float:
-    count = count_parameters(model)
-    lookup = count.embedding - (model.vocab * model.hidden if model.tied else 0)
+def _weight_bytes(request: Request, batch: float) -> float:
+    """Bytes of the weights that a step reads; the head is never quantized."""
+    model, count = request.model, count_parameters(request.model)
+    head = model.vocab * model.hidden
+    lookup = count.embedding - (head if model.tied else 0)
     visited = 1.0
     if model.experts is not None:
         visited = 1 - (1 - model.experts.top_k / model.experts.count) ** batch
-    return ITEM_BYTES * (count.text - lookup - count.routed * (1 - visited))
+    layers = count.text - lookup - head - count.routed * (1 - visited)
+    return request.weight_bytes * layers + ITEM_BYTES * head
 
 
 def generate_s(request: Request, engine: EngineChoice, engines: int) -> tuple[float, str]:

@@ -61,6 +61,8 @@ class Request(Struct, frozen=True, kw_only=True):
         async_steps: Steps that rollouts may run ahead.
         engine_sequences: Most sequences in flight on an engine.
         eager: Whether engines launch each kernel by themselves (``enforce_eager``), without CUDA graphs.
+        weight_bytes: Bytes of a parameter of the engines' layers: 2, or 1 in fp8.
+        kv_bytes: Of a number in their KV cache.
         means: What may be used beyond the ordinary.
         data: What is trained on.
         reward: Its reward.
@@ -89,6 +91,8 @@ class Request(Struct, frozen=True, kw_only=True):
     async_steps: int = 0
     engine_sequences: int = ENGINE_SEQUENCES
     eager: bool = False
+    weight_bytes: float = 2.0
+    kv_bytes: float = 2.0
     means: Means = Means()
     data: str = "builtin/sort-digits"
     reward: Literal["exact", "coin", "math", "code", "none"] = "exact"

@@ -15,6 +15,7 @@ from trainer_support import ROOT
 
 from rltui.layout.load import load_layout
 from trainers.agents import AgentPlaying
+from trainers.chat_endpoint import answers
 from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
 from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
@@ -23,7 +24,7 @@ from trainers.roles.engine import Completion
 from trainers.roles.sampling import SamplingSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 TINY = ROOT / "layouts" / "local" / "grpo-agent-tiny.yaml"
 SETTINGS = SamplingSettings(1.0, 40, 1, (2,), seed=5)
@@ -42,6 +43,12 @@ def waits(task, policy):
     while not os.path.exists(task.row["go"]):
         time.sleep(0.01)
     return float(open(task.row["go"]).read())
+
+def asks_late(task, policy):
+    """The same, and asks before that what it was told to wait with."""
+    found = waits(task, policy)
+    policy.chat([{"role": "user", "content": "1>"}])
+    return found
 
 def said(task, policy):
     return policy.chat([{"role": "user", "content": "1>"}])["content"] == "7"
@@ -103,7 +110,7 @@ class Table:
         texts: What the policy says next, oldest first; "7" once there is nothing left.
     """
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, workers: Sequence[Any] = ()) -> None:
         (folder / "own_agents.py").write_text(AGENTS)
         tokenizer = new_tokenizer(VOCABULARY, 512)
         tokenizer.chat_template = CHAT
@@ -114,7 +121,8 @@ class Table:
         layout = load_layout(TINY, [*named, *words]).layout
         self.events: list[tuple[str, str]] = []
         session: Any = SimpleNamespace(layout=layout, event=lambda *words: self.events.append(words))
-        self.playing = AgentPlaying(session, self.codec)
+        self.layout = layout
+        self.playing = AgentPlaying(session, self.codec, workers)
         self.asked: list[tuple[list[int], SamplingSettings]] = []
         self.texts: list[str] = []
         self.version, self._lock = 0, threading.Lock()
@@ -132,7 +140,8 @@ class Table:
         sampling = SamplingSettings(1.0, room, 1, (2,), seed=5)
         codec, renderer = self.codec, self.playing._renderer
         episode = Episode(3, is_chat, sampling, Limits(4, 40), codec, renderer, self.sample)
-        return episode, self.playing._endpoint.open(episode)
+        text = lambda token: codec.transcript([token])  # noqa: E731
+        return episode, self.playing._place._endpoint.open(answers(episode, text))
 
     def play(self, kind: str, **row: Any) -> Completion:
         prompt = Prompt(tuple(self.codec.encode("1>")), "", "1>", row={"as": kind, **row})
@@ -160,8 +169,8 @@ def tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{folder}")
     made: list[Table] = []
 
-    def make(*words: str) -> Table:
-        made.append(Table(folder, *words))
+    def make(*words: str, workers: Sequence[Any] = ()) -> Table:
+        made.append(Table(folder, *words, workers=workers))
         return made[-1]
 
     yield make

@@ -1,7 +1,8 @@
-"""Runs of the real program with agents that ask the policy over HTTP: they learn, kills or not."""
+"""Runs of the real program with agents that ask the policy over HTTP: they learn, by both engines, kills or not."""
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,8 @@ WORDS = (
     f"train.steps={STEPS}", f"checkpoint.every={SAVED}", "tracking.wandb=disabled",
 )  # fmt: skip
 KILLED = killed_behind(SAVED)
+OTHER_ENGINE = f"roles.rollout.engine={'vllm' if importlib.util.find_spec('vllm') else 'hf'}"
+"""What goes on with the run: agents ask the same policy, whatever samples from it."""
 AGENT = '''
 def asks_twice(task, policy):
     """Nothing but the reward says what answers are to begin with: the first otherwise than the second."""
@@ -42,7 +45,7 @@ def attempts(
     (run.parent / "own_agents.py").write_text(AGENT)
     here = {**ray_environment, "PYTHONPATH": f"{ray_environment['PYTHONPATH']}:{run.parent}"}
     killed = Attempt(run, 1, WORDS, TINY).start(here, KILLED)
-    resumed = Attempt(run, 2, WORDS, TINY)
+    resumed = Attempt(run, 2, (*WORDS, OTHER_ENGINE), TINY)
     try:
         assert killed.wait() == -9
         assert resumed.start(here).wait() == 0, resumed.log()[-3000:]

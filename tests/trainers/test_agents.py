@@ -64,7 +64,7 @@ def test_an_agent_that_hangs_is_ended_with_what_it_started_and_holds_up_nobody(t
     table.playing._limit_s = 3.0
     hangs = threading.Thread(target=lambda: found.append(table.play("hangs", pids=str(tmp_path / "pids"))))
     hangs.start()
-    eventually(lambda: table.playing._process._under_way, "the agent's start")
+    eventually(lambda: table.playing._place._process._under_way, "the agent's start")
     table.playing._limit_s = 600.0  # nobody else's end is a matter of this machine's speed
     other = table.play("said")
     assert other.outcome is not None
@@ -104,7 +104,7 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
     go = tmp_path / "go"
     waits = threading.Thread(target=lambda: found.append(table.play("waits", go=str(go))))
     waits.start()
-    process = table.playing._process
+    process = table.playing._place._process
     eventually(go.with_suffix(".awaited").exists, "the agent's start")  # it goes on when that process is gone
     assert process._process is not None
     process._process.kill()
@@ -159,10 +159,10 @@ def test_agents_are_told_where_the_policy_is_and_keys_stand_in_no_list_of_proces
     assert len(key) > 30
     assert found.outcome is not None
     assert found.outcome.reward == 1.0
-    server = table.playing._endpoint._server
+    server = table.playing._place._endpoint._server
     assert server.server_address[0] == "127.0.0.1"
     assert key not in repr(table.events)
-    assert key not in repr(table.playing._endpoint.open(table.episode()[0]))
+    assert key not in repr(table.episode()[1])
 
 
 def test_an_agent_that_cannot_be_imported_is_named(make_table: Callable[..., Table]) -> None:

@@ -25,7 +25,8 @@ KNOWN = {field.name for field in fields(EngineArgs)}
 ELSEWHERE = {"engines", "pool", "engine"}
 """Keys that placement and the choice of the engine read."""
 OTHER: dict[str, Any] = {
-    "precision": "fp16", "tensor_parallel": 2, "max_concurrency": 7, "memory_utilization": 0.3,
+    "precision": "fp16", "quantization": "fp8_per_block", "kv_cache_dtype": "fp8",
+    "tensor_parallel": 2, "max_concurrency": 7, "memory_utilization": 0.3,
     "sleep_while_training": True, "enforce_eager": True, "router_replay": True,
 }  # fmt: skip
 

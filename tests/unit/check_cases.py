@@ -199,10 +199,13 @@ BATCH: list[Case] = [
     ("B252", "ppo", ["ppo.entropy_coefficient=0.2"], ["ppo.entropy_coefficient=0.01", "grpo.entropy_coefficient=0.2"]),
     ("B253", "gpu", ["train.top_k=1"], ["train.top_k=2"]),
     ("B253", "gpu", ["train.min_p=1.0"], ["train.min_p=0.05"]),
+    ("B257", "gpu", ["roles.rollout.kv_cache_dtype=fp8", "grpo.importance=off"], ["roles.rollout.kv_cache_dtype=fp8"]),
     ("B254", "gpu", ["train.top_p=0.95", "grpo.importance=sequence_product"], ["train.top_p=0.95"]),
     ("B254", "gpu", ["train.min_p=0.05", "grpo.importance=off"], ["grpo.importance=off"]),
     ("B242", "gpu", ["grpo.aggregation=dr_grpo"], ["grpo.aggregation=dr_grpo", "grpo.advantage=centered"]),
 ]  # fmt: skip
+
+FP8, FP8_CACHE = "roles.rollout.quantization=fp8_per_block", "roles.rollout.kv_cache_dtype=fp8"
 
 ENGINE: list[Case] = [
     ("E301", "tiny", ["roles.rollout.tensor_parallel=2"], ["roles.rollout.tensor_parallel=2", VLLM]),
@@ -213,6 +216,11 @@ ENGINE: list[Case] = [
     ("E305", "gpu", [*SHARED, "roles.rollout.memory_utilization=0.8"], SHARED),
     ("E306", "gpu", ["roles.rollout.enforce_eager=true"], []),
     ("E307", "gpu", ["roles.rollout.precision=fp32"], []),
+    ("E308", "gpu", ["roles.rollout.engine=hf", FP8_CACHE], ["roles.rollout.engine=hf"]),
+    ("E308", "gpu", [FP8, "roles.rollout.precision=fp32"], [FP8]),
+    ("E308", "gpu", [FP8_CACHE, "hardware.gpu=A100-SXM-80GB"], [FP8, "hardware.gpu=A100-SXM-80GB"]),
+    ("E308", "gpu", [FP8, "hardware.gpu=V100-SXM-32GB"], [FP8, FP8_CACHE, "hardware.gpu=L40S-48GB"]),
+    ("E318", "gpu", [FP8, "hardware.gpu=A100-SXM-80GB"], [FP8]),
     ("E309", "opd", ["roles.teacher.memory_utilization=0.6"], []),
     ("E309", "gpu", [*JUDGE, "roles.judge.memory_utilization=0.6"], JUDGE),
     ("E310", "opd", ["roles.teacher.tensor_parallel=3"], []),
@@ -267,6 +275,7 @@ DATA: list[Case] = [
     ("D509", "gpu", ["roles.learner.model=/tmp/model"], ["roles.learner.model=/projects/model"]),
     ("D510", "gpu", ["data.reward=code"], ["data.reward=code", REWARD, CORES]),
     ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "roles.reward.timeout_s=9"]),
+    ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "data.environment=my.games:Chess"]),
     ("D512", "gpu", ["data.eval=org/math", "data.eval_split=train"], ["data.eval=org/math"]),
     ("D512", "gpu", ["data.train=a.jsonl", "data.eval=a.jsonl"], ["data.train=a.jsonl", "data.eval=b.jsonl"]),
     ("D513", "opd", ["lengths.images=2048"], []),

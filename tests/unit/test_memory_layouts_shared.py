@@ -215,3 +215,12 @@ def test_an_unknown_learner_leaves_the_estimates_of_others() -> None:
     assert [engine.role for engine in found.engines] == ["teacher"]
     assert any(note.startswith("The learner and rollout are left out") for note in found.notes)
     assert found.checkpoint_gib is None
+
+
+def test_rollouts_in_fp8_leave_room_for_a_cache_of_twice_the_tokens() -> None:
+    words = ["roles.rollout.quantization=fp8_per_block", "roles.rollout.kv_cache_dtype=fp8"]
+    plain, weights, both = (estimate_layout(layout(*words[:count])).engines[0] for count in range(3))
+    assert weights.weights_gib < 0.65 * plain.weights_gib
+    assert both.weights_gib == weights.weights_gib
+    assert weights.kv_tokens
+    assert both.kv_tokens == pytest.approx(2 * weights.kv_tokens, rel=0.01)

@@ -152,6 +152,19 @@ def test_sequences_in_flight_are_those_of_the_layout() -> None:
     assert predict(few).time.generate_s > predict(many).time.generate_s
 
 
+def test_engines_in_fp8_read_half_as_much_of_weights_and_cache() -> None:
+    words = ["roles.rollout.quantization=fp8_per_block", "roles.rollout.kv_cache_dtype=fp8"]
+    plain, weights, both = (
+        decode_step(
+            request_of_layout(load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), words[:count]).layout), 1, 64
+        )
+        for count in range(3)
+    )
+    assert 0.5 * plain.weights_s < weights.weights_s < 0.6 * plain.weights_s  # the head stays in 16 bits
+    assert both.weights_s == weights.weights_s
+    assert both.cache_s == pytest.approx(weights.cache_s / 2) == pytest.approx(plain.cache_s / 2)
+
+
 def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:
     words = ["roles.reference={}", "grpo.kl_coefficient=0.1", "train.prompts_per_step=4", "train.samples_per_prompt=2"]
     way = Training(gpus=(4, 4), zero_stage=3, micro_batch=1, gradient_checkpointing=True)

@@ -26,6 +26,9 @@ def with_adapters(model: Any, learner: Learner, seed: int) -> Any:
         model: A causal language model, whole or in ZeRO-3's shards.
         learner: For rank and scale.
         seed: Of the adapters' first values. A starts random and B at 0, so the policy starts as the base.
+
+    Raises:
+        ValueError: It has experts, whose weights transformers keeps in stacks: their updates would reach no engine.
     """
     import torch
     from peft import get_peft_model
@@ -34,7 +37,13 @@ def with_adapters(model: Any, learner: Learner, seed: int) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # all ranks start with the same adapters
         # in the model's own precision: DeepSpeed keeps the float32 copy that the optimizer works on
-        return get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=False)
+        found = get_peft_model(model, config, adapter_name=ADAPTER, autocast_adapter_dtype=False)
+    if any(getattr(layer, "num_experts", 1) > 1 for layer in adapted_layers(found).values()):
+        name = type(model).__name__
+        raise ValueError(
+            f"roles.learner.lora_rank: {name} has experts, whose adapters engines cannot be sent; set it to 0"
+        )
+    return found
 
 
 def adapter_config(learner: Learner, layers: str | list[str]) -> Any:

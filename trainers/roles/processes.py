@@ -29,7 +29,7 @@ from trainers.roles.judge import Judge
 from trainers.roles.learner import Learner
 from trainers.roles.reference import Reference
 from trainers.roles.reward_model import RewardModel
-from trainers.roles.reward_worker import RewardWorker
+from trainers.roles.reward_worker import LISTENERS, RewardWorker, most_samples
 from trainers.roles.teacher import Teacher
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class RoleProcesses:
             return ray.remote(concurrency_groups={SAVE_GROUP: 1})(self._class(plan))
         if plan.role == "engine" and self._layout.train.takes_weights_in_flight:
             return ray.remote(concurrency_groups={WEIGHTS_GROUP: 1})(self._class(plan))
+        if plan.role == "reward" and self._layout.data.environment_kind == "agent":
+            return ray.remote(concurrency_groups={LISTENERS: most_samples(self._layout)})(self._class(plan))
         return ray.remote(self._class(plan))
 
     def _class(self, plan: PlannedRole) -> type:

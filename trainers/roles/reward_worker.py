@@ -1,4 +1,4 @@
-"""A reward worker: judges one answer, or plays one step, at a time on CPU cores of its own, as a Ray actor class."""
+"""A reward worker, as a Ray actor class: judges one answer, or plays one step, at a time, or has agents beside it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,20 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.rewards.answers import Answer, Reward
     from trainers.rewards.workers import Worker
+    from trainers.roles.agent_relay import AgentRelay, Asked, Over, Said
+
+
+LISTENERS = "listeners"
+"""Ray's concurrency group for calls that wait for what an agent asks."""
+
+
+def most_samples(layout: Layout) -> int:
+    """Samples that agents beside one worker play at once at most: twice its share, where others are away.
+
+    A thread of the worker waits for each.
+    """
+    most, workers = layout.data.max_episodes, max(1, layout.num_reward_workers)
+    return min(most, 2 * -(-most // workers))
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,7 @@ class RewardWorker:
         self._judge = RemoteJudge() if layout.roles.judge is not None else None
         self._is_asking = False
         self._player: Worker | None = None
+        self._agents: AgentRelay | None = None
 
     def load(self, prove: bool = True) -> list[tuple[str, str]]:
         """Make the environment or the reward function ready; kinds and texts of what is worth an event of the attempt.
@@ -120,6 +135,11 @@ class RewardWorker:
         """
         from trainers.rewards.judge import make_rewards_of
 
+        if self._layout.data.environment and self._layout.data.environment_kind == "agent":
+            from trainers.roles.agent_relay import AgentRelay
+
+            self._agents = self._agents or AgentRelay(self._layout.data.environment)
+            return []
         if self._layout.data.environment:
             return self._load_player(prove=prove)
         role = self._layout.roles.reward
@@ -185,3 +205,20 @@ class RewardWorker:
         if self._player is None:
             raise NotLoadedError("call load() first")
         return self._player.ask(question, timeout_s)
+
+    def begin_sample(self, key: int, question: dict[str, Any]) -> None:
+        """Have an agent play a sample beside this worker; see ``AgentRelay.begin``."""
+        self._relay().begin(key, question)
+
+    def listen(self, key: int) -> Asked | Over:
+        """What comes next of a sample, when it comes; waits in the concurrency group for that."""
+        return self._relay().listen(key)
+
+    def answer(self, key: int, number: int, said: Said) -> None:
+        """Answer what a sample asked the policy."""
+        self._relay().answer(key, number, said)
+
+    def _relay(self) -> AgentRelay:
+        if self._agents is None:
+            raise NotLoadedError("call load() first")
+        return self._agents

@@ -29,6 +29,8 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 ARGUMENT_OF = {
     "precision": "dtype",
+    "quantization": "quantization",
+    "kv_cache_dtype": "kv_cache_dtype",
     "tensor_parallel": "tensor_parallel_size",
     "max_concurrency": "max_num_seqs",
     "memory_utilization": "gpu_memory_utilization",
@@ -169,6 +171,8 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         # Log-probabilities after temperature, the convention of trainers.roles.engine.
         "logprobs_mode": "processed_logprobs",
         ARGUMENT_OF["precision"]: DTYPES[rollout.precision],
+        ARGUMENT_OF["quantization"]: None if rollout.quantization == "none" else rollout.quantization,
+        ARGUMENT_OF["kv_cache_dtype"]: rollout.kv_cache_dtype,
         ARGUMENT_OF["tensor_parallel"]: rollout.tensor_parallel,
         # Named, because inside a placement group vLLM would choose Ray, and look for bundles of its own.
         "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",

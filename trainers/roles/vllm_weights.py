@@ -80,9 +80,13 @@ class BroadcastWeightTransfer(WeightTransferEngine):
             self._receiver = WeightReceiver(WeightGroup(**init_info.group), rank, init_info.owner)
 
     def start_weight_update(self) -> None:
-        """Prepare the model for weights in the format of a checkpoint."""
-        self._stale = frozenset(name for name, _ in self.model.named_parameters())
+        """Prepare the model for weights in the format of a checkpoint.
+
+        What vLLM makes of them by itself comes in no transfer, such as the scales of weights that it quantizes.
+        """
+        used = {name for name, _ in self.model.named_parameters()}
         initialize_layerwise_reload(self.model)
+        self._stale = frozenset(used.intersection(name for name, _ in self.model.named_parameters()))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Receive and load all parameters of one version.

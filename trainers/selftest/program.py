@@ -30,6 +30,7 @@ MODULES = {
     "versions": "node_parts", "clock": "node_parts", "disk": "node_parts",
     "card": "card_parts", "all-reduce": "link_parts", "weights": "link_parts", "packing": "card_parts",
     "plain-loop": "plain_loop", "agents": "role_parts", "judge": "role_parts", "router-replay": "role_parts",
+    "fp8": "role_parts",
 }  # fmt: skip
 """Where a part is; the others are runs of the trainer."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rltui.hardware.gpus import find_gpu
 from trainers.data.models import BUILTIN_SORTER, BUILTIN_TINY
 from trainers.data.tiny_qwen3 import VOCABULARY, TinySettings, new_tokenizer, tiny_config
-from trainers.selftest.found import FOLDER
-from trainers.selftest.run_parts import agreement, best_engine, train
+from trainers.selftest.found import FOLDER, SkippedError
+from trainers.selftest.run_parts import agreement, best_engine, train, wants_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,7 @@ SHARED = ("pools={shared: {gpus: [1]}}", "roles.learner.pool=shared", "roles.lea
 PLAYED = ("data.environment=builtin/guess-order-agent", "data.environment_kind=agent", "data.max_turns=2",
           "lengths={prompt: 4, response: 12}", "roles.rollout.enforce_eager=true")  # fmt: skip
 EXPERTS, EXPERTS_TAKEN = 8, 2
+FP8 = "fp8_per_tensor"
 
 
 def agents(found: Found) -> None:
@@ -62,6 +64,19 @@ def router_replay(found: Found) -> None:
              f"roles.rollout.engine={best_engine(found)}", "roles.rollout.enforce_eager=true",
              "grpo.filter_zero_std=false")  # fmt: skip
     agreement(found, "", train(found, "router-replay", words))
+
+
+def fp8(found: Found) -> None:
+    """What the engine quantizes at each transfer has to be the learner's weights."""
+    gpu = find_gpu(found.layout.hardware.gpu)
+    if found.on_cpu:
+        raise SkippedError("there is no card: vLLM's build for CPUs cannot quantize")
+    if gpu is not None and not gpu.fp8:
+        raise SkippedError(f"{gpu.name} does not compute in fp8")
+    wants_module("vllm")
+    words = ["roles.rollout.engine=vllm", "roles.rollout.enforce_eager=true", f"roles.rollout.quantization={FP8}"]
+    agreement(found, "weights", train(found, "fp8", words))
+    agreement(found, "and cache", train(found, "fp8-cache", (*words, "roles.rollout.kv_cache_dtype=fp8")))
 
 
 def write_experts(folder: Path) -> None:

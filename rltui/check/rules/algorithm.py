@@ -231,6 +231,18 @@ def stale_without_weights(subject: Subject) -> Iterator[Trouble]:
         yield settled_by(message, "grpo.importance", "cap")
 
 
+@rule("B257", "warning", "grpo")
+def fp8_without_weights(subject: Subject) -> Iterator[Trouble]:
+    """Engines compute in fp8, and nothing corrects that they sample from another distribution for it.
+
+    Rounding to 8 bits moves log-probabilities by some percent. Published runs learn in fp8 as in bf16 with truncated
+    importance weights, and worse without (FP8-RL, arXiv 2601.18150).
+    """
+    layout = subject.layout
+    if layout.roles.rollout.fp8_keys and layout.grpo.importance == "off":
+        yield settled_by("engines sample in fp8, and importance is off", "grpo.importance", "cap")
+
+
 @rule("B244", "warning")
 def inflight_without_running_ahead(subject: Subject) -> Iterator[Trouble]:
     """Engines are to take weights while they sample, but rollouts do not run ahead.

@@ -138,10 +138,10 @@ def slow_rewards(subject: Subject) -> Iterator[Trouble]:
     """In the worst case rewards take longer than the collectives of waiting ranks.
 
     Samples × timeout ÷ workers is how long a step of failing samples takes; torch gives up on a collective after ten
-    minutes.
+    minutes. Environments and agents have limits of their own.
     """
     layout, reward = subject.layout, subject.layout.roles.reward
-    if reward is None or not reward.workers:
+    if reward is None or not reward.workers or layout.data.environment:
         return
     worst_s = -(-layout.train.samples_per_step // reward.workers) * reward.timeout_s
     if worst_s > 600:

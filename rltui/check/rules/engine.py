@@ -9,6 +9,7 @@ from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.host import is_pre_ampere
 from rltui.check.rules.memory_fix import has_room, with_word
 from rltui.check.rules.pools import colocated
+from rltui.hardware.gpus import find_gpu
 from rltui.layout.roles import SERVED
 
 
@@ -116,6 +117,37 @@ def wide_precision(subject: Subject) -> Iterator[Trouble]:
         yield settled_by("the engine computes in fp32 on a GPU", key, half)
 
 
+@rule("E308", "error")
+def no_fp8(subject: Subject) -> Iterator[Trouble]:
+    """The engine is to compute in fp8, which it, its precision or its card cannot.
+
+    `quantization` and `kv_cache_dtype` are vLLM's; it quantizes from bf16 and fp16. A KV cache in fp8 needs compute
+    capability 8.9 or above (Ada, Hopper, Blackwell), weights 7.5 (not Volta).
+    """
+    rollout, card = subject.layout.roles.rollout, find_gpu(subject.layout.hardware_of("rollout").gpu)
+    for key in rollout.fp8_keys:
+        usual = f"roles.rollout.{key}={'none' if key == 'quantization' else 'auto'}"
+        if rollout.engine != "vllm":
+            yield Trouble("engine hf computes in its precision, not in fp8", f"roles.rollout.{key}", (usual,))
+        elif key == "quantization" and rollout.precision == "fp32":
+            yield settled_by("vLLM does not quantize fp32 to fp8", "roles.rollout.precision", "bf16")
+        elif card is not None and not (card.fp8 or (card.bf16 and key == "quantization")):
+            yield Trouble(f"{card.name} has no fp8", f"roles.rollout.{key}", (usual,))
+
+
+@rule("E318", "note")
+def fp8_for_memory_only(subject: Subject) -> Iterator[Trouble]:
+    """Weights are stored in fp8 on a card that does not compute in it.
+
+    Below compute capability 8.9 (A100, A10, A40 …) vLLM turns them into 16 bits as it uses them: that takes half the
+    memory and saves reading time where few sequences decode at once, but products are no faster.
+    """
+    layout = subject.layout
+    card = find_gpu(layout.hardware_of("rollout").gpu)
+    if layout.roles.rollout.quantization != "none" and card is not None and card.bf16 and not card.fp8:
+        yield settled_by(f"{card.name} stores fp8, but does not compute in it", "roles.rollout.quantization", "none")
+
+
 @rule("E309", "warning")
 def served_on_leftovers(subject: Subject) -> Iterator[Trouble]:
     """The teacher, or judge, may not use most of its own GPUs.
@@ -133,10 +165,10 @@ def served_on_leftovers(subject: Subject) -> Iterator[Trouble]:
 def not_for_the_bundled_trainers(subject: Subject) -> Iterator[Trouble]:
     """The trainers that come with this version of rltui cannot run this layout.
 
-    They run GRPO, PPO and OPD with every role; the message names what they lack: tensor parallel learners, images with
-    a critic, packed rows, LoRA, `sequence_parallel` or `router_replay`, environments in distillation or with images, a
-    server on GPUs outside Ray, `router_replay` by vLLM on CPU or with `train.stop`. The layout can be checked, drawn
-    and estimated all the same; a launch is refused.
+    They run GRPO, PPO and OPD with every role; the message names what they lack: tensor parallel learners, LoRA on a
+    mixture of experts, images with a critic, packed rows, LoRA, `sequence_parallel` or `router_replay`, environments in
+    distillation or with images, a server on GPUs outside Ray, `quantization` on CPU, `router_replay` by vLLM on CPU or
+    with `train.stop`. The layout can be checked, drawn and estimated all the same; a launch is refused.
     """
     reasons = unsupported(subject.layout)
     if reasons:
