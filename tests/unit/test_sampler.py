@@ -142,9 +142,7 @@ def test_a_process_that_is_stopped_is_said_soon_and_when_it_goes_on(
 
 def test_a_process_that_runs_in_turns_is_slow_and_not_stopped() -> None:
     attempt = uuid.uuid4().hex
-    busy = subprocess.Popen(
-        [sys.executable, "-c", "while True: pass"], env={**os.environ, ATTEMPT_VARIABLE: attempt}
-    )
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], env={**os.environ, ATTEMPT_VARIABLE: attempt})
 
     def stat() -> processes.Stat:
         found = processes.read_stat(busy.pid)
