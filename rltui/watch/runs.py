@@ -13,11 +13,12 @@ import msgspec
 
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
+from rltui.layout.scalars import CPU
 from rltui.onnode import rundir
 from rltui.onnode.lost_nodes import host_of, is_sampler_file
 from rltui.onnode.progress import in_order
 from rltui.watch.card_faults import events_range, newest_fault
-from rltui.watch.gpu_load import load_percent, sample_ranges
+from rltui.watch.gpu_load import MOST_WATCHED, WATCHED_BYTES, load_percent, sample_ranges
 from rltui.watch.lines import parse_object
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
@@ -35,6 +36,9 @@ ENDED_PER_REFRESH = 32
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a colleague's run may be called: the name is his, and stands in commands that are shown."""
+
+ENDS_LAST_S = 60.0
+"""For how long what samplers said counts: GPUs heat up and fall behind by the minute."""
 
 RATES = ("learner_tokens_per_second_step", "actor_tokens_per_second")
 """Metrics that can stand for a run's speed, best first."""
@@ -78,6 +82,7 @@ class RunsReader:
         self._hosts: dict[str, tuple[str, ...]] = {}
         self._loads: dict[tuple[str, int], float | None] = {}
         self._faults: dict[tuple[str, int], str] = {}
+        self._ends: dict[tuple[str, int], tuple[float, list[bytes]]] = {}
 
     def read(self) -> RunsSnapshot:
         """Return all runs, newest first; where the cluster is away, those last seen, with the problem."""
@@ -102,6 +107,16 @@ class RunsReader:
     def recent(self, run: RunSummary) -> tuple[dict[str, float], ...]:
         """The numbers of a live run's newest steps as they were read for its row; asks nobody."""
         return self._metrics.get(_key(run), LastMetrics()).lines
+
+    def sampler_ends(self, run: RunSummary) -> list[bytes]:
+        """The last half a minute of a live run's samplers; asks the cluster, and once a minute at most."""
+        read_at, ends = self._ends.get(_key(run), (-math.inf, []))
+        if run.gpu != CPU and time.monotonic() - read_at > ENDS_LAST_S:
+            ranges = sample_ranges(run, self._hosts.get(run.run_id, ()), MOST_WATCHED, WATCHED_BYTES)
+            answers = self._client.read_many(ranges) if ranges else ()
+            ends = [answer.data for answer in answers if not isinstance(answer, RelayError)]
+            self._ends[_key(run)] = time.monotonic(), ends
+        return ends
 
     @property
     def taken_at(self) -> float:
