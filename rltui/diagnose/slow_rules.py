@@ -210,7 +210,7 @@ def throttled(recent: Recent) -> Told | None:
     for one in recent.gpus:
         if one.held_back and one.utilization_percent >= 50:
             hot = f" at {one.temperature_c:.0f} °C" if one.temperature_c is not None else ""
-            said = f"the clocks of {one.place} are held back{hot}: {', '.join(one.held_back)}"
+            said = f"{one.place} has its clocks held back{hot}: {', '.join(one.held_back)}"
             return Told(said, node=one.host, place=one.place)
     return next(filter(None, (_hot(one, group) for group in _alike(recent.gpus) for one in group)), None)
 

@@ -337,7 +337,7 @@ def test_a_gpu_whose_hardware_says_that_it_is_held_back_needs_no_peers() -> None
     )  # fmt: skip
     [found] = slow_symptoms(Recent(steps=steps(), gpus=(one,)))
     assert found.word == "throttled"
-    assert "the clocks of GPU 3 of n1 are held back at 88 °C: heat" in found.sentence
+    assert "GPU 3 of n1 has its clocks held back at 88 °C: heat" in found.sentence
     assert slow(Recent(steps=steps(), gpus=(structs.replace(one, held_back=()),))) == []
     assert slow(Recent(steps=steps(), gpus=(structs.replace(one, utilization_percent=2.0),))) == [], "it does nothing"
 
