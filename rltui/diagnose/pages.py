@@ -53,7 +53,8 @@ LIVE = """\
 `rltui ps`, in the list of runs and on the overview. Words of lists come from the numbers of the last steps and, once a
 minute, from the last half a minute of samples of the GPUs (of 64 nodes at most), and name the GPU: `throttled: GPU 3 of
 node1`. `why` reads more of these, and what engines (vLLM, SGLang) say in the log. Metrics of other systems count by
-the names that `rltui/onnode/metric_names.py` knows; a number that nobody says leads to no verdict.
+the names that `rltui/onnode/metric_names.py` knows; a number that nobody says leads to no verdict. `rltui why --log`
+says the same of a log in which nothing has failed, by the steps in its last two megabytes.
 
 - Nothing is said before three steps besides the first in view. Medians count, so that a step that compiled, saved or
   evaluated is no measure of the others.

@@ -164,8 +164,8 @@ CAUSES = (
     aside(
         "gpu_throttled", "throttled", "A GPU is held back by its hardware",
         "NVML names heat, the power brake or a hardware slowdown for half of the time or more; or it has 85 °C or more "
-        "and takes less power than cooler GPUs of the same role and kind. Where roles are not known, as in most scripts, "
-        "these are GPUs of the same program that are 10 °C cooler or more.",
+        "and takes less power than cooler GPUs of the same role and kind. Where roles are not known, as in most "
+        "scripts, these are GPUs of the same program that are 10 °C cooler or more.",
         _straggler,
         "Lowering the load of all others: they wait for this one.",
     ),
