@@ -75,14 +75,15 @@ planted bottleneck (`record_slow.py` makes them), and on made-up series. The fir
 
 | planted | cases | right | said instead |
 |---|---|---|---|
-| nothing | 54 | 54 |  |
+| nothing | 58 | 58 |  |
 | learner-bound | 11 | 8 | nothing 3 |
 | reward-bound | 9 | 9 |  |
 | judge constant | 3 | 3 |  |
-| straggler | 7 | 7 |  |
+| straggler | 8 | 8 |  |
 | rollout-bound | 11 | 11 |  |
 | sync-bound | 8 | 8 |  |
 | save overhead | 6 | 5 | nothing 1 |
+| data-bound | 2 | 2 |  |
 | eval overhead | 3 | 3 |  |
 | teacher-bound | 3 | 3 |  |
 | critic-bound | 4 | 4 |  |
@@ -99,10 +100,10 @@ planted bottleneck (`record_slow.py` makes them), and on made-up series. The fir
 | reward races | 2 | 2 |  |
 | reward flat | 2 | 2 |  |
 | KV-bound | 2 | 2 |  |
-| throttled | 2 | 2 |  |
+| throttled | 4 | 4 |  |
 
-Of 51 cases that were seen while bounds were set 100 % get the right first word, of 45 that were held out (much milder
-bottlenecks in other runs) 91 %: those that are missed are just below their bound. None of 54 healthy cases gets a word,
+Of 54 cases that were seen while bounds were set 100 % get the right first word, of 47 that were held out (much milder
+bottlenecks in other runs) 91 %: those that are missed are just below their bound. None of 58 healthy cases gets a word,
 and none of 1,000 run-hours of healthy series (compilation, checkpoints, evaluations and slow steps included) does.
 Series that are made up have only the noise that their maker thought of, and no run here had real GPUs: KV-bound,
 throttled and slow GPUs were measured on made-up counters and samples alone.

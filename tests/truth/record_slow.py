@@ -52,7 +52,7 @@ RUNS = {
     "disk-mild": (GRPO, SAVES, "disk", 0.6),
     "evaluation": (GRPO, EVALUATES, "", 0.0),
     "prompts": (GRPO, (), "prompts", 0.8),
-    "prompts-mild": (GRPO, (), "prompts", 0.2),
+    "prompts-hidden": (GRPO, (), "prompts", 0.03),
     "prompts-of-ppo": (PPO, (), "prompts", 0.5),
     "teacher": (OPD, (), "teacher", 0.8),
     "critic": (PPO, (), "critic", 0.8),
