@@ -62,7 +62,7 @@ CASES = {
     "policies_apart": Case(
         has=(
             "trainers.metrics.TrainingError: step 42: trainer and engine disagree by 2.0e-02 in the log-probability of "
-            "a sampled token, and in fp32 0.0001 is the bound: the engine does not run the learner's weights; see events",
+            "a sampled token, and in fp32 0.0001 is the bound: the engine does not run the learner's weights; see",
             "TrainingError: a sample of weight version 41 came to be trained on at version 44, and async_steps=2 is "
             "the bound: the engine does not run the learner's weights; see events of weight transfers",
         ),

@@ -263,8 +263,8 @@ CAUSES = (
             ),
             Remedy(
                 id="other-engine",
-                summary="Go on from the newest checkpoint with the transformers engine, where it is another, which tells "
-                "whether that is at fault, or with the learner's precision in the engine.",
+                summary="Go on from the newest checkpoint with the transformers engine, where it is another, which "
+                "tells whether that is at fault, or with the learner's precision in the engine.",
                 commands=("rltui resubmit <run> roles.rollout.engine=hf",),
                 safe="confirm",
             ),
