@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ class Lookahead:
         prompts_per_step: Prompts of each step.
         async_steps: Most steps to be ahead.
         last_step: The last step of the run.
+        reading: Makes what is around a wait for prompts.
         expect: From the prompts of a step to what is called with answers to them as they come.
         as_asked: From a prompt to what ``rollouts`` take.
     """
@@ -51,12 +53,14 @@ class Lookahead:
         prompts_per_step: int,
         async_steps: int,
         last_step: int,
+        reading: Callable[[], AbstractContextManager[None]] = nullcontext,
         expect: Callable[[Sequence[Prompt]], OnAnswer] | None = None,
         as_asked: Callable[[Prompt], Any] = attrgetter("request"),
     ) -> None:
         self._as_asked = as_asked
         self._task, self._rollouts, self._sampling, self._expect = task, rollouts, sampling, expect
         self._count, self._async_steps, self._last_step = prompts_per_step, async_steps, last_step
+        self._reading = reading
         self._begun: deque[_Submitted] = deque()
         self._starts: deque[int] = deque()
         self._next_prompt = 0
@@ -116,13 +120,13 @@ class Lookahead:
         """
         if self._begun or self._starts:
             raise RuntimeError("the prompts of the next step are with the engines already")
-        return self._task.prompts(self._take(self._count), self._count)
+        return self._read(self._take(self._count), self._count)
 
     def draw(
         self, step: int, drawn: int, count: int, check: Callable[[], None]
     ) -> tuple[list[Prompt], list[list[Completion]]]:
         """``count`` further prompts for ``step``, which drew ``drawn`` before, from behind all others'; sampled now."""
-        prompts = self._task.prompts(self._take(count), count)
+        prompts = self._read(self._take(count), count)
         asked = [self._as_asked(prompt) for prompt in prompts]
         return prompts, self._rollouts.generate(asked, self._sampling(step), check, drawn)
 
@@ -130,11 +134,16 @@ class Lookahead:
         start = self._starts.popleft() if self._starts else self._take(self._count)
         prepared, prompts = self._prepared
         if prepared != start:
-            prompts = self._task.prompts(start, self._count)
+            prompts = self._read(start, self._count)
         on_answer = None if self._expect is None else self._expect(prompts)
         asked = [self._as_asked(prompt) for prompt in prompts]
         ticket = self._rollouts.submit(asked, self._sampling(step), on_answer)
         self._begun.append(_Submitted(step, start, prompts, ticket))
+
+    def _read(self, start: int, count: int) -> list[Prompt]:
+        with self._reading():
+            found: list[Prompt] = self._task.prompts(start, count)
+        return found
 
     def _take(self, count: int) -> int:
         start = self._next_prompt

@@ -6,7 +6,7 @@ import abc
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -20,6 +20,7 @@ from trainers.evaluations import Evaluations
 from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, merge, rates
+from trainers.phases import Phases
 from trainers.playing import make_playing
 from trainers.prefetch import Prefetch, expect_all
 from trainers.proofs import check_routes, prove_engines
@@ -81,6 +82,7 @@ class Loop(abc.ABC):
         layout = session.layout
         train = layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
+        self.phases = Phases(session.board)
         self.playing = make_playing(session, fleet, codec)
         task = self.playing.task() if self.playing else make_task(layout, codec)
         self.task = self.curriculum = make_curriculum(layout, task)
@@ -112,13 +114,12 @@ class Loop(abc.ABC):
         self.evaluations = Evaluations(self)
         self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
-        self._durations: dict[str, float] = {}
         self._drained_s = 0.0
 
     def _look_ahead(self) -> Lookahead:
         """What draws prompts and has them answered: in one turn, or in several by an environment."""
         train = self.layout.train
-        steps = train.prompts_per_step, train.async_steps, train.steps
+        steps = train.prompts_per_step, train.async_steps, train.steps, lambda: self.phase("data")
         if self.playing is None:
             return Lookahead(self.task, self.rollouts, self.sampling, *steps, expect=self.expect)
         talks = self.playing.conversations(self.rollouts, train.seed)
@@ -229,8 +230,7 @@ class Loop(abc.ABC):
             if version != self.state.weight_version or self.fleet.engine_sleep.asleep:
                 self.send_weights(version)
         if self.layout.train.async_steps:  # that engines end what they are at is generation's time, not the hand-over's
-            self._durations["drain"] = self._drained_s
-            self._durations["weight_sync"] -= self._drained_s
+            self.phases.move(self._drained_s, "weight_sync", "drain")
         elif begins_early(self.layout) and not self.session.stop.requested:
             self.lookahead.begin(self.state.step + 2)  # of the step after the one that ends
 
@@ -284,9 +284,13 @@ class Loop(abc.ABC):
         """
         shards = self.shards(number, trained, measured)
         begun = self.fleet.begin("learner", "train", shards)
+        began = time.monotonic()
         self.lookahead.prepare(number)  # while the learners work, this process has nothing to wait for
+        read_s = time.monotonic() - began
         packing = packing_efficiency(shards, self.layout.roles.learner.micro_batch)
         reports: list[StepReport] = self.fleet.finish(begun, "training")
+        worked_s = max(report.ended_at - report.began_at for report in reports)
+        self.phases.move(max(0.0, read_s - worked_s), "train", "data")  # for that they wait
         metrics = merge(reports, self.layout.sharing_of("learner"), truncates=self.layout.train.truncates)
         self.memory_gib = [report.memory_gib for report in reports]
         metrics["packing_efficiency"] = packing
@@ -319,13 +323,9 @@ class Loop(abc.ABC):
         """Whether the policy moves between the first and the last optimizer step of a training step."""
         return self.layout.train.optimizer_steps * self.layout.train.epochs > 1
 
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Show and time one phase of a step; times of a phase that comes again add up."""
-        self.session.board.enter(name)
-        began = time.monotonic()
-        yield
-        self._durations[name] = self._durations.get(name, 0.0) + time.monotonic() - began
+    def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Show and time one phase of a step."""
+        return self.phases.phase(name)
 
     def timings(
         self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]], total_s: float
@@ -334,12 +334,11 @@ class Loop(abc.ABC):
         lengths = lengths_of(prompts, groups)
         prefill = sum(one.prompt for one in lengths)
         decode = sum(sample.sampled_tokens for group in groups for sample in group)
-        durations = dict(self._durations)
+        durations = {"data": 0.0, **self.phases.take()}
+        idle, (ages, mixed) = self.idle.measure(durations), self.staleness.take()
         if self.fleet.engine_sleep.is_used:
             durations["wake"] = self.fleet.engine_sleep.take_waking_s()
             durations["weight_sync"] -= durations["wake"]
-        idle, (ages, mixed) = self.idle.measure(self._durations), self.staleness.take()
-        self._durations.clear()
         # samples that were begun before the step cost the loop a short wait, but the engines all of their time
         generate_s = self.idle.take_engine_work_s() if begins_early(self.layout) else durations["generate"]
         self.session.board.count_step(total_s, generate_s, prefill, decode, sum(map(len, groups)))

@@ -67,12 +67,19 @@ class Said(Struct, frozen=True):
 
 def _of_logs(names: Sequence[str]) -> Said:
     from rltui.diagnose.diagnose import examine
+    from rltui.diagnose.log_steps import Ends
 
     for name in names:
         if name != "-":
             _require_readable(name)
     records = [name for name in names if name != "-" and _is_record(name)]
-    return Said(examine(chain(_sources([name for name in names if name not in records]), _compared(records))))
+    ends = Ends()
+    logs = map(ends.kept, _sources([name for name in names if name not in records]))
+    found = examine(chain(logs, _compared(records)))
+    if found.diagnoses or found.first_exception is not None:
+        return Said(found)
+    slow = examine(ends.words())  # nothing ended it: it may go on, and slowly
+    return Said(slow if slow.diagnoses else found)
 
 
 def _is_record(name: str) -> bool:

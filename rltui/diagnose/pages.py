@@ -50,9 +50,11 @@ LIVE = """\
 ## Runs that go on
 
 `rltui why RUN` on a live run also says what holds it up and what goes wrong silently. One word of it stands in
-`rltui ps`, in the list of runs and on the overview. Words of lists come from the numbers of the last steps alone;
-`why` also reads the samples of the GPUs and what engines (vLLM, SGLang) say in the log. Metrics of other systems count
-by the names that `rltui/onnode/metric_names.py` knows; a number that nobody says leads to no verdict.
+`rltui ps`, in the list of runs and on the overview. Words of lists come from the numbers of the last steps and, once a
+minute, from the last half a minute of samples of the GPUs (of 64 nodes at most), and name the GPU: `throttled: GPU 3 of
+node1`. `why` reads more of these, and what engines (vLLM, SGLang) say in the log. Metrics of other systems count by
+the names that `rltui/onnode/metric_names.py` knows; a number that nobody says leads to no verdict. `rltui why --log`
+says the same of a log in which nothing has failed, by the steps in its last two megabytes.
 
 - Nothing is said before three steps besides the first in view. Medians count, so that a step that compiled, saved or
   evaluated is no measure of the others.
@@ -73,14 +75,15 @@ planted bottleneck (`record_slow.py` makes them), and on made-up series. The fir
 
 | planted | cases | right | said instead |
 |---|---|---|---|
-| nothing | 54 | 54 |  |
+| nothing | 58 | 58 |  |
 | learner-bound | 11 | 8 | nothing 3 |
 | reward-bound | 9 | 9 |  |
 | judge constant | 3 | 3 |  |
-| straggler | 7 | 7 |  |
+| straggler | 8 | 8 |  |
 | rollout-bound | 11 | 11 |  |
 | sync-bound | 8 | 8 |  |
 | save overhead | 6 | 5 | nothing 1 |
+| data-bound | 2 | 2 |  |
 | eval overhead | 3 | 3 |  |
 | teacher-bound | 3 | 3 |  |
 | critic-bound | 4 | 4 |  |
@@ -97,10 +100,10 @@ planted bottleneck (`record_slow.py` makes them), and on made-up series. The fir
 | reward races | 2 | 2 |  |
 | reward flat | 2 | 2 |  |
 | KV-bound | 2 | 2 |  |
-| throttled | 2 | 2 |  |
+| throttled | 4 | 4 |  |
 
-Of 51 cases that were seen while bounds were set 100 % get the right first word, of 45 that were held out (much milder
-bottlenecks in other runs) 91 %: those that are missed are just below their bound. None of 54 healthy cases gets a word,
+Of 54 cases that were seen while bounds were set 100 % get the right first word, of 47 that were held out (much milder
+bottlenecks in other runs) 91 %: those that are missed are just below their bound. None of 58 healthy cases gets a word,
 and none of 1,000 run-hours of healthy series (compilation, checkpoints, evaluations and slow steps included) does.
 Series that are made up have only the noise that their maker thought of, and no run here had real GPUs: KV-bound,
 throttled and slow GPUs were measured on made-up counters and samples alone.

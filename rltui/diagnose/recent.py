@@ -66,9 +66,12 @@ class GpuRecord(Struct, frozen=True, kw_only=True):
     gpu: str
     role: str
     """Whose process is on it, such as ``learner``; empty where nobody knows."""
+    program: str = ""
+    """What that process runs, such as ``python train.py``: what is known of one without a role."""
     utilization_percent: float
     power_w: float
     temperature_c: float | None = None
+    clock_mhz: float | None = None
     held_back: tuple[str, ...] = ()
     """Why the hardware lowered its clocks for most of that time."""
 
@@ -76,6 +79,11 @@ class GpuRecord(Struct, frozen=True, kw_only=True):
     def place(self) -> str:
         """Where it is, in words."""
         return f"GPU {self.index} of {self.host}"
+
+    @property
+    def whose(self) -> str:
+        """What it is compared by with others: its role, else its program; empty where nobody knows either."""
+        return f"role {self.role}" if self.role else f"program {self.program}" if self.program else ""
 
 
 class Planned(NamedTuple):
@@ -207,6 +215,7 @@ class Symptom(Struct, frozen=True, kw_only=True):
         sentence: What was seen, with the numbers, without a full stop.
         evidence: Further sentences that speak for it.
         node: The node that it speaks against, if it is one node's doing.
+        place: The GPU that it speaks of, in words.
     """
 
     cause: str
@@ -214,6 +223,12 @@ class Symptom(Struct, frozen=True, kw_only=True):
     sentence: str
     evidence: tuple[str, ...] = ()
     node: str = ""
+    place: str = ""
+
+    @property
+    def in_a_list(self) -> str:
+        """Its word, with the GPU where it speaks of one."""
+        return f"{self.word}: {self.place}" if self.place else self.word
 
     @property
     def lines(self) -> tuple[str, ...]:

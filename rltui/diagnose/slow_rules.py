@@ -39,6 +39,9 @@ SLOW_ENGINE = 0.6
 FULL_CACHE = 0.9
 LOW_POWER = 0.6
 HOT_C, HELD_BACK = 85.0, 0.85
+COOLER_C = 10.0
+"""By how much the others are cooler, where nobody knows the cards' roles: an engine at less power than a learner is."""
+
 LEAST_PEERS = 3
 SLOW_FRACTION = 0.5
 PACE_S = 10.0
@@ -52,6 +55,8 @@ class Told(Struct, frozen=True):
     evidence: tuple[str, ...] = ()
     node: str = ""
     """The node that it speaks against; empty where it may be the run's own doing."""
+    place: str = ""
+    """The GPU that it speaks of."""
 
 
 class Rule(NamedTuple):
@@ -77,7 +82,14 @@ def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
     found = [(rule, told) for rule in RULES if (told := rule.find(recent)) is not None]
     explained = {word for rule, _ in found for word in rule.explains}
     return tuple(
-        Symptom(cause=rule.cause, word=rule.word, sentence=told.sentence, evidence=told.evidence, node=told.node)
+        Symptom(
+            cause=rule.cause,
+            word=rule.word,
+            sentence=told.sentence,
+            evidence=told.evidence,
+            node=told.node,
+            place=told.place,
+        )
         for rule, told in found
         if rule.word not in explained
     )
@@ -198,16 +210,21 @@ def throttled(recent: Recent) -> Told | None:
     for one in recent.gpus:
         if one.held_back and one.utilization_percent >= 50:
             hot = f" at {one.temperature_c:.0f} °C" if one.temperature_c is not None else ""
-            return Told(f"the clocks of {one.place} are held back{hot}: {', '.join(one.held_back)}", node=one.host)
-    for one, peers in _each_with_peers(recent.gpus):
-        cooler = [each for each in peers if (each.temperature_c or HOT_C) < (one.temperature_c or 0.0)]
-        if (one.temperature_c or 0.0) < HOT_C or one.utilization_percent < 50 or len(cooler) < LEAST_PEERS:
-            continue
-        usual_w = statistics.median(each.power_w for each in cooler)
-        if one.power_w <= HELD_BACK * usual_w:
-            said = f"{one.place} is at {one.temperature_c:.0f} °C and takes {one.power_w:.0f} W"
-            return Told(f"{said}, cooler ones of the same role {usual_w:.0f} W", node=_alone(one, peers))
-    return None
+            said = f"{one.place} has its clocks held back{hot}: {', '.join(one.held_back)}"
+            return Told(said, node=one.host, place=one.place)
+    return next(filter(None, (_hot(one, group) for group in _alike(recent.gpus) for one in group)), None)
+
+
+def _hot(one: GpuRecord, group: Sequence[GpuRecord]) -> Told | None:
+    hot_c, least_c = one.temperature_c or 0.0, 0.0 if one.role else COOLER_C
+    if hot_c < HOT_C or one.utilization_percent < 50:
+        return None
+    cooler = [each for each in group if (each.temperature_c or HOT_C) < hot_c - least_c]
+    usual_w = statistics.median(each.power_w for each in cooler) if len(cooler) >= LEAST_PEERS else 0.0
+    if one.power_w > HELD_BACK * usual_w:
+        return None
+    said = f"{one.place} is at {hot_c:.0f} °C and takes {one.power_w:.0f} W, cooler ones of the same"
+    return Told(f"{said} {one.whose.split()[0]} {usual_w:.0f} W", node=_alone(one, group), place=one.place)
 
 
 def slowed(recent: Recent) -> Told | None:
@@ -320,27 +337,34 @@ def _slow_gpu(gpus: Sequence[GpuRecord]) -> Told | None:
     """By power at work: cards of one role wait for the slowest, which takes the least."""
     for one, peers in slow_gpus(gpus):
         usual_w = statistics.median(each.power_w for each in peers)
-        said = f"{one.place} takes {one.power_w:.0f} W at work"
-        return Told(f"{said}, its {len(peers)} peers as {one.role} {usual_w:.0f} W", node=_alone(one, peers))
+        said = f"{one.place} takes {one.power_w:.0f} W at work, its {len(peers)} peers as {one.role or one.program}"
+        return Told(f"{said} {usual_w:.0f} W", node=_alone(one, peers), place=one.place)
     return None
 
 
 def slow_gpus(gpus: Sequence[GpuRecord]) -> Iterator[tuple[GpuRecord, list[GpuRecord]]]:
-    """Each GPU that its peers of the same role wait for, with these."""
-    alike: dict[tuple[str, str], list[GpuRecord]] = {}
-    for one in gpus:
-        if one.role not in ("", "engine"):  # engines have loads of their own
-            alike.setdefault((one.role, one.gpu), []).append(one)
-    for group in alike.values():
-        if len(group) <= LEAST_PEERS or min(each.utilization_percent for each in group) < 50:
+    """Each GPU that its peers wait for, with these: the cards of its role, else of its program."""
+    for group in _alike(gpus):
+        # engines have loads of their own
+        if group[0].role == "engine" or min(each.utilization_percent for each in group) < 50:
             continue
         most_w = LOW_POWER * max(each.power_w for each in group)
         for one in group:
             if one.power_w > most_w:
                 continue  # most of thousands: no median of the others is needed
             peers = [each for each in group if each is not one]
-            if one.power_w <= LOW_POWER * statistics.median(each.power_w for each in peers):
+            is_slow = one.power_w <= LOW_POWER * statistics.median(each.power_w for each in peers)
+            if is_slow and (one.role or _has_low_clock(one, peers)):
                 yield one, peers
+
+
+def _has_low_clock(one: GpuRecord, peers: Sequence[GpuRecord]) -> bool:
+    """Whether a card runs slower than others that take more power, as none does that only has other work.
+
+    Work that takes less power, such as an engine's beside a learner's, leaves a card the higher clock.
+    """
+    clocks = [each.clock_mhz for each in peers if each.clock_mhz is not None]
+    return one.clock_mhz is not None and bool(clocks) and one.clock_mhz <= HELD_BACK * statistics.median(clocks)
 
 
 def _alone(one: GpuRecord, peers: Sequence[GpuRecord]) -> str:
@@ -348,9 +372,10 @@ def _alone(one: GpuRecord, peers: Sequence[GpuRecord]) -> str:
     return one.host if any(each.host != one.host for each in peers) else ""
 
 
-def _each_with_peers(gpus: Sequence[GpuRecord]) -> Iterator[tuple[GpuRecord, list[GpuRecord]]]:
-    """Each GPU of a known role with the others of that role and kind, where there are enough of them."""
+def _alike(gpus: Sequence[GpuRecord]) -> Iterator[list[GpuRecord]]:
+    """The GPUs of each role or program, of one kind, where there are enough of them."""
+    alike: dict[tuple[str, str], list[GpuRecord]] = {}
     for one in gpus:
-        peers = [each for each in gpus if (each.role, each.gpu) == (one.role, one.gpu) and each is not one]
-        if one.role and len(peers) >= LEAST_PEERS:
-            yield one, peers
+        if one.whose:
+            alike.setdefault((one.whose, one.gpu), []).append(one)
+    return (group for group in alike.values() if len(group) > LEAST_PEERS)

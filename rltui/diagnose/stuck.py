@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from rltui.diagnose.stacks import odd_ones
 from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
-from rltui.watch.silence import QUIET_S, QUIET_STEPS, STOPPED_S, halts_told
+from rltui.watch.silence import QUIET_S, QUIET_STEPS, STOPPED_S, halts_told, pause_s
 
 if TYPE_CHECKING:
     from rltui.diagnose.run_words import RunPicture
@@ -165,7 +165,8 @@ def stood_still(at: float, picture: RunPicture, scale: float = 1.0) -> bool:
         return at > picture.stage.since
     last, first = picture.steps[-1].at, picture.steps[0].at
     usual_s = (last - first) / max(1, len(picture.steps) - 1)
-    return at - last > max(QUIET_S * scale, QUIET_STEPS * usual_s)
+    told_at_once_s = pause_s([later.at - before.at for before, later in pairwise(picture.steps)])
+    return at - last > max(QUIET_S * scale, QUIET_STEPS * usual_s, told_at_once_s)
 
 
 def idle_roles(evidence: Evidence) -> Iterator[str]:

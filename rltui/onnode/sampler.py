@@ -77,7 +77,14 @@ HALTED = {"T": "stopped", "t": "traced", "Z": "zombie", "D": "disk wait"}
 """States of /proc/PID/stat in which a process does nothing (proc(5)), in words."""
 
 HALTED_S = {"T": 0.0, "t": 0.0, "Z": 10.0, "D": 30.0}
-"""How long a process is in such a state before it is worth a word: for a moment, each one may be a zombie or wait."""
+"""How long a process is in such a state before it is worth a word: for a moment, each one may be a zombie or wait.
+
+More than 0: a process is stopped where two looks in a row see it so, and it took no CPU time in between. One that is
+let run in turns (cpulimit stops it for the rest of each tenth of a second) is slow, not stopped.
+"""
+
+HELD = ("T", "t")
+"""States in which a process takes no CPU time."""
 
 
 class Look(NamedTuple):
@@ -93,7 +100,7 @@ class Look(NamedTuple):
     @property
     def is_halted(self) -> bool:
         """Whether it does nothing, for longer than is usual."""
-        return self.state in HALTED and self.state_s >= HALTED_S[self.state]
+        return self.state in HALTED and self.state_s > HALTED_S[self.state]
 
     def entry(self) -> Dict[str, Any]:
         """Its part of a line of the file."""
@@ -136,7 +143,8 @@ class ProcessReader:
             self._ticks[identity] = stat.cpu_ticks
             ticks = stat.cpu_ticks - before.get(identity, stat.cpu_ticks)
             state, since = self._states.get(identity, (stat.state, now))
-            states[identity] = (stat.state, since if state == stat.state else now)
+            lasts = state == stat.state and not (state in HELD and ticks > 0)
+            states[identity] = (stat.state, since if lasts else now)
             cpu, resident = 100.0 * ticks / self._hertz / elapsed, stat.resident_pages * self._page_gib
             found.append(Look(pid, stat.state, now - states[identity][1], cpu, resident, stat.parent))
         self._states = states

@@ -22,7 +22,7 @@ DIED = frozenset({"failed", "lost"})
 """States of runs whose logs may say why."""
 
 BUDGET_S = 2.0
-"""How long a list in the shell may take to read logs; what is left is found by the next one."""
+"""How long a list in the shell may take to read logs and GPUs; what is left is found by the next one."""
 
 
 def failure_of(context: Context, run: RunSummary) -> str:
@@ -44,7 +44,7 @@ def lacks_word(run: RunSummary) -> bool:
 
 
 def with_failures(runs: Sequence[RunSummary], context_of: Callable[[str], Context]) -> list[RunSummary]:
-    """``runs`` with their words; logs of those that died are read, newest first, as far as ``BUDGET_S`` reaches."""
+    """``runs`` with their words; logs and GPUs are looked at, newest run first, as far as ``BUDGET_S`` reaches."""
     deadline = time.monotonic() + BUDGET_S
     return [_with_failure(run, context_of, deadline) for run in runs]
 
@@ -53,7 +53,9 @@ def _with_failure(run: RunSummary, context_of: Callable[[str], Context], deadlin
     if run.state == "running" and not run.as_of:
         from rltui.service.symptoms import symptom_word
 
-        return structs.replace(run, symptom=symptom_word(run, context_of(run.reader).reader))
+        has_time = time.monotonic() < deadline
+        with contextlib.suppress(ClusterError):
+            return structs.replace(run, symptom=symptom_word(run, context_of(run.reader).reader, with_gpus=has_time))
     if run.failure or not lacks_word(run) or time.monotonic() > deadline:
         return run
     with contextlib.suppress(RltuiError):

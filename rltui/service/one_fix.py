@@ -24,6 +24,7 @@ from rltui.service.interrupted import Interrupted, interrupted
 from rltui.service.resubmit import changed, preview_resubmit, resubmit
 from rltui.service.run_commands import queued_again
 from rltui.service.why import diagnose_run
+from rltui.service.why_advice import TUNING
 from rltui.service.why_report import remedy_words
 
 if TYPE_CHECKING:
@@ -71,8 +72,12 @@ class Fix(Struct, frozen=True, kw_only=True):
 
     @property
     def unmended(self) -> tuple[CauseFix, ...]:
-        """Causes that need a person: with them in place a new attempt ends the same way."""
-        return tuple(one for one in self.causes if not one.helps)
+        """Causes that need a person: with them in place a new attempt ends the same way.
+
+        What only holds a run up ends none, so it does not stand in the way of what helps against the rest.
+        """
+        helps = any(one.helps for one in self.causes)
+        return tuple(one for one in self.causes if not one.helps and not (helps and one.cause in TUNING))
 
 
 def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = (), exclude: Sequence[str] = ()) -> Fix:

@@ -22,7 +22,7 @@ from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode, tail_of
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.notes import parse_actors_note
-from rltui.watch.owners import NOBODY, ROLE_NAMES, Owners, owners_of, patterns_of
+from rltui.watch.owners import ROLE_NAMES, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
 from rltui.watch.silence import SPEAKING, silent_nodes, silent_s
 from rltui.watch.text import plain
@@ -158,13 +158,25 @@ class _Node(NamedTuple):
 
 
 def _node(client: RelayClient, path: str, owners: Owners) -> _Node | None:
-    lines, state = tail_of(client, path, SAMPLER_BYTES).splitlines(), HostState()
+    return _node_of(tail_of(client, path, SAMPLER_BYTES), owners)
+
+
+def _node_of(text: bytes, owners: Owners) -> _Node | None:
+    lines, state = text.splitlines(), HostState()
     state.take(lines)
     host = state.snapshot()
     if host is None:
         return None
     read = [line for each in lines if (line := decode(each, SamplerLine)) is not None]
     return _Node(host, tuple(_gpu_records(host, read, owners)), tuple(_engine_records(host, read)))
+
+
+def gpus_at_work(ends: Iterable[bytes], run: RunSummary, now: float) -> tuple[GpuRecord, ...]:
+    """The GPUs of a live run by the ends of its samplers' files, without those of nodes that fell silent."""
+    owners = Owners((), patterns_of(run.algorithm))
+    nodes = [node for text in ends if (node := _node_of(text, owners)) is not None]
+    silent = silent_s([node.host for node in nodes], now)
+    return tuple(record for node in nodes if node.host.host not in silent for record in node.gpus)
 
 
 def _engine_records(host: HostSnapshot, read: Sequence[SamplerLine]) -> Iterator[EngineCounters]:
@@ -194,17 +206,24 @@ def _gpu_records(host: HostSnapshot, read: Sequence[SamplerLine], owners: Owners
         busy = [one.util for one in said if one.util is not None]
         if not power or not busy:
             continue
-        owner = owners.of(host, gpu.pids)
         yield GpuRecord(
             host=host.host,
             index=gpu.index,
             gpu=gpu.name,
-            role=ROLE_NAMES.get(owner.letter, "") if owner is not NOBODY else "",
+            role=ROLE_NAMES.get(owners.of(host, gpu.pids).letter, ""),
+            program=_program(host, gpu.pids),
             utilization_percent=statistics.fmean(busy),
             power_w=statistics.fmean(power),
             temperature_c=gpu.temperature_c,
+            clock_mhz=_mean(one.mhz[0] for one in said if one.mhz is not None),
             held_back=_mostly([one.held for one in said if one.held is not None]),
         )
+
+
+def _program(host: HostSnapshot, pids: Sequence[int]) -> str:
+    """What the first of ``pids`` that the node shows runs: the first two words of its command that are no flags."""
+    titles = [one.title for pid in pids for one in host.processes if one.pid == pid]
+    return " ".join([word for word in titles[0].split() if not word.startswith("-")][:2]) if titles else ""
 
 
 def _mostly(said: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -222,8 +241,10 @@ def stragglers_of(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
             index=gpu.index,
             gpu=gpu.name,
             role=ROLE_NAMES.get(owners.of(host, gpu.pids).letter, ""),
+            program=_program(host, gpu.pids),
             utilization_percent=statistics.fmean(used),
             power_w=gpu.recent_w,
+            clock_mhz=gpu.clock_mhz,
         )
         for host in picture.hosts
         if host.host not in silent

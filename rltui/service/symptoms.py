@@ -13,7 +13,7 @@ from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.onnode import rundir
 from rltui.onnode.symptom_watch import NICENESS
 from rltui.onnode.tell_once import tell_of
-from rltui.service.run_picture import FIRST_BYTES, METRICS_BYTES, first_and_newest, steps_of
+from rltui.service.run_picture import FIRST_BYTES, METRICS_BYTES, first_and_newest, gpus_at_work, steps_of
 from rltui.watch.lines import parse_object
 
 if TYPE_CHECKING:
@@ -21,18 +21,24 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
 
 
-def symptom_word(run: RunSummary, reader: RunsReader) -> str:
-    """One word for ``run``; empty where it is well, does not train, or nobody can tell.
+def symptom_word(run: RunSummary, reader: RunsReader, *, with_gpus: bool = True) -> str:
+    """One word for ``run``, with the GPU that it is of; empty where it is well, does not train, or nobody can tell.
 
     Args:
         run: A live run; a fault of its cards or a process that is stopped stands in it already, and comes before what
             its numbers say.
         reader: Who read it, with the numbers of its newest steps, by the clock of its cluster.
+        with_gpus: Whether there is time to ask the cluster for what its GPUs do.
+
+    Raises:
+        ClusterError: The cluster went away.
     """
     if run.symptom or run.state != "running" or run.no_step_s:
         return run.symptom
-    found = symptoms_of(RunPicture(now=reader.taken_at, stage=run.stage, steps=steps_of(reader.recent(run))))
-    return found[0].word if found else ""
+    gpus = gpus_at_work(reader.sampler_ends(run), run, reader.taken_at) if with_gpus else ()
+    steps = steps_of(reader.recent(run))
+    found = symptoms_of(RunPicture(now=reader.taken_at, stage=run.stage, steps=steps, gpus=gpus))
+    return found[0].in_a_list if found else ""
 
 
 def warn_of(attempt: Path) -> list[str]:

@@ -17,15 +17,19 @@ LINE_BYTES = 16 << 10
 """A line with all processes of a node is a few thousand bytes."""
 MOST_NODES = 8
 """Nodes of a run that are asked for: a column of the list is no reason to open a thousand files."""
+MOST_WATCHED, WATCHED_BYTES = 64, 32 << 10
+"""Nodes of a run whose GPUs are compared with each other now and then, and half a minute of eight GPUs."""
 OLD_S = 60.0
 """A sample that is so much older than the newest tells nothing of now."""
 
 
-def sample_ranges(run: RunSummary, hosts: Sequence[str]) -> list[FileRange]:
+def sample_ranges(
+    run: RunSummary, hosts: Sequence[str], most: int = MOST_NODES, length: int = LINE_BYTES
+) -> list[FileRange]:
     """The ends of the samplers' files of the newest attempt on its first nodes."""
     folder = rundir.attempt_folder(run.path, run.attempt)
-    names = [host.split(".")[0] for host in hosts[:MOST_NODES]]
-    return [FileRange(f"{folder}/gpu-{name}.jsonl", None, LINE_BYTES) for name in names]
+    names = [host.split(".")[0] for host in hosts[:most]]
+    return [FileRange(f"{folder}/gpu-{name}.jsonl", None, length) for name in names]
 
 
 def load_percent(ends: Iterable[bytes], now: float) -> float | None:

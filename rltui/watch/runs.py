@@ -13,15 +13,16 @@ import msgspec
 
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
+from rltui.layout.scalars import CPU
 from rltui.onnode import rundir
 from rltui.onnode.lost_nodes import host_of, is_sampler_file
 from rltui.onnode.progress import in_order
 from rltui.watch.card_faults import events_range, newest_fault
-from rltui.watch.gpu_load import load_percent, sample_ranges
+from rltui.watch.gpu_load import MOST_WATCHED, WATCHED_BYTES, load_percent, sample_ranges
 from rltui.watch.lines import parse_object
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
-from rltui.watch.silence import aged, halt_words, silent_words
+from rltui.watch.silence import aged, halt_words, pause_s, silent_words
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
@@ -39,6 +40,9 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 DISK_FULL = "disk full"
 """The word for live runs whose folders are on a disk without room."""
 
+ENDS_LAST_S = 60.0
+"""For how long what samplers said counts: GPUs heat up and fall behind by the minute."""
+
 RATES = ("learner_tokens_per_second_step", "actor_tokens_per_second")
 """Metrics that can stand for a run's speed, best first."""
 
@@ -52,6 +56,8 @@ class LastMetrics(msgspec.Struct, frozen=True):
     """When the last step was written, epoch seconds; 0 where nobody has said."""
     usual_step_s: float = 0.0
     """Median of the last steps; 0 before there are two."""
+    pause_s: float = 0.0
+    """The longest time between steps that are told several at once; 0 where they are told one by one."""
     lines: tuple[dict[str, float], ...] = ()
     """The numbers of the newest steps by canonical name, oldest first; kept of live runs only."""
 
@@ -81,6 +87,7 @@ class RunsReader:
         self._hosts: dict[str, tuple[str, ...]] = {}
         self._loads: dict[tuple[str, int], float | None] = {}
         self._faults: dict[tuple[str, int], str] = {}
+        self._ends: dict[tuple[str, int], tuple[float, list[bytes]]] = {}
 
     def read(self) -> RunsSnapshot:
         """Return all runs, newest first; where the cluster is away, those last seen, with the problem."""
@@ -105,6 +112,16 @@ class RunsReader:
     def recent(self, run: RunSummary) -> tuple[dict[str, float], ...]:
         """The numbers of a live run's newest steps as they were read for its row; asks nobody."""
         return self._metrics.get(_key(run), LastMetrics()).lines
+
+    def sampler_ends(self, run: RunSummary) -> list[bytes]:
+        """The last half a minute of a live run's samplers; asks the cluster, and once a minute at most."""
+        read_at, ends = self._ends.get(_key(run), (-math.inf, []))
+        if run.gpu != CPU and time.monotonic() - read_at > ENDS_LAST_S:
+            ranges = sample_ranges(run, self._hosts.get(run.run_id, ()), MOST_WATCHED, WATCHED_BYTES)
+            answers = self._client.read_many(ranges) if ranges else ()
+            ends = [answer.data for answer in answers if not isinstance(answer, RelayError)]
+            self._ends[_key(run)] = time.monotonic(), ends
+        return ends
 
     @property
     def taken_at(self) -> float:
@@ -271,6 +288,7 @@ def last_metrics(data: bytes, written_at: float = 0.0) -> LastMetrics:
         tuple(rates[-HISTORY:]),
         max(times[-1], written_at) if times else 0.0,
         took_s[len(took_s) // 2] if took_s else 0.0,
+        pause_s(took_s),
         tuple(lines),
     )
 

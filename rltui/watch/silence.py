@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -152,6 +153,15 @@ QUIET_S, QUIET_STEPS = 60.0, 4.0
 """From so many seconds, and so many usual steps, without a new step on it is worth a word; a stall takes longer."""
 
 
+def pause_s(took_s: Sequence[float]) -> float:
+    """For how long a program that writes many lines at once, when its buffer is full, says nothing of its steps.
+
+    Args:
+        took_s: Seconds between steps as they were read, of which most are next to nothing then; 0: it is not so.
+    """
+    return max(took_s) if took_s and statistics.median(took_s) < LEAST_STEP_S else 0.0
+
+
 def aged(run: RunSummary, metrics: LastMetrics, now: float) -> RunSummary:
     """``run`` without a rate that is too old to be one, and with how long no step has come.
 
@@ -164,7 +174,7 @@ def aged(run: RunSummary, metrics: LastMetrics, now: float) -> RunSummary:
     if run.state != "running" or run.stage.stage != "training" or run.stage.detail.startswith(rundir.EVALUATING):
         return run
     waited_s = now - max(metrics.at, run.stage.since)
-    if not metrics.at or waited_s <= max(QUIET_S, QUIET_STEPS * metrics.usual_step_s):
+    if not metrics.at or waited_s <= max(QUIET_S, QUIET_STEPS * metrics.usual_step_s, metrics.pause_s):
         return run
     return structs.replace(run, tokens_per_second=None, no_step_s=waited_s, usual_step_s=metrics.usual_step_s)
 

@@ -59,6 +59,18 @@ CASES = {
         ),
         looks_like=("no answer from the hub within 10 s, trying again", "RoleHungError is raised where a role hangs"),
     ),
+    "policies_apart": Case(
+        has=(
+            "trainers.metrics.TrainingError: step 42: trainer and engine disagree by 2.0e-02 in the log-probability of "
+            "a sampled token, and in fp32 0.0001 is the bound: the engine does not run the learner's weights; see",
+            "TrainingError: a sample of weight version 41 came to be trained on at version 44, and async_steps=2 is "
+            "the bound: the engine does not run the learner's weights; see events of weight transfers",
+        ),
+        looks_like=(
+            "warning: trainer and engine disagree by 2.0e-02 in the log-probability of a sampled token",
+            "engine 1 does not run the learner's weights yet",
+        ),
+    ),
     "process_awaited": Case(
         has=(
             "stuck: learner 1 (pid 41 on n2) is stopped (state T: SIGSTOP, or a debugger); learner 0 (pid 40 on n1) "

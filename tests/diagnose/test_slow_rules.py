@@ -156,6 +156,36 @@ def test_a_gpu_is_compared_with_its_peers(odd: GpuRecord, words: list[str]) -> N
     assert all("GPU 9 of n1" in one.sentence for one in found)
 
 
+LEARNS, ANSWERS = (630.0, 66.0, 1520.0), (330.0, 55.0, 1980.0)
+"""Power, temperature and clock of cards that train, and of ones that generate."""
+
+
+@pytest.mark.parametrize(
+    ("cards", "word"),
+    [
+        ([*[LEARNS] * 7, (300.0, 91.0, 1100.0)], "throttled"),
+        ([*[LEARNS] * 3, (240.0, 60.0, 700.0)], "straggler"),
+        ([*[LEARNS] * 3, (240.0, 60.0, 1900.0)], ""),  # less work, which leaves it the higher clock
+        ([*[LEARNS] * 4, *[ANSWERS] * 4], ""),
+        ([*[LEARNS] * 7, ANSWERS], ""),
+        ([*[(640.0, 79.0, 1500.0)] * 4, (330.0, 86.0, 1980.0)], ""),  # hardly hotter than those beside it
+        ([*[LEARNS] * 2, (300.0, 91.0, 1100.0)], ""),  # too few to compare with
+    ],
+)
+def test_gpus_without_a_role_are_compared_within_their_program(
+    cards: list[tuple[float, float, float]], word: str
+) -> None:
+    def told(program: str) -> list[str]:
+        records = (
+            structs.replace(gpu(index, power_w, celsius, role=""), program=program, clock_mhz=clock)
+            for index, (power_w, celsius, clock) in enumerate(cards)
+        )
+        return [one.in_a_list for one in slow_symptoms(Recent(steps=steps(), gpus=tuple(records)))]
+
+    assert told("python train.py") == ([f"{word}: GPU {len(cards) - 1} of n1"] if word else [])
+    assert told("") == []
+
+
 def test_a_node_is_blamed_only_where_its_peers_are_elsewhere() -> None:
     cards = [gpu(index, 600.0) for index in range(4)]
     [here] = slow_symptoms(Recent(steps=steps(), gpus=(*cards, gpu(9, 230.0))))
@@ -307,7 +337,7 @@ def test_a_gpu_whose_hardware_says_that_it_is_held_back_needs_no_peers() -> None
     )  # fmt: skip
     [found] = slow_symptoms(Recent(steps=steps(), gpus=(one,)))
     assert found.word == "throttled"
-    assert "the clocks of GPU 3 of n1 are held back at 88 °C: heat" in found.sentence
+    assert "GPU 3 of n1 has its clocks held back at 88 °C: heat" in found.sentence
     assert slow(Recent(steps=steps(), gpus=(structs.replace(one, held_back=()),))) == []
     assert slow(Recent(steps=steps(), gpus=(structs.replace(one, utilization_percent=2.0),))) == [], "it does nothing"
 

@@ -84,6 +84,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     from trainers.data.codec import Codec
     from trainers.data.curriculum import make_curriculum
     from trainers.data.tasks import make_task
+    from trainers.phases import Phases
     from trainers.prefetch import Prefetch
     from trainers.resuming import initial_state
     from trainers.rewards.judge import make_reward
@@ -117,7 +118,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     loop.task = loop.curriculum = make_curriculum(layout, make_task(layout, loop.codec))
     loop.reward = make_reward(layout, lambda *_: None)
     loop.prefetched_rewards, loop.prefetched_scores = Prefetch(loop.judged), None
-    loop.state, loop.memory_gib, loop._durations = initial_state(layout), [], {}
+    loop.state, loop.memory_gib, loop.phases = initial_state(layout), [], Phases(loop.session.board)
     loop.staleness = StalenessCounter(layout.train.async_steps)
     return loop
 

@@ -21,6 +21,7 @@ from trainers.data.sort_digits import SortDigits
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
 from trainers.lookahead import Lookahead
+from trainers.phases import Phases
 from trainers.prefetch import Prefetch
 from trainers.roles.engine import Completion, derive_seed
 from trainers.staleness import StalenessCounter
@@ -115,12 +116,13 @@ def loop(*words: str) -> Any:
     )
     digits = SortDigits(3, 0, lambda text: [3 + int(digit) if digit != ">" else 1 for digit in text])
     made.task = made.curriculum = make_curriculum(made.layout, digits)
-    made.rollouts, made.state, made._durations, made.staleness = Sampler(), TrainingState(), {}, StalenessCounter(0)
+    made.rollouts, made.state, made.staleness = Sampler(), TrainingState(), StalenessCounter(0)
     train = made.layout.train
     made.lookahead = Lookahead(
         made.task, made.rollouts, made.sampling, train.prompts_per_step, train.async_steps, train.steps
     )
     made.session = type("Session", (), {"board": type("Board", (), {"enter": staticmethod(lambda name: None)})})
+    made.phases = Phases(made.session.board)
     made.prefetched_rewards = Prefetch(made.judged)
     made.reward = type("Sorted", (), {"score": staticmethod(lambda answers: [is_sorted(one) for one in answers])})
     return made

@@ -46,7 +46,8 @@ def test_every_step_has_the_canonical_metrics(learned: Learned) -> None:
         "weight_version", "time/reward",
         "parity_mean_abs", "mismatch_kl", "importance_limited_fraction",
         "learner_tokens_per_second_step", "actor_tokens_per_second", "time/total", "time/generate", "time/train",
-        "time/weight_sync", "time/saving", "time/engine_idle", "time/learner_idle", "staleness_mean", "staleness_max",
+        "time/weight_sync", "time/saving", "time/data", "time/engine_idle", "time/learner_idle", "staleness_mean",
+        "staleness_max",
         "learner_memory_gib", "engine_memory_gib", "packing_efficiency", "engine_occupancy", "fresh_mismatch_kl",
         "weight_sync_gib_per_second",
     }  # fmt: skip
@@ -77,7 +78,7 @@ def test_status_endpoint_tells_what_the_contract_says(learned: Learned) -> None:
     assert 10 <= status["step"] <= FEWER_STEPS
     assert status["steps"] == FEWER_STEPS
     assert status["learner_weight_version"] == status["weight_versions"]["engine 0"] == status["step"]
-    assert status["phase"]["name"] in {"generate", "reward", "train", "weight_sync", "saving"}
+    assert status["phase"]["name"] in {"data", "generate", "reward", "train", "weight_sync", "saving"}
     assert [rank["rank"] for rank in status["ranks"]] == [0, 1]
     assert all(rank["pid"] > 0 and 0.1 < rank["resident_gib"] < 4 for rank in status["ranks"])
     assert status["token_stats"]["sample_count"] % 256 == 0

@@ -12,6 +12,7 @@ from rltui.layout.load import load_layout
 from trainers.checkpoint import TrainingState
 from trainers.data.prompts import Prompt
 from trainers.opd import Opd
+from trainers.phases import Phases
 from trainers.staleness import StalenessCounter
 from trainers.status import StatusBoard
 from trainers.utilization import mfu_meter
@@ -32,7 +33,7 @@ def loop() -> Any:
     made.fleet, made.idle = MagicMock(engine_sleep=MagicMock(is_used=False, asleep=False)), MagicMock()
     made.idle.measure.return_value = {"time/learner_idle": 0.0}
     made.rollouts = MagicMock(take_occupancy=lambda: 0.0)
-    made.state, made.staleness, made._durations = TrainingState(), StalenessCounter(0), {}
+    made.state, made.staleness, made.phases = TrainingState(), StalenessCounter(0), Phases(made.session.board)
     made.scored, made.optimize, made.sync = list, lambda *_: {"loss": 1.0}, lambda *_: None
     return made
 

@@ -65,6 +65,7 @@ PLANTS: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
     "disk": ("trainers.roles.deepspeed_rank", "DeepSpeedRank", "save", _later()),
     "teacher": ("trainers.roles.teacher", "Teacher", "score", _later()),
     "critic": ("trainers.roles.critic", "Critic", "_backward", _later()),
+    "prompts": ("trainers.data.sort_digits", "SortDigits", "prompts", _later()),
     "decoding": ("trainers.roles.hf_engine", "HfEngine", "_sample", _each_token),
 }
 """Bottleneck → module, class, method, and what is done to the method."""

@@ -19,6 +19,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 import slow_series as made
+from msgspec import structs
 from score import Figure, Score
 
 from rltui.diagnose.engine_lines import engine_counters
@@ -45,12 +46,15 @@ RUNS = {
     "generation": "rollout-bound", "generation-ahead": "rollout-bound", "all-long-answers": "rollout-bound",
     "learner": "learner-bound", "learner-ahead": "learner-bound", "hand-over": "sync-bound",
     "hand-over-mild": "sync-bound", "disk": "save overhead", "disk-mild": "save overhead",
+    "prompts": "data-bound", "prompts-of-ppo": "data-bound", "prompts-hidden": HEALTHY,
     "evaluation": "eval overhead", "teacher": "teacher-bound", "critic": "critic-bound", "critic-mild": "critic-bound",
     "long-answers": "long tail",
 }  # fmt: skip
 """Recorded run → the word that it should get."""
 
-HELD_RUNS = ("healthy-saves", "few-engines-needed", "judge-round-trips", "all-long-answers")
+HELD_RUNS = (
+    "healthy-saves", "few-engines-needed", "judge-round-trips", "all-long-answers", "prompts-of-ppo", "prompts-hidden",
+)  # fmt: skip
 
 
 class Case(NamedTuple):
@@ -245,10 +249,18 @@ def gpus(role: str, *rows: tuple[float, float, float]) -> tuple[GpuRecord, ...]:
     )  # fmt: skip
 
 
+def of_script(*rows: tuple[float, float, float, float]) -> tuple[GpuRecord, ...]:
+    """GPUs of one program whose roles nobody knows: as ``gpus``, and the clock."""
+    found = gpus("", *(row[:3] for row in rows))
+    named = zip(found, rows, strict=True)
+    return tuple(structs.replace(one, program="python train.py", clock_mhz=row[3]) for one, row in named)
+
+
 def counted() -> Iterator[Case]:
     """What engines and GPUs tell beside the steps."""
     steps, bound = made.series(made.BALANCED, 900, 30), made.series(made.BALANCED, 901, 30, longer("generate", 5.0))
     calm, full = (900.0, 32, 0, 41.0), (700.0, 30, 44, 98.6)
+    learns, answers = (98.0, 630.0, 66.0, 1520.0), (91.0, 330.0, 55.0, 1980.0)
     cool, hot, capped = (97.0, 610.0, 63.0), (97.0, 430.0, 88.0), (98.0, 240.0, 61.0)
     rows: tuple[tuple[str, tuple[Step, ...], tuple[EngineCounters, ...], tuple[GpuRecord, ...], bool], ...] = (
         ("KV-bound", bound, engines(VLLM, full, full, full, full), (), False),
@@ -263,6 +275,12 @@ def counted() -> Iterator[Case]:
         ("straggler", steps, (), gpus("learner", cool, cool, capped, cool), False),
         (HEALTHY, steps, (), gpus("engine", cool, (35.0, 240.0, 50.0), cool, cool), False),
         (HEALTHY, steps, (), gpus("", cool, cool, capped, cool), True),  # nobody knows whose they are
+        ("throttled", steps, (), of_script(*(learns,) * 7, (97.0, 300.0, 91.0, 1100.0)), False),
+        ("throttled", steps, (), of_script(*(learns,) * 3, (95.0, 420.0, 87.0, 1400.0), answers, answers), True),
+        ("straggler", steps, (), of_script(learns, (97.0, 240.0, 58.0, 750.0), learns, learns), False),
+        (HEALTHY, steps, (), of_script(*(learns,) * 5, answers), True),  # learners beside engines in one program
+        (HEALTHY, steps, (), of_script(*(learns,) * 3, *(answers,) * 5), False),
+        (HEALTHY, steps, (), of_script(*((97.0, 640.0, 80.0, 1500.0),) * 4, (93.0, 360.0, 86.0, 1980.0)), True),
         (HEALTHY, steps, (), gpus("learner", *((97.0, 600.0 - 20 * n, 60.0 + 5 * n) for n in range(5))), True),
     )
     for number, (word, own, serving, cards, is_held) in enumerate(rows):

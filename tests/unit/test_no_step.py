@@ -7,6 +7,9 @@ import json
 import pytest
 from msgspec import structs
 
+from rltui.diagnose.recent import Step
+from rltui.diagnose.run_words import RunPicture
+from rltui.diagnose.stuck import stood_still
 from rltui.watch.node_samples import HostSnapshot, ProcessSample
 from rltui.watch.runs import last_metrics, with_metrics
 from rltui.watch.silence import aged, halt_words, halted, no_step_words
@@ -40,6 +43,19 @@ def test_it_is_relative_to_the_run(waited_s: float, step_s: float, words: str) -
     assert no_step_words(found) == words
     assert found.tokens_per_second == (None if words else 29_200.0)
     assert found.tokens_per_second_history, "what was stays a curve"
+
+
+@pytest.mark.parametrize(("waited_s", "words"), [(190.5, ""), (250.5, "no step for 4m10")])
+def test_a_program_that_tells_many_steps_at_once_is_waited_for_as_long_as_before(waited_s: float, words: str) -> None:
+    lines = [
+        {"step": 20 * block + number, "time": NOW - waited_s - 200.0 * (2 - block) + 1e-5 * number, "reward": 0.1}
+        for block in range(3)
+        for number in range(20)
+    ]
+    metrics = last_metrics("\n".join(map(json.dumps, lines)).encode() + b"\n")
+    assert no_step_words(aged(with_metrics(ROW, metrics), metrics, NOW)) == words
+    steps = tuple(Step(line["time"], {}) for line in lines)
+    assert stood_still(NOW, RunPicture(now=NOW, stage=ROW.stage, steps=steps)) == bool(words)
 
 
 @pytest.mark.parametrize("stage", [

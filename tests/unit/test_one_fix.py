@@ -23,7 +23,7 @@ from rltui.onnode.checkpoints import mark_complete, step_name
 from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import set_aside
 from rltui.service.interrupted import explained, note_replacement, unfinished_words
-from rltui.service.one_fix import Fix, compose_causes, compose_fix, preview_fix
+from rltui.service.one_fix import CauseFix, Fix, compose_causes, compose_fix, preview_fix
 from rltui.tui.progress import state_detail
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
@@ -310,3 +310,20 @@ def test_a_fix_of_a_run_that_still_lives_is_under_way_or_cut_off(
     assert state_detail(row, 0.0) == (row.unfinished or state_detail(live, 0.0))
     newer = structs.replace(live, last_attempt=live.attempt + 1)
     assert unfinished_words(runs.context, newer) == "", "its attempt is there"
+
+
+@pytest.mark.parametrize(
+    ("mended", "left", "unmended"),
+    [
+        (("save_overhead", ("checkpoint.every=9",)), "learner_bound", ()),
+        (("save_overhead", ()), "learner_bound", ("save_overhead", "learner_bound")),  # nothing would change
+        (("save_overhead", ("checkpoint.every=9",)), "nan_or_loss_scale", ("nan_or_loss_scale",)),
+    ],
+)
+def test_what_only_holds_up_a_run_is_no_reason_to_leave_the_rest_unmended(
+    mended: tuple[str, tuple[str, ...]], left: str, unmended: tuple[str, ...]
+) -> None:
+    (cause, overrides) = mended
+    one = CauseFix(cause=cause, recovery="person", sentence="", overrides=overrides)
+    other = CauseFix(cause=left, recovery="person", sentence="")
+    assert tuple(one.cause for one in Fix(causes=(one, other)).unmended) == unmended

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from watch_support import await_that
 
-from rltui.onnode import sample_host, sampler
+from rltui.onnode import processes, sample_host, sampler
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,7 @@ def test_lines_tell_of_the_host_and_of_the_attempt_s_processes(
     assert one["title"].endswith("-c while True: pass")
 
 
-def test_a_process_that_is_stopped_is_said_at_once_and_when_it_goes_on(
+def test_a_process_that_is_stopped_is_said_soon_and_when_it_goes_on(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     attempt = uuid.uuid4().hex
@@ -138,6 +138,36 @@ def test_a_process_that_is_stopped_is_said_at_once_and_when_it_goes_on(
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_a_process_that_runs_in_turns_is_slow_and_not_stopped() -> None:
+    attempt = uuid.uuid4().hex
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], env={**os.environ, ATTEMPT_VARIABLE: attempt})
+
+    def stat() -> processes.Stat:
+        found = processes.read_stat(busy.pid)
+        assert found is not None
+        return found
+
+    def stop() -> None:
+        busy.send_signal(signal.SIGSTOP)
+        await_that(lambda: stat().state == "T", "it is stopped")
+
+    try:
+        reader = sampler.ProcessReader(attempt)
+        stop()
+        assert reader.news(reader.sample()) == []
+        for _ in range(3):  # as cpulimit does, so that each look finds it stopped
+            taken = stat().cpu_ticks
+            busy.send_signal(signal.SIGCONT)
+            await_that(lambda taken=taken: stat().cpu_ticks > taken, "it has taken CPU time")
+            stop()
+            assert reader.news(reader.sample()) == []
+        [said] = reader.news(reader.sample())
+        assert said.endswith(f"(pid {busy.pid}): stopped")
+    finally:
+        busy.kill()
+        busy.wait()
 
 
 def test_gpus_have_slow_fields_every_fifth_time_and_leave_out_what_they_lack(

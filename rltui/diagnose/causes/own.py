@@ -240,6 +240,39 @@ CAUSES = (
         sources=_OURS,
     ),
     Cause(
+        id="policies_apart",
+        tier="root",
+        title="The engine does not run the learner's weights",
+        detail="{said}",
+        tell="rltui's own trainer compares what trainer and engine say of the same tokens, and the versions of the "
+        "weights that sampled them, and ends the run where they cannot be one policy. parity_growth comes before.",
+        wordings=worded(
+            (
+                "does not run the learner's weights",
+                r"TrainingError: (?P<said>.{10,300}?): the engine does not run the learner's weights",
+            ),
+            confidence=0.9,
+        ),
+        remedies=(
+            Remedy(
+                id="look-at-transfers",
+                summary="See in its events how the last weights were handed over, and from which step on "
+                "fresh_mismatch_kl grew: at once, a layer is wrong; by and by, a precision that does not bear it.",
+                commands=("rltui events <run>",),
+                safe="never",
+            ),
+            Remedy(
+                id="other-engine",
+                summary="Go on from the newest checkpoint with the transformers engine, where it is another, which "
+                "tells whether that is at fault, or with the learner's precision in the engine.",
+                commands=("rltui resubmit <run> roles.rollout.engine=hf",),
+                safe="confirm",
+            ),
+        ),
+        wrong=("Training on: it would follow samples of another policy.",),
+        sources=_OURS,
+    ),
+    Cause(
         id="process_awaited",
         tier="root",
         recovery="restart",

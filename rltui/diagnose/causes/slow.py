@@ -109,7 +109,12 @@ CAUSES = (
     aside(
         "data_bound", "data-bound", "Preparing data holds up the step",
         "time/data takes a quarter of a step or more.",
-        advice("prepare-data", "Tokenise the data set once and read it from a local disk; give loading more workers."),
+        advice(
+            "prepare-data",
+            "Tokenise the data set once and read it from a local disk; give loading more workers.",
+            "Where an environment is reset for each prompt, make that quicker, or give it more processes "
+            "(roles.reward.workers).",
+        ),
         "More GPUs: they would wait as well.",
     ),
     aside(
@@ -151,14 +156,16 @@ CAUSES = (
     aside(
         "straggler", "straggler", "One engine or GPU is much slower than its peers",
         "It reaches 60 % of the speed of the others of its role or less, again and again; of GPUs that wait for one "
-        "another, the one that takes the least power at work is the slow one.",
+        "another, the one that takes the least power at work is the slow one. Where roles are not known, its clock has "
+        "to be lower, too: a GPU that only has other work keeps a high one.",
         _straggler,
         "Judging by utilisation: those that wait show 100 % too.",
     ),
     aside(
         "gpu_throttled", "throttled", "A GPU is held back by its hardware",
         "NVML names heat, the power brake or a hardware slowdown for half of the time or more; or it has 85 °C or more "
-        "and takes less power than cooler GPUs of the same role and kind.",
+        "and takes less power than cooler GPUs of the same role and kind. Where roles are not known, as in most "
+        "scripts, these are GPUs of the same program that are 10 °C cooler or more.",
         _straggler,
         "Lowering the load of all others: they wait for this one.",
     ),

@@ -135,6 +135,28 @@ int nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned *degrees) 
     return SUCCESS;
 }
 
+/* As cards do: from so many degrees on, the driver lowers their clocks to cool them. */
+enum { SLOWDOWN_C = 90, MOST_MHZ = 1980, SLOWED_MHZ = 1200, SW_THERMAL = 0x20, SM_CLOCK = 1 };
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(Device device, unsigned long long *reasons) {
+    ASK_DEVICE(device);
+    *reasons = gpu->temperature >= SLOWDOWN_C ? SW_THERMAL : 0;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetClockInfo(Device device, unsigned kind, unsigned *mhz) {
+    ASK_DEVICE(device);
+    *mhz = kind == SM_CLOCK && gpu->temperature >= SLOWDOWN_C ? SLOWED_MHZ : MOST_MHZ;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(Device device, unsigned kind, unsigned *mhz) {
+    (void)kind;
+    ASK_DEVICE(device);
+    *mhz = MOST_MHZ;
+    return SUCCESS;
+}
+
 int nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, void *target) {
     struct { unsigned pid; unsigned long long used; unsigned instance, compute_instance; } *entries = target;
     unsigned room = *count;
