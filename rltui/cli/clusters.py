@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,12 +14,10 @@ from rltui.cli.asking import is_agreed
 from rltui.cli.output import add_json, columns, print_json, print_lines, talk
 from rltui.cluster.open_transport import choose_way
 from rltui.cluster.plain_text import plain
+from rltui.cluster.profile import Profile
 from rltui.cluster.profile_files import profile_files, trust
 from rltui.cluster.profiles import BUILTIN, Profiles, as_keys, load_profiles
 from rltui.errors import RltuiError, UsageError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster_name, add_json, answer, columns, named_cluster, print_json, print_lines, talk
 from rltui.cli.words import moment
+from rltui.cluster.facts import PartitionFacts
 from rltui.cluster.prompts import TerminalPrompter
+from rltui.cluster.slurm.reservations import Reservation
 from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
+from rltui.onnode.bad_nodes import BadNode
 from rltui.service.bad_nodes import words
 from rltui.service.nodes import NodeGroup, clusters_nodes, forget_node, grouped, node_report
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import PartitionFacts
-    from rltui.cluster.slurm.reservations import Reservation
-    from rltui.onnode.bad_nodes import BadNode
 
 NODES_WIDTH = 20
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -21,13 +20,11 @@ from rltui.cli.output import (
 )
 from rltui.cli.ps import shortened
 from rltui.cluster.profiles import load_profiles
+from rltui.cluster.queue_facts import QueuedJob
 from rltui.errors import ClusterError, UsageError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.cluster_queue import ClusterQueue, usual_cluster
 from rltui.watch.pending import span_words
-
-if TYPE_CHECKING:
-    from rltui.cluster.queue_facts import QueuedJob
 
 WAITING = ("PLACE", "JOB", "USER", "GPUS", "PARTITION", "STARTS", "WHY", "NAME")
 HOLDING = ("JOB", "USER", "GPUS", "PARTITION", "LEFT", "NODES", "NAME")

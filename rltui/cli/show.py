@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
@@ -15,13 +15,11 @@ from rltui.service.attempts import Ending, endings
 from rltui.service.memory_peaks import read_memory
 from rltui.service.run_columns import place_of, size_of
 from rltui.watch.card_faults import trouble_words, xids_by_card
+from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.silence import halted, silent_nodes
-
-if TYPE_CHECKING:
-    from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
+from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -16,13 +16,11 @@ from rltui.cluster.jobs import JobsSnapshot
 from rltui.cluster.machines import Machines
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, job_variables
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.errors import ClusterError
 from rltui.onnode import processes, rundir
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 SEVERAL_VARIABLE = "RLTUI_MACHINES"
 """Tells a supervisor that those who look may look from another machine."""

@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.cluster.attention import AuthFailedError, HostKeyError, NeedsAttentionError
 from rltui.cluster.hops import Hop
 from rltui.cluster.local_transport import LocalStream, cleaned_environment
 from rltui.cluster.plain_text import printable
+from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import NEXT_STEP, Prompter
 from rltui.cluster.ssh_host import config_words, hop_words, ssh_binary
 from rltui.cluster.ssh_session import (
@@ -26,9 +26,6 @@ from rltui.cluster.ssh_session import (
     remote_command,
 )
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
 
 LONGEST_LOGIN_S = 900.0
 """Where somebody is there to answer what ssh asks."""

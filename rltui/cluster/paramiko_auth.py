@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import paramiko
 
@@ -12,10 +12,8 @@ from rltui.cluster.paramiko_deadline import Deadline, closed_after
 from rltui.cluster.paramiko_keys import KeyRing
 from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import NEXT_STEP, Field, Prompter, Question
+from rltui.cluster.ssh_host import SshHost
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.ssh_host import SshHost
 
 AUTH_TIMEOUT_S = 45.0
 """For the server's share of a login; PAM modules that ask other servers take seconds each."""

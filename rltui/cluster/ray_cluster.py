@@ -6,21 +6,18 @@ import json
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rltui.cluster.cluster import Attempt
 from rltui.cluster.jobs import JobsSnapshot
+from rltui.cluster.profile import Profile
 from rltui.cluster.ray_jobs import RayJobs
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
+from rltui.cluster.transport import Transport
 from rltui.cluster.trusted_server import trust_ray
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.onnode.standing_job import DASHBOARD_VARIABLE
-
-if TYPE_CHECKING:
-    from rltui.cluster.cluster import Attempt
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.transport import Transport
 
 LOOK_EVERY_S = 5.0
 

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -17,12 +17,10 @@ from msgspec import Struct
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot, JobState
 from rltui.cluster.plain_text import plain
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import HttpAnswer, RelayError
 from rltui.cluster.trusted_server import TOKEN_FILE
 from rltui.errors import ClusterError, UsageError
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 ASK_TIMEOUT_S = 10.0
 SUBMIT_TIMEOUT_S = 60.0

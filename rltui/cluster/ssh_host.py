@@ -10,16 +10,13 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from rltui.cluster.hops import Hop, check_hop, parse_hop
 from rltui.cluster.plain_text import printable
+from rltui.cluster.profile import Profile
 from rltui.errors import ClusterError, UsageError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
 
 CONFIG_VARIABLE = "RLTUI_SSH_CONFIG"
 """Names a file that is read instead of ``~/.ssh/config`` and ``/etc/ssh/ssh_config``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -12,13 +12,11 @@ from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_name
 from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.tidy import require_over, run_sizes
 from rltui.watch.run_facts import ATTEMPT_FILES
 from rltui.watch.snapshots import ArchivedNote, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
 
 Checkpoints = Literal["all", "newest", "none"]
 """Which checkpoints are put away with a run; the others are gone for good."""

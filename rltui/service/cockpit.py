@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
+from rltui.cluster.jobs import JobSnapshot
 from rltui.service.sweep_points import NO_SWEEP, Sweep
 
 if TYPE_CHECKING:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.layout.diff import differing
 from rltui.service.compare_axes import positions, require_axis, spent
 from rltui.service.config import read_work, settings_of
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.service.history import read_history
 from rltui.watch.phases import BESIDE, REST, TOTAL, phase_names, stacked
 from rltui.watch.run_watcher import RunWatcher
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSummary
+from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSummary
 
 WINDOW = 10
 """Points that a metric is the median of: one step of RL says little."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rltui.errors import RltuiError, UsageError
 from rltui.service.compare import WINDOW, Comparison, Side
@@ -13,10 +14,6 @@ from rltui.service.compare_axes import positions
 from rltui.watch.history import HOUR_S
 from rltui.watch.phases import PREFIX, TOTAL
 from rltui.watch.runs import RATES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 """Of the runs: told apart by colour-blind people too (Okabe and Ito 2008, without yellow, which is pale on white)."""

@@ -6,10 +6,11 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, container_of
@@ -24,9 +25,6 @@ from rltui.service.doctor_host import check_host
 from rltui.service.doctor_team import check_team
 from rltui.service.login_facts import container_problems, env_file_problem
 from rltui.service.quota import quotas
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import ClusterFacts
 
 HELLOS = 5
 SLOW_ROUND_TRIP_S = 0.3

@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.check.findings import Finding
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
+from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_layout
 from rltui.memory.measured import Peak, corrections, peaks_of, same_family
 from rltui.onnode import rundir
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
-
+from rltui.watch.snapshots import RunSummary
 
 MEASURED = "MEASURED"
 """Code of what earlier runs say of an estimate: it is no rule's finding."""

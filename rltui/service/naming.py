@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 def find_run(runs: Sequence[RunSummary], word: str) -> RunSummary:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -13,15 +12,13 @@ from rltui.errors import RltuiError, tried
 from rltui.layout.diff import change_lines, diff
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.layout.schema import Layout
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob, is_script
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 class LaunchOutlook(Struct, frozen=True, kw_only=True):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rltui.cluster.profiles import EXPECTED
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.document import parse
 from rltui.layout.errors import LayoutError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADER = "# Clusters that rltui knows: docs/clusters.md. No secrets: env_file names the file that has them.\n"
 

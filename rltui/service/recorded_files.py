@@ -13,15 +13,13 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk, FileRange, Hello, RelayError
 from rltui.onnode.relay import carry_out
 from rltui.service.as_of import run_times
-
-if TYPE_CHECKING:
-    from rltui.service.recording import Recording
+from rltui.service.recording import Recording
 
 READS = frozenset({"read", "tail", "collect", "list", "search", "records"})
 NOT_HERE = "This is a recording: it shows what was, and nothing of it can be asked or changed."

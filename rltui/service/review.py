@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.check.findings import Finding, Severity
+from rltui.check.run import Report
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.errors import RltuiError, tried
+from rltui.layout.schema import Layout
 from rltui.memory.bars import lines
 from rltui.memory.layouts import estimate_layout
 from rltui.paths import state_dir
@@ -18,18 +19,14 @@ from rltui.plan.measured import read_measured
 from rltui.plan.of_layout import predict
 from rltui.plan.rates import read_calibration
 from rltui.runs.script_job import ScriptJob, is_script
+from rltui.service.context import Context
 from rltui.service.launch import remembered, review
 from rltui.service.launch_review import LaunchReview
+from rltui.service.scripts import Prepared
 from rltui.service.sweep import require_limit, swept_layouts, swept_scripts
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
 from rltui.service.this_machine import here_instead_of_slurm
 from rltui.service.wishes import read_wishes
-
-if TYPE_CHECKING:
-    from rltui.check.run import Report
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-    from rltui.service.scripts import Prepared
 
 
 def review_launch(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltui.errors import RltuiError
 from rltui.memory.layouts import estimate_roles
 from rltui.memory.measured import KINDS
 from rltui.runs.directory import load_attempt_layout
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.watch.node_samples import RoleMemory
 from rltui.watch.owners import ROLE_NAMES
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 def role_memory(context: Context, run: RunSummary) -> tuple[RoleMemory, ...]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.errors import UsageError
 from rltui.service.saved_filters import expanded, saved_filters, unknown_filter
 from rltui.watch.log_times import span_s
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 WORDS = "words, state:failed, algo:grpo, cluster:hpc, owner:bob, name:x, why:oom, since:2h, before:30d, @saved"
 

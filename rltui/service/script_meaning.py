@@ -5,23 +5,21 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from msgspec import Struct, structs
 
+from rltui.check.findings import Finding
+from rltui.check.run import Report
 from rltui.check.script import check_script_text
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu
 from rltui.importers.read import Imported, import_text
 from rltui.layout.diff import change_lines, diff
+from rltui.layout.roles import Hardware
+from rltui.runs.script_job import ScriptJob
 from rltui.service.script_changes import LAYOUT_SECTIONS, problems_of
-
-if TYPE_CHECKING:
-    from rltui.check.findings import Finding
-    from rltui.check.run import Report
-    from rltui.layout.roles import Hardware
-    from rltui.runs.script_job import ScriptJob
 
 
 class Meaning(Struct, frozen=True):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
-from rltui.cluster.facts import ClusterFacts  # noqa: TC001 (msgspec reads it)
+from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.host_facts import HostState, host_state
 from rltui.cluster.plain_text import plain
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 RAY_DASHBOARD = "http://127.0.0.1:8265"
 

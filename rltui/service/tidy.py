@@ -6,7 +6,7 @@ import posixpath
 import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -14,12 +14,10 @@ from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_of
 from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step, span
 from rltui.service.quota import Quota, quotas
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import ArchivedNote, RunSummary
+from rltui.watch.snapshots import ArchivedNote, RunSummary
 
 Keep = Literal["", "checkpoints", "newest"]
 """What stays: nothing; the checkpoints alone; the run in the list with its newest checkpoint."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
@@ -18,11 +17,15 @@ from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kinds import PROGRAM
 from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
+from rltui.diagnose.verdicts import Diagnosis
 from rltui.errors import RltuiError
+from rltui.layout.load import LoadedLayout
 from rltui.onnode import rundir
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.service.attempts import Ending
 from rltui.service.bad_nodes import record_slow
+from rltui.service.context import Context
 from rltui.service.describe import steps_done
 from rltui.service.flight_records import record_lines
 from rltui.service.read_evidence import asked_nodes, stuck_lines
@@ -33,14 +36,8 @@ from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.attempt_logs import RAY_LOGS
 from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.silence import no_step_words
+from rltui.watch.snapshots import RunSummary
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.diagnose.verdicts import Diagnosis
-    from rltui.layout.load import LoadedLayout
-    from rltui.service.attempts import Ending
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
 
 HEAD_BYTES = 1 << 26
 TAIL_BYTES = 1 << 26

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import RltuiError, tried
-from rltui.service.cockpit import ActionPreview
-from rltui.tui.messages import ACTION_WORDS
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import Cockpit
-    from rltui.tui.messages import Ask
+from rltui.service.cockpit import ActionPreview, Cockpit
+from rltui.tui.messages import ACTION_WORDS, Ask
 
 
 def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:

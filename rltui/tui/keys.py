@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
+from rltui.tui.glyphs import Glyphs
 
 MAX_HINTS = 9
 QUIT_HELP = "Quit from anywhere. Runs go on."

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.tui.spans import clean, clip
+from rltui.tui.spans import Role, Span, clean, clip
 from rltui.watch.attempt_logs import FIRST_BYTES, MAX_LINES
-
-if TYPE_CHECKING:
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.log_search import LogQuery
+from rltui.watch.log_search import LogQuery
 
 
 def dropped(old: Sequence[str], new: Sequence[str]) -> int:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from textual.app import App
+
+from rltui.tui.host import Severity
 from rltui.tui.own_keys import all_problems, keys_file
 from rltui.tui.places import key_tables
 from rltui.tui.spans import clean
-
-if TYPE_CHECKING:
-    from textual.app import App
-
-    from rltui.tui.host import Severity
 
 READ_PER_S = 20
 """Characters that somebody reads in a second."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltui.tui import keys
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.keys import KeyContext, KeyGroup, KeyTable
 from rltui.tui.picking import PickItem
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.keys import KeyContext, KeyGroup, KeyTable
 
 
 def key_items(table: KeyTable, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rltui.service.saved_filters import ORDERS, saved_filters
 from rltui.tui import commands, keys, theme
-from rltui.tui.messages import Ask
+from rltui.tui.host import Host
+from rltui.tui.messages import Action, Ask
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
 from rltui.tui.screens.runs_keys import SavedFilters
-
-if TYPE_CHECKING:
-    from rltui.tui.host import Host
-    from rltui.tui.messages import Action
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 def complete(app: Host, text: str) -> commands.Completion:

@@ -6,11 +6,15 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.facts import NodeFacts
+from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.queue_facts import QueuedJob
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm import changes, lookup
 from rltui.cluster.slurm.errors import SlurmUnansweredError
@@ -19,6 +23,7 @@ from rltui.cluster.slurm.ids import checked
 from rltui.cluster.slurm.job_details import JobDetails, read_jobs
 from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes
 from rltui.cluster.slurm.queries import (
+    Place,
     accounting_argv,
     pending_argv,
     queue_argv,
@@ -33,13 +38,6 @@ from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S, SlurmRunner
 from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, steps_argv
 from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv, variables_against
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import NodeFacts
-    from rltui.cluster.jobs import JobSnapshot
-    from rltui.cluster.queue_facts import QueuedJob
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.slurm.queries import Place
 
 Answer = TypeVar("Answer")
 DEFAULT_MIN_JOB_AGE_S = 300

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.slurm.ids import base_id, read_id, waiting_tasks
 from rltui.cluster.slurm.marks import MARK
 from rltui.cluster.slurm.queries import newest
-
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobSnapshot
 
 TELLING = ("running", "completing", "suspended", "pending", "unknown", "failed", "cancelled", "completed")
 """Of several parts of a job, the state named first here is the whole's: it is over when all of them are."""

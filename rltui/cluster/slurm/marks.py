@@ -7,10 +7,8 @@ only with ``AccountingStoreFlags=job_comment``, and for a requeued job not befor
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.jobs import JobSnapshot
 
 MARK = "rltui:"
 NAME_LIMIT = 60

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from textual.widget import Widget
+
+from rltui.service.cockpit import ClusterSummary
 from rltui.tui import keys, messages
+from rltui.tui.keys import KeyContext
+from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import line
+from rltui.tui.spans import Line, line
 from rltui.tui.views import clusters as view
 from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.service.cockpit import ClusterSummary
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import CockpitMessage
-    from rltui.tui.spans import Line
 
 
 class ClusterList(ListPane):

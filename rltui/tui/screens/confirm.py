@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
+from textual.app import ComposeResult
 from textual.containers import Container
 
+from rltui.service.cockpit import ActionPreview
 from rltui.tui import keys
+from rltui.tui.messages import Ask
 from rltui.tui.screens.keyed import KeyedScreen
+from rltui.tui.spans import Line
 from rltui.tui.views import confirm as view
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-
-    from rltui.service.cockpit import ActionPreview
-    from rltui.tui.messages import Ask
-    from rltui.tui.spans import Line
 
 MAX_WIDTH = 92
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from textual.widget import Widget
 
 from rltui.layout.diff import setting_text
 from rltui.layout.fields import value_problem
 from rltui.layout.presets import resolve
 from rltui.tui import keys, messages
+from rltui.tui.keys import KeyContext
+from rltui.tui.messages import CockpitMessage
 from rltui.tui.overrides import with_override
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.widgets.form_pane import FormPane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import CockpitMessage
 
 
 def _needs_set(context: KeyContext) -> str:

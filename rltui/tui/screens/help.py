@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from textual.app import ComposeResult
 
 from rltui.tui import keys
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.screens.keyed import KeyedScreen
-from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
+from rltui.tui.spans import BLANK, Line, Span, line, pad, rule, wrapped
 from rltui.tui.states import RUN_STATES
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.owners import ROLE_NAMES
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
 
 KEYS_WIDTH = 22
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
 
 from rltui.tui import keys, own_keys
-
-if TYPE_CHECKING:
-    from rltui.tui.host import Host
-    from rltui.tui.keys import KeyTable
-    from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.host import Host
+from rltui.tui.keys import KeyTable
+from rltui.tui.widgets.list_pane import ListPane
 
 Part = TypeVar("Part")
 

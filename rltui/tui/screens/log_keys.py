@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.tui.host import OnHost
+from rltui.tui.messages import FoundLine, LogSearched
+from rltui.tui.screens.prompting import Prompting
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.actors import own_log
 from rltui.tui.views.log_choice import log_items
-from rltui.watch.log_search import NEWEST_HITS, read_query
-
-if TYPE_CHECKING:
-    from rltui.tui.messages import FoundLine, LogSearched
-    from rltui.tui.screens.prompting import Prompting
-    from rltui.tui.widgets.log_pane import LogPane
-    from rltui.watch.log_search import LogQuery
-    from rltui.watch.snapshots import ActorSnapshot, LogFile, LogPart
+from rltui.tui.widgets.log_pane import LogPane
+from rltui.watch.log_search import NEWEST_HITS, LogQuery, read_query
+from rltui.watch.snapshots import ActorSnapshot, LogFile, LogPart
 
 
 class HasLog(OnHost, Protocol):

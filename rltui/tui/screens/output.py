@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from textual.widget import Widget
 
 from rltui.errors import UNCONFIRMED, UsageError
+from rltui.service.shell import ShellCommand
 from rltui.tui import keys, messages
+from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import clean, clip, line, wrapped
+from rltui.tui.spans import Line, Span, clean, clip, line, wrapped
 from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.service.shell import ShellCommand
-    from rltui.tui.messages import CockpitMessage
-    from rltui.tui.spans import Line, Span
-
 
 YES = "--yes"
 USAGE = UsageError.exit_code

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.containers import Container
+from textual.events import Key
 
 from rltui.tui import keys
-from rltui.tui.picking import fits
+from rltui.tui.picking import PickItem, fits
 from rltui.tui.screens.keyed import KeyedScreen
-from rltui.tui.spans import Line, cell_width, line, pad, rule
+from rltui.tui.spans import Line, Span, cell_width, line, pad, rule
 from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-    from textual.events import Key
-
-    from rltui.tui.picking import PickItem
-    from rltui.tui.spans import Span
 
 MAX_WIDTH = 84
 

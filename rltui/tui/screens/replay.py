@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from textual.widget import Widget
 
 from rltui.errors import UsageError
-from rltui.service.replay import moment_of
+from rltui.service.replay import ReplayCockpit, moment_of
 from rltui.tui import keys
+from rltui.tui.keys import KeyContext
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_actions import ACT
+from rltui.tui.spans import Line
 from rltui.tui.views.replay import replay_line
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.service.replay import ReplayCockpit
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.spans import Line
 
 EVERY_S = 0.5
 SHARE = 0.02

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rltui.errors import RltuiError
 from rltui.service.kept import keep, kept_text
@@ -13,9 +13,7 @@ from rltui.service.saved_filters import drop_filter, save_filter, saved_filters
 from rltui.tui import commands, keys
 from rltui.tui.host import OnHost
 from rltui.tui.screens.run_actions import ACT
-
-if TYPE_CHECKING:
-    from rltui.tui.widgets.runs_table import RunsTable
+from rltui.tui.widgets.runs_table import RunsTable
 
 BASELINE = "baseline"
 """File of the state directory with the run that others are held against."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rltui.tui.host import OnHost
+from rltui.tui.screens.keyed import Part
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
-from rltui.tui.screens.run_tabs import NUMBERS, TABS
+from rltui.tui.screens.run_tabs import NUMBERS, TABS, Tab
 from rltui.tui.screens.sample_keys import SampleKeys
 from rltui.tui.widgets.actors_pane import ActorsPane
+from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.gpus_pane import GpusPane
-
-if TYPE_CHECKING:
-    from rltui.tui.screens.keyed import Part
-    from rltui.tui.screens.run_tabs import Tab
-    from rltui.tui.widgets.bars import TabBar
-    from rltui.tui.widgets.list_pane import ListPane
-    from rltui.watch.snapshots import RunSummary
+from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.snapshots import RunSummary
 
 
 class HasTabs(OnHost, Protocol):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.tui.spans import BLANK, Line, line, rule, wrapped
+from rltui.service.cockpit import ActionPreview
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.messages import Ask
+from rltui.tui.spans import BLANK, Line, Role, Span, line, rule, wrapped
 from rltui.tui.views.launch import finding_lines
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import ActionPreview
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.messages import Ask
-    from rltui.tui.spans import Role, Span
 
 
 def confirm_lines(preview: ActionPreview, width: int, glyphs: Glyphs) -> list[Line]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rltui.service.cockpit import OpenJob
 from rltui.tui import formats
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Line, clip, line, pad
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import OpenJob
-    from rltui.tui.glyphs import Glyphs
 
 
 def job_head(width: int) -> Line:

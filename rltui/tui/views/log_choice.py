@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.tui.picking import PickItem
-from rltui.watch.snapshots import ALL_LOGS
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import LogFile
+from rltui.watch.snapshots import ALL_LOGS, LogFile
 
 OWN = ""
 

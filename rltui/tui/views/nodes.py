@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rltui.service.cockpit import WhyReport
 from rltui.tui.picking import PickItem
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import WhyReport
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
+from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 
 def known_nodes(run: RunSummary, picture: RunSnapshot | None) -> tuple[str, ...]:

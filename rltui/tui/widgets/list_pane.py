@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from textual import events
 
 from rltui.tui.messages import CursorMoved, LineOpened
-from rltui.tui.spans import line
+from rltui.tui.spans import Line, line
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual import events
-
-    from rltui.tui.spans import Line
 
 WHEEL_ROWS = 3
 PAN_CELLS = 16

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.tui import formats, logtext
 from rltui.tui.messages import LogEdge
-from rltui.tui.spans import Line, clip, line, rule
+from rltui.tui.spans import Line, Span, clip, line, rule
 from rltui.tui.views.parts import log_role
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.log_folds import fold
 from rltui.watch.log_search import LogQuery
-from rltui.watch.snapshots import ALL_LOGS
-
-if TYPE_CHECKING:
-    from rltui.tui.spans import Span
-    from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot
+from rltui.watch.snapshots import ALL_LOGS, LogPart, LogSnapshot, RunSnapshot
 
 NOTHING = LogQuery("")
 """No search."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rltui.service.cockpit import WhyReport
 from rltui.tui.spans import Line, line, wrapped
 from rltui.tui.views import why as view
 from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import WhyReport
 
 
 class WhyPane(ListPane):
