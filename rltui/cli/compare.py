@@ -15,8 +15,18 @@ from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
-from rltui.service.compare import WINDOW, Comparison, Row, Side, compare, read_side
-from rltui.service.compare_axes import AXES, COLUMNS, place_words, positions
+from rltui.service.compare import (
+    AXES,
+    COLUMNS,
+    WINDOW,
+    Comparison,
+    Row,
+    Side,
+    compare,
+    place_words,
+    positions,
+    read_side,
+)
 from rltui.watch.phases import PREFIX
 
 WIDEST = 40

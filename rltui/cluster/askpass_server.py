@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rltui.cluster import askpass
-from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import Field, Prompter, Question
+from rltui.cluster.transport import NeedsAttentionError
 
 MOST_QUESTION = 1 << 16
 

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 from rltui.cluster.facts import ClusterFacts, NodeFacts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.relay_client import RelayClient
-from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_partitions
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.cluster.slurm.runner import SlurmRunner, on_cluster
 
 RECENT_S = 5.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rltui.cluster.cluster import Cluster
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.prompts import Prompter
 

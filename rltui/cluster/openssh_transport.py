@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from rltui.cluster.attention import AuthFailedError, HostKeyError, NeedsAttentionError
 from rltui.cluster.hops import Hop
 from rltui.cluster.local_transport import LocalStream, cleaned_environment
 from rltui.cluster.plain_text import printable
@@ -25,6 +24,7 @@ from rltui.cluster.ssh_session import (
     read_greeting,
     remote_command,
 )
+from rltui.cluster.transport import AuthFailedError, HostKeyError, NeedsAttentionError
 from rltui.errors import ClusterError
 
 LONGEST_LOGIN_S = 900.0

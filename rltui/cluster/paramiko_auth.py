@@ -7,12 +7,12 @@ from typing import NoReturn
 
 import paramiko
 
-from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
 from rltui.cluster.paramiko_deadline import Deadline, closed_after
 from rltui.cluster.paramiko_keys import KeyRing
 from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import NEXT_STEP, Field, Prompter, Question
 from rltui.cluster.ssh_host import SshHost
+from rltui.cluster.transport import AuthFailedError, NeedsAttentionError
 from rltui.errors import ClusterError
 
 AUTH_TIMEOUT_S = 45.0

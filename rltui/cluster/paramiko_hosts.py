@@ -6,9 +6,9 @@ import base64
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltui.cluster.attention import HostKeyError, NeedsAttentionError
 from rltui.cluster.known_hosts import KnownHosts, fingerprint, read_known_hosts, remember
 from rltui.cluster.prompts import YES, Field, Prompter, Question
+from rltui.cluster.transport import HostKeyError, NeedsAttentionError
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from rltui.cluster.attention import NeedsAttentionError
+from rltui.cluster.transport import NeedsAttentionError
 
 QuestionKind = Literal["password", "passphrase", "interactive", "host-key"]
 

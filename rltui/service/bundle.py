@@ -12,8 +12,7 @@ from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.lines import Line, clean
 from rltui.onnode import evidence, rundir
 from rltui.service.context import Context
-from rltui.service.flight_records import in_json, read_records
-from rltui.service.read_evidence import ask_nodes
+from rltui.service.read_evidence import ask_nodes, in_json, read_records
 from rltui.service.recording import SMALL_BYTES, Packer
 from rltui.watch.lines import parse_object
 from rltui.watch.snapshots import RunSummary

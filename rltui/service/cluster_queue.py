@@ -21,7 +21,7 @@ from rltui.cluster.profile import LOCAL
 from rltui.cluster.profiles import Profiles
 from rltui.cluster.queue_facts import QueuedJob
 from rltui.cluster.ray_cluster import RayCluster
-from rltui.cluster.slurm.polling import AFTER_CHANGE_S, Needs, next_look_s
+from rltui.cluster.slurm.poller import AFTER_CHANGE_S, Needs, next_look_s
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import ClusterError, UsageError
 from rltui.onnode.host_tickets import FOLDER_VARIABLE

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rltui.errors import RltuiError, UsageError
-from rltui.service.compare import WINDOW, Comparison, Side
-from rltui.service.compare_axes import positions
+from rltui.service.compare import WINDOW, Comparison, Side, positions
 from rltui.watch.history import HOUR_S
 from rltui.watch.phases import PREFIX, TOTAL
 from rltui.watch.runs import RATES

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import msgspec
 
-from rltui.cluster.local import trainer_python
+from rltui.cluster.hosts import trainer_python
 from rltui.cluster.machines import open_relay
 from rltui.cluster.open_transport import Way, choose_way, open_transport
 from rltui.cluster.profile import Profile

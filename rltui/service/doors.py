@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rltui.cluster.attention import NeedsAttentionError
+from rltui.cluster.transport import NeedsAttentionError
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Question

@@ -14,7 +14,7 @@ from rltui.check.live_subject import LIVE_REGISTRY
 from rltui.check.run import Report, check_file
 from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.profile import Profile, in_partition
-from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.origins import FREEST_PARTITION, origins
 from rltui.layout.presets import resolve

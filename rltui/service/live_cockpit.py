@@ -13,7 +13,7 @@ from msgspec import structs
 from rltui.cluster.prompts import Prompter, SwitchedPrompter
 from rltui.errors import ClusterError
 from rltui.runs.script_job import is_script
-from rltui.service import actions, signals
+from rltui.service import actions
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
 from rltui.service.run_reading import RunReading, stragglers_in
@@ -197,10 +197,10 @@ class LiveCockpit(RunReading):
         return actions.preview_cancel(*self._clusters.find(run_id))
 
     def preview_signal(self, run_id: str, name: str) -> ActionPreview:
-        return signals.preview_signal(*self._clusters.find(run_id), name)
+        return actions.preview_signal(*self._clusters.find(run_id), name)
 
     def send_signal(self, run_id: str, name: str) -> str:
-        return signals.send_signal(*self._clusters.find(run_id), name)
+        return actions.send_signal(*self._clusters.find(run_id), name)
 
     def cancel(self, run_id: str) -> str:
         return actions.cancel(*self._clusters.find(run_id))
@@ -281,7 +281,7 @@ class LiveCockpit(RunReading):
         return self._clusters.context(row.reader), row
 
     def _failure(self, run: RunSummary) -> str:
-        from rltui.service.failure_cache import failure_of
+        from rltui.service.failures import failure_of
 
         return failure_of(self._clusters.context(run.reader), run)
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.slurm.runner import on_cluster
 from rltui.cluster.slurm.steps import shell_argv
 from rltui.cluster.slurm_cluster import SlurmCluster

@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError

@@ -27,8 +27,7 @@ from rltui.service.attempts import Ending
 from rltui.service.bad_nodes import record_slow
 from rltui.service.context import Context
 from rltui.service.describe import steps_done
-from rltui.service.flight_records import record_lines
-from rltui.service.read_evidence import asked_nodes, stuck_lines
+from rltui.service.read_evidence import asked_nodes, record_lines, stuck_lines
 from rltui.service.run_commands import with_next_start, with_pending_command, with_run_commands
 from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture

@@ -16,13 +16,13 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import ANSIToTruecolor
 
-from rltui.tui import commands, messages, terminal, theme
+from rltui.tui import commands, messages, notices, theme
+from rltui.tui.actions import Questions
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.notices import Notices
 from rltui.tui.pictures import Pictures
 from rltui.tui.places import screen_class
-from rltui.tui.questions import Questions
 from rltui.tui.refresh import TICK_S, attention
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.runs import RunsScreen
@@ -238,7 +238,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Let the terminal tell who looks elsewhere, and tell people beside it."""
         event = message.event
         if self._driver is not None:
-            self._driver.write(terminal.signal(message.terminal, event.title, event.text))
+            self._driver.write(notices.signal(message.terminal, event.title, event.text))
         if not self.readonly:
             self.controller.tell(event)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from rltui.tui.glyphs import Glyphs
+from rltui.tui.picking import PickItem
 
 MAX_HINTS = 9
 QUIT_HELP = "Quit from anywhere. Runs go on."
@@ -224,3 +225,28 @@ EVERYWHERE = KeyGroup(
     ),
 )
 """Keys of every screen that is no dialog. ``ctrl+c`` twice quits from anywhere; it is the application's own."""
+
+
+def key_items(table: KeyTable, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+    """All keys of a screen but those that only move, with the reason where one cannot act."""
+    return [
+        _item(key, context, glyphs)
+        for group in table.groups
+        for key in group.keys
+        if group.title != LIST.title and key.id != "palette"
+    ]
+
+
+def action_items(group: KeyGroup, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+    """The keys of a group, without the one that opens their menu."""
+    return [_item(key, context, glyphs) for key in group.keys if key.id != "actions"]
+
+
+def _item(key: Key, context: KeyContext, glyphs: Glyphs) -> PickItem:
+    return PickItem(
+        id=key.id,
+        label=key.label,
+        detail=key.help,
+        off=key.off(context),
+        key=shown(key.keys[0], glyphs) if key.keys else "",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rltui.service.saved_filters import ORDERS, saved_filters
+from rltui.service.run_filter import ORDERS, saved_filters
 from rltui.tui import commands, keys, theme
 from rltui.tui.host import Host
 from rltui.tui.messages import Action, Ask

@@ -14,8 +14,8 @@ import pytest
 from watch_support import attempt_of, await_that
 
 from rltui.cli.main import main
-from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.prompts import Field, Question
+from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve

@@ -11,8 +11,8 @@ import pytest
 from scripted_slurm import UUID, ScriptedSlurm
 
 from rltui.cli.main import main
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.jobs import AllocationShare
-from rltui.cluster.local import LocalCluster
 from rltui.cluster.profile import Profile
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm_cluster import SlurmCluster

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from rltui.cluster.askpass_server import answering
-from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.prompts import Field, Question, SwitchedPrompter, UnattendedPrompter
+from rltui.cluster.transport import NeedsAttentionError
 
 QUESTION = Question("interactive", "alice@login", (Field("Password:"), Field("Code:", echo=True)), ("Welcome",))
 

@@ -6,12 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rltui.cluster.slurm.errors import SlurmRefusedError, SlurmUnansweredError
 from rltui.cluster.slurm.folding import by_id, is_same_job
 from rltui.cluster.slurm.marks import is_foreign
 from rltui.cluster.slurm.nodelist import expand, fold, merged
 from rltui.cluster.slurm.records import new_mark, split_records
-from rltui.cluster.slurm.replies import read_trouble
+from rltui.cluster.slurm.replies import SlurmRefusedError, SlurmUnansweredError, read_trouble
 from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
 

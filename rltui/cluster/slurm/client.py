@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,11 +16,11 @@ from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.queue_facts import QueuedJob
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
-from rltui.cluster.slurm import changes, lookup
-from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm import changes
 from rltui.cluster.slurm.everybody import everybody_argv, read_everybody
-from rltui.cluster.slurm.ids import checked
+from rltui.cluster.slurm.ids import base_id, checked
 from rltui.cluster.slurm.job_details import JobDetails, read_jobs
+from rltui.cluster.slurm.marks import is_marked
 from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes
 from rltui.cluster.slurm.queries import (
     Place,
@@ -33,11 +33,15 @@ from rltui.cluster.slurm.queries import (
     told_apart,
 )
 from rltui.cluster.slurm.records import new_mark
-from rltui.cluster.slurm.replies import is_format_refused
+from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble, is_format_refused
 from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S, SlurmRunner
 from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, steps_argv
 from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv, variables_against
 from rltui.errors import ClusterError
+
+if TYPE_CHECKING:
+    from rltui.cluster.jobs import JobSnapshot
+
 
 Answer = TypeVar("Answer")
 DEFAULT_MIN_JOB_AGE_S = 300
@@ -118,7 +122,7 @@ class SlurmClient:
     def accounting(self, since: float, only: Sequence[str] = ()) -> list[tuple[str, JobSnapshot]]:
         """The records of the user's jobs since ``since`` (epoch seconds, our clock) and five minutes before."""
         mark = new_mark()
-        span = min(LONGEST_AGO_S, max(0.0, self._clock() - since) + lookup.SLACK_S)
+        span = min(LONGEST_AGO_S, max(0.0, self._clock() - since) + SLACK_S)
         argv = accounting_argv(mark, span, only=only, user=self.uid())
         rows = read_accounting(self.runner.ask(argv), mark)
         return [(uid, replace(job, cancelled_by="me") if job.cancelled_by == self.uid() else job) for uid, job in rows]
@@ -194,7 +198,7 @@ class SlurmClient:
         Raises:
             ClusterError: Slurm or its accounting did not answer, so None would be a guess.
         """
-        return lookup.find(self, uuid, max(0.0, self._clock() - since), self._settle_s)
+        return find(self, uuid, max(0.0, self._clock() - since), self._settle_s)
 
     # submitting
 
@@ -283,3 +287,44 @@ class SlurmClient:
     def set_excluded(self, job_id: str, nodes: Sequence[str]) -> tuple[str, ...]:
         """Let a pending job keep away from ``nodes`` too, and return all that it keeps away from now."""
         return changes.add_excluded(self, checked(job_id), nodes)
+
+
+SLACK_S = 300.0
+"""How much earlier than we remember a job may have been submitted, for clocks that differ."""
+
+WITHOUT_ACCOUNTING = frozenset({"no-accounting", "missing"})
+
+
+def find(client: SlurmClient, uuid: str, age_s: float, settle_s: float) -> str | None:
+    """Look for the job with a mark, submitted at most ``age_s`` ago.
+
+    Raises:
+        ClusterError: None would be a guess.
+    """
+    found = first_marked([job for _, job in client.queue()], uuid)
+    if found is not None:
+        return found
+    found = _in_accounting(client, uuid, age_s)
+    if found is None and age_s < settle_s:
+        raise SlurmUnansweredError(
+            Trouble("unknown", "too early"),
+            f"It is too early to say that the job was not submitted: {age_s:.0f} of {settle_s:.0f} s have passed.",
+        )
+    return found
+
+
+def first_marked(jobs: Sequence[JobSnapshot], uuid: str) -> str | None:
+    """The id of the marked job, the oldest where there are several; of a het job the number that sbatch gives."""
+    marked = [job for job in jobs if is_marked(job, uuid)]
+    return base_id(min(marked, key=lambda job: (job.submitted_at, job.job_id)).job_id) if marked else None
+
+
+def _in_accounting(client: SlurmClient, uuid: str, age_s: float) -> str | None:
+    try:
+        rows = client.accounting(client.now() - age_s)
+    except SlurmUnansweredError as error:
+        # a job so young is in the queue's answer whatever happened to it, and that answer had none
+        if error.trouble.kind in WITHOUT_ACCOUNTING and age_s < client.remembers_s():
+            return None
+        raise
+    return first_marked([job for _, job in rows], uuid)

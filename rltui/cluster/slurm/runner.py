@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Completed, RelayError
-from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.cluster.slurm.replies import Trouble, is_format_refused, read_trouble
+from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble, is_format_refused, read_trouble
 
 ASK_TIMEOUT_S = 25.0
 """A healthy answer takes under a second, one from a loaded controller ten (``MessageTimeout``), and a tool whose munged

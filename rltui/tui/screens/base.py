@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from rltui.tui.palette import key_items
+from rltui.tui.keys import key_items
 from rltui.tui.refresh import TICK_S
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.screens.prompting import Prompting

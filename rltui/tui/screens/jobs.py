@@ -8,12 +8,12 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rltui.service.cockpit import OpenJob
-from rltui.tui import keys, messages
+from rltui.tui import formats, keys, messages
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.keys import KeyContext
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import Line, line
-from rltui.tui.views import jobs as view
+from rltui.tui.spans import Line, clip, line, pad
 from rltui.tui.widgets.list_pane import ListPane
 
 
@@ -41,7 +41,7 @@ class JobList(ListPane):
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
-        return [view.job_head(self.size.width)]
+        return [job_head(self.size.width)]
 
     def count(self) -> int:
         """Number of jobs."""
@@ -50,7 +50,7 @@ class JobList(ListPane):
     def row(self, index: int) -> Line:
         """One job."""
         assert self.rows is not None
-        return view.job_row(self.rows[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
+        return job_row(self.rows[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
 
     def empty(self) -> Sequence[Line]:
         """What stands there where there is no job."""
@@ -135,3 +135,27 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
         """Copy the job's id."""
         if self.jobs.selected is not None:
             self.cockpit.copy(self.jobs.selected.job.job_id, "job")
+
+
+def job_head(width: int) -> Line:
+    """Titles of the columns."""
+    head = f"  {pad('JOB', 10)} {pad('CLUSTER', 12)} {pad('STATE', 10)} {pad('AGE', 6, right=True)}  NAME"
+    return line((clip(head, width), "dim"))
+
+
+def job_row(one: OpenJob, now: float, width: int, selected: bool, glyphs: Glyphs) -> Line:
+    """One job: what it is, since when it runs or waits, and where."""
+    job = one.job
+    since = job.started_at or job.submitted_at
+    age = formats.duration(now - since) if since else ""
+    nodes = ",".join(job.nodes) or f"{job.node_count} node{'s' * (job.node_count != 1)}"
+    return line(
+        (f"{glyphs.cursor if selected else ' '} ", "accent"),
+        (pad(job.job_id, 10), "text"),
+        (f" {pad(one.cluster, 12)} ", "dim"),
+        (pad(job.state, 10), "ok" if job.state == "running" else "dim"),
+        (f" {pad(age, 6, right=True)}", "dim"),
+        (f"  {clip(job.name, max(8, width - 62))}", "text"),
+        (clip(f"  {nodes} {job.partition}", max(0, width - 46 - len(job.name))), "dim"),
+        selected=selected,
+    )

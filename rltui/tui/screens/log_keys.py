@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.tui.host import OnHost
 from rltui.tui.messages import FoundLine, LogSearched
+from rltui.tui.picking import PickItem
 from rltui.tui.screens.prompting import Prompting
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.actors import own_log
-from rltui.tui.views.log_choice import log_items
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.watch.log_search import NEWEST_HITS, LogQuery, read_query
-from rltui.watch.snapshots import ActorSnapshot, LogFile, LogPart
+from rltui.watch.snapshots import ALL_LOGS, ActorSnapshot, LogFile, LogPart
 
 
 class HasLog(OnHost, Protocol):
@@ -247,3 +247,21 @@ class LogKeys:
         self._screen.prompting.ask(
             "search", "/", words, hint="words  since:10m  level:error  rank:3  role:engine  node:n1  re:REGEX"
         )
+
+
+OWN = ""
+
+
+def log_items(files: Sequence[LogFile], current: str) -> list[PickItem]:
+    """The attempt's own output, all logs together, then each; the one that is shown is marked."""
+    items = [
+        PickItem(id=OWN, label="the attempt's own output", detail="out.log"),
+        PickItem(id=ALL_LOGS, label="all logs, merged by time", detail=f"{len(files)} logs"),
+    ]
+    items += [PickItem(id=file.name, label=file.name, detail=_detail(file)) for file in files if file.name != "out.log"]
+    return [item._replace(urgent=item.id == current) for item in items]
+
+
+def _detail(file: LogFile) -> str:
+    size = f"{file.size / 1024:.0f} kB" if file.size < 1 << 20 else f"{file.size / (1 << 20):.1f} MB"
+    return f"{size}  {file.node}".rstrip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.widget import Widget
 
@@ -14,9 +14,14 @@ from rltui.tui import keys
 from rltui.tui.keys import KeyContext
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_actions import ACT
-from rltui.tui.spans import Line
-from rltui.tui.views.replay import replay_line
+from rltui.tui.spans import Line, cell_width, clip, line
 from rltui.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from rltui.service.replay import ReplayClock
+    from rltui.tui.glyphs import Glyphs
+    from rltui.tui.spans import Span
+
 
 EVERY_S = 0.5
 SHARE = 0.02
@@ -157,3 +162,28 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
     def leave(self) -> None:
         """Leave the cockpit: there is nothing behind."""
         self.cockpit.leave()
+
+
+NARROW = 60
+BAR = 16
+
+
+def replay_line(clock: ReplayClock, said: str, width: int, glyphs: Glyphs) -> Line:
+    """The line of a clock.
+
+    Args:
+        clock: Which moment it is.
+        said: The event before it.
+        width: Cells of the line.
+        glyphs: The alphabet.
+    """
+    over, paused = clock.is_over, clock.paused
+    sign: Span = (glyphs.done, "ok") if over else (glyphs.paused, "attention") if paused else (glyphs.current, "accent")
+    state = "end of recording" if over else "paused" if paused else "replay"
+    head = f" {state} {glyphs.times}{clock.speed:g} "
+    words = clock.in_words if width >= NARROW else clock.in_words.partition(",")[0]
+    full = round(BAR * (clock.now - clock.begin) / (clock.end - clock.begin))
+    used = cell_width(f" {sign[0]}{head} {words} ") + BAR + 2
+    bar: tuple[Span, ...] = (glyphs.bar_full * full, "accent"), (glyphs.bar_empty * (BAR - full), "dim")
+    rest = clip(f"  {said}", max(0, width - used), glyphs.ellipsis)
+    return line(" ", sign, (head, "title"), (f" {words} ", "text"), *bar, (rest, "dim"))
