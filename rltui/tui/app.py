@@ -17,12 +17,12 @@ from textual.binding import Binding, BindingType
 from textual.filter import ANSIToTruecolor
 
 from rltui.tui import commands, messages, notices, theme
-from rltui.tui.actions import Questions
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.notices import Notices
 from rltui.tui.pictures import Pictures
 from rltui.tui.places import screen_class
+from rltui.tui.questions import Questions
 from rltui.tui.refresh import TICK_S, attention
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.runs import RunsScreen

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rltui.service.run_filter import ORDERS, saved_filters
-from rltui.tui import commands, keys, theme
+from rltui.tui import commands, theme
 from rltui.tui.host import Host
+from rltui.tui.keys import KeyContext
 from rltui.tui.messages import Action, Ask
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
@@ -137,7 +138,7 @@ def _current(app: Host) -> dict[str, str]:
 def _question(app: Host, action: Action, name: str) -> None:
     run_id = commands.resolve(name, app.pictures.ids)
     run = app.pictures.summary(run_id)
-    context = keys.KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
+    context = KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
     reason = (
         next(key for key in ACT.keys if key.id == action).off(context) if run is not None else commands.no_run(name)
     )

@@ -8,8 +8,8 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rltui.service.cockpit import ClusterSummary
-from rltui.tui import keys, messages
-from rltui.tui.keys import KeyContext
+from rltui.tui import messages
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs_question
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, line
@@ -51,12 +51,7 @@ class ClusterList(ListPane):
         """One cluster."""
         cluster = self.rows[index]
         return view.cluster_row(
-            cluster,
-            self._counts.get(cluster.name, 0),
-            self._now,
-            self.size.width,
-            self.is_selected(index),
-            self.glyphs,
+            cluster, self._counts.get(cluster.name, 0), self._now, self.size.width, self.is_selected(index), self.glyphs
         )
 
     def build(self) -> Sequence[Line]:
@@ -69,28 +64,18 @@ class ClusterList(ListPane):
         return [line((f" reading the profiles {self.glyphs.ellipsis}", "dim"))]
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "clusters",
-            (
-                keys.Key(
-                    "answer", ("a", "enter"), "answer", "Answer what the cluster asks for.", 1, keys.needs_question
-                ),
-                keys.Key("queue", ("Q",), "queue", "Its queue: who waits, who holds what, free GPUs.", 3),
-                keys.Key("copy", ("y",), "copy", "Copy why the cluster is away.", 2),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "clusters",
+    Key("answer", ("a", "enter"), "answer", "Answer what the cluster asks for.", 1, needs_question),
+    Key("queue", ("Q",), "queue", "Its queue: who waits, who holds what, free GPUs.", 3),
+    Key("copy", ("y",), "copy", "Copy why the cluster is away.", 2),
 )
 
 
 class ClustersScreen(CockpitScreen, inherit_bindings=False):
     """All clusters of the user's profiles."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,9 +120,7 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The cluster under the cursor decides."""
         cluster = self.clusters.selected
-        return keys.KeyContext(
-            readonly=self.cockpit.readonly, needs_you=cluster is not None and cluster.needs_attention
-        )
+        return KeyContext(readonly=self.cockpit.readonly, needs_you=cluster is not None and cluster.needs_attention)
 
     def do_answer(self) -> None:
         """Answer what the cluster asks for."""

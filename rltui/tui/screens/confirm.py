@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from rltui.service.cockpit import ActionPreview
-from rltui.tui import keys
 from rltui.tui.glyphs import Glyphs
+from rltui.tui.keys import Key, KeyContext, KeyTable, dialog_keys, needs, what_is_wrong
 from rltui.tui.messages import Ask
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import BLANK, Line, Role, Span, line, rule, wrapped
@@ -63,33 +64,20 @@ class _Buttons(Pane):
         return [buttons(self._problem, self._can_edit, self._text.below, self.size.width, self.glyphs)]
 
 
-def _can_confirm(context: keys.KeyContext) -> str:
-    return context.problem
+_can_edit = needs(attrgetter("can_edit"), "there is nothing to edit in it")
 
-
-def _can_edit(context: keys.KeyContext) -> str:
-    return "" if context.can_edit else "there is nothing to edit in it"
-
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "confirm",
-            (
-                keys.Key("yes", ("y",), "do it", "Do what is shown.", 1, _can_confirm),
-                keys.Key("no", ("n", "escape", "q", "enter"), "no", "Leave everything as it is.", 2),
-                keys.Key("edit", ("e",), "edit", "Edit the changes first.", 3, _can_edit, quiet=True),
-            ),
-        ),
-        keys.LIST,
-    )
+KEYS = dialog_keys(
+    "confirm",
+    Key("yes", ("y",), "do it", "Do what is shown.", 1, what_is_wrong),
+    Key("no", ("n", "escape", "q", "enter"), "no", "Leave everything as it is.", 2),
+    Key("edit", ("e",), "edit", "Edit the changes first.", 3, _can_edit, quiet=True),
 )
 
 
 class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
     """Asks before an action. Its target is that of the preview, whatever happens to the list behind it."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, ask: Ask, preview: ActionPreview) -> None:
         super().__init__()
@@ -119,9 +107,9 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
         self._box.styles.height = min(self.app.size.height, len(self._text.lines(width - 4)) + 6)
         self.call_after_refresh(self._buttons.repaint)
 
-    def key_context(self) -> keys.KeyContext:
+    def key_context(self) -> KeyContext:
         """The preview decides."""
-        return keys.KeyContext(problem=self._problem, can_edit=self._can_edit)
+        return KeyContext(problem=self._problem, can_edit=self._can_edit)
 
     def mover(self) -> ListPane:
         """What scrolls."""

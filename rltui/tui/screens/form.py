@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from textual.widget import Widget
@@ -12,43 +13,29 @@ from rltui.layout.diff import setting_text
 from rltui.layout.fields import value_problem
 from rltui.layout.presets import resolve
 from rltui.tui import keys, messages
-from rltui.tui.keys import KeyContext
+from rltui.tui.keys import Key, KeyContext, KeyTable
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.overrides import with_override
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.widgets.form_pane import FormPane
 
+_needs_set = keys.needs(attrgetter("has_overrides"), "this key is as the file has it")
+_needs_changes = keys.first_of(keys.what_is_wrong, keys.may_change)
 
-def _needs_set(context: KeyContext) -> str:
-    return "" if context.has_overrides else "this key is as the file has it"
-
-
-def _needs_changes(context: KeyContext) -> str:
-    return context.problem or keys.may_change(context)
-
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "the keys of a layout",
-            (
-                keys.Key("edit", ("enter",), "edit", "Edit the value; the schema judges it as you type.", 1),
-                keys.Key("drop", ("d",), "take back", "Take back what was set.", 2, _needs_set),
-                keys.Key("filter", ("/",), "filter", "Show only keys with these words; set: those that are set.", 3),
-                keys.Key("copy", ("y",), "copy", "Copy all that is set, as words of a command."),
-                keys.Key(
-                    "resubmit",
-                    ("r",),
-                    "resubmit",
-                    "Of a run: preview its resubmission with what is set.",
-                    1,
-                    _needs_changes,
-                    quiet=True,
-                ),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
+KEYS = keys.key_table(
+    "the keys of a layout",
+    Key("edit", ("enter",), "edit", "Edit the value; the schema judges it as you type.", 1),
+    Key("drop", ("d",), "take back", "Take back what was set.", 2, _needs_set),
+    Key("filter", ("/",), "filter", "Show only keys with these words; set: those that are set.", 3),
+    Key("copy", ("y",), "copy", "Copy all that is set, as words of a command."),
+    Key(
+        "resubmit",
+        ("r",),
+        "resubmit",
+        "Of a run: preview its resubmission with what is set.",
+        1,
+        _needs_changes,
+        quiet=True,
     ),
     back="back",
 )
@@ -64,7 +51,7 @@ class FormScreen(CockpitScreen):
         run_id: The run that is to be resubmitted; empty: a launch.
     """
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(
         self,
@@ -110,7 +97,7 @@ class FormScreen(CockpitScreen):
         one, is_run = self.pane.selected, bool(self._run_id)
         problem = "" if is_run and self.overrides else "nothing is set yet" if is_run else "this is for a launch: q"
         is_set = one is not None and one.is_set
-        return keys.KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
+        return KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
 
     def mover(self) -> FormPane:
         """The keys."""

@@ -8,9 +8,9 @@ from typing import ClassVar
 from textual.widget import Widget
 
 from rltui.service.cockpit import OpenJob
-from rltui.tui import formats, keys, messages
+from rltui.tui import formats, messages
 from rltui.tui.glyphs import Glyphs
-from rltui.tui.keys import KeyContext
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs_job
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, clip, line, pad
@@ -59,28 +59,18 @@ class JobList(ListPane):
         return [line((waits if self.rows is None else none, "dim"))]
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "jobs",
-            (
-                keys.Key(
-                    "adopt", ("x", "enter"), "adopt", "Make a run of the job, without touching it.", 1, keys.needs_job
-                ),
-                keys.Key("again", ("u",), "look again", "Ask the schedulers again.", 2),
-                keys.Key("copy", ("y",), "copy", "Copy the job's id.", 3, keys.needs_job),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "jobs",
+    Key("adopt", ("x", "enter"), "adopt", "Make a run of the job, without touching it.", 1, needs_job),
+    Key("again", ("u",), "look again", "Ask the schedulers again.", 2),
+    Key("copy", ("y",), "copy", "Copy the job's id.", 3, needs_job),
 )
 
 
 class JobsScreen(CockpitScreen, inherit_bindings=False):
     """The user's jobs that are no runs; asked for when it opens and by a key, never by itself."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +109,7 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
 
     def key_context(self) -> KeyContext:
         """Whether there is a job under the cursor."""
-        return keys.KeyContext(readonly=self.cockpit.readonly, has_job=self.jobs.selected is not None)
+        return KeyContext(readonly=self.cockpit.readonly, has_job=self.jobs.selected is not None)
 
     def do_adopt(self) -> None:
         """Make a run of the job."""

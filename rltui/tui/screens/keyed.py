@@ -8,9 +8,9 @@ from typing import Any, ClassVar, TypeVar, cast
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
 
-from rltui.tui import keys, own_keys
+from rltui.tui import own_keys
 from rltui.tui.host import Host
-from rltui.tui.keys import KeyTable
+from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.widgets.list_pane import ListPane
 
 Part = TypeVar("Part")
@@ -80,9 +80,9 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         do()
         self.tick()
 
-    def key_context(self) -> keys.KeyContext:
+    def key_context(self) -> KeyContext:
         """What decides which keys can act."""
-        return keys.KeyContext(readonly=self.cockpit.readonly)
+        return KeyContext(readonly=self.cockpit.readonly)
 
     def tick(self) -> None:
         """Bring up to date what depends on the time or on the last key."""

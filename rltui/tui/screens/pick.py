@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -76,22 +77,13 @@ class PickList(ListPane):
         return [line(("  nothing fits", "dim"))]
 
 
-def _can_mark(context: keys.KeyContext) -> str:
-    return "" if context.marking else "one line is chosen here, with enter"
+_can_mark = keys.needs(attrgetter("marking"), "one line is chosen here, with enter")
 
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "choosing from a list",
-            (
-                keys.Key("choose", ("enter",), "choose", "Choose the line, or all that are marked.", 1),
-                keys.Key("mark", ("space",), "mark", "Mark the line, or take its mark away.", 2, _can_mark, quiet=True),
-                keys.Key("close", ("escape", "q"), "close", "Choose nothing.", 3),
-            ),
-        ),
-        keys.LIST,
-    )
+KEYS = keys.dialog_keys(
+    "choosing from a list",
+    keys.Key("choose", ("enter",), "choose", "Choose the line, or all that are marked.", 1),
+    keys.Key("mark", ("space",), "mark", "Mark the line, or take its mark away.", 2, _can_mark, quiet=True),
+    keys.Key("close", ("escape", "q"), "close", "Choose nothing.", 3),
 )
 
 

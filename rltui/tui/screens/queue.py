@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from rltui.tui import formats, keys, messages
+from rltui.tui import formats, messages
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import wrapped
 from rltui.tui.views import queue as view
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
 
     from rltui.cluster.queue_facts import QueuedJob
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.spans import Line, Role, Span
     from rltui.watch.snapshots import RunSummary
@@ -125,35 +127,23 @@ class QueueList(ListPane):
         return wrapped(text, self.size.width, " ", role)
 
 
-def _needs_line(context: keys.KeyContext) -> str:
-    return "" if context.has_job else "no job is under the cursor"
-
-
-def _can_open(context: keys.KeyContext) -> str:
-    return "" if context.can_open else "this job is no run of yours: y copies its id"
+_needs_line = needs(attrgetter("has_job"), "no job is under the cursor")
+_can_open = needs(attrgetter("can_open"), "this job is no run of yours: y copies its id")
 
 
 def _job_id(run: RunSummary) -> str:
     return run.job_id or (run.job.job_id if run.job is not None else "")
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "queue",
-            (
-                keys.Key("open", ("enter",), "open", "Open the run whose job it is.", 3, _can_open),
-                keys.Key("part", ("v", "tab"), "view", "What waits, what runs, or the nodes.", 1),
-                keys.Key("mine", ("m",), "mine", "Only your own jobs, or all.", 2),
-                keys.Key("next_partition", ("]",), "partition", "Only the next partition; all behind the last.", 4),
-                keys.Key("previous_partition", ("[",), "partition", "Only the partition before."),
-                keys.Key("again", ("u",), "look again", "Look again, where the last look is 10 s ago.", 5),
-                keys.Key("copy", ("y",), "copy", "Copy the job's id.", 0, _needs_line),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "queue",
+    Key("open", ("enter",), "open", "Open the run whose job it is.", 3, _can_open),
+    Key("part", ("v", "tab"), "view", "What waits, what runs, or the nodes.", 1),
+    Key("mine", ("m",), "mine", "Only your own jobs, or all.", 2),
+    Key("next_partition", ("]",), "partition", "Only the next partition; all behind the last.", 4),
+    Key("previous_partition", ("[",), "partition", "Only the partition before."),
+    Key("again", ("u",), "look again", "Look again, where the last look is 10 s ago.", 5),
+    Key("copy", ("y",), "copy", "Copy the job's id.", 0, _needs_line),
 )
 
 
@@ -164,7 +154,7 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         cluster: Its name.
     """
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, cluster: str) -> None:
         super().__init__()
@@ -230,10 +220,8 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
 
     def key_context(self) -> KeyContext:
         """The job under the cursor decides."""
-        return keys.KeyContext(
-            readonly=self.cockpit.readonly,
-            has_job=self.list.selected is not None,
-            can_open=bool(self._run_id),
+        return KeyContext(
+            readonly=self.cockpit.readonly, has_job=self.list.selected is not None, can_open=bool(self._run_id)
         )
 
     def do_open(self) -> None:
@@ -249,18 +237,13 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         """Only the user's own, or all."""
         self.list.toggle_mine()
 
-    def do_next_partition(self) -> None:
-        """Only the next partition."""
-        self._turn(1)
-
-    def do_previous_partition(self) -> None:
-        """Only the partition before."""
-        self._turn(-1)
-
     def _turn(self, step: int) -> None:
         choices = ("", *self.list.partitions)
         at = choices.index(self.list.partition) if self.list.partition in choices else 0
         self.list.turn_to(partition=choices[(at + step) % len(choices)])
+
+    do_next_partition = partialmethod(_turn, 1)
+    do_previous_partition = partialmethod(_turn, -1)
 
     def do_again(self) -> None:
         """Look again."""

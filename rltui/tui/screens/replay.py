@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.widget import Widget
 
 from rltui.errors import UsageError
 from rltui.service.replay import ReplayCockpit, moment_of
-from rltui.tui import keys
-from rltui.tui.keys import KeyContext
+from rltui.tui.keys import Key, KeyContext, KeyGroup, KeyTable
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_actions import ACT
 from rltui.tui.spans import Line, cell_width, clip, line
@@ -27,19 +27,17 @@ EVERY_S = 0.5
 SHARE = 0.02
 """Of the whole recording, how far one press goes."""
 
-CLOCK = keys.KeyGroup(
+CLOCK = KeyGroup(
     "replay",
     (
-        keys.Key(
-            "play", ("space",), "play", "Stop the recording's clock, or let it go on; at the end, begin again.", 1
-        ),
-        keys.Key("forward", (".",), "forward", "A fiftieth of the recording forward.", 2),
-        keys.Key("backward", (",",), "back", "A fiftieth of the recording back.", 2),
-        keys.Key("next_event", ("}",), "event", "To the next event.", 2),
-        keys.Key("previous_event", ("{",), "event before", "To the event before."),
-        keys.Key("faster", ("=",), "faster", "Twice as fast.", 3),
-        keys.Key("slower", ("-",), "slower", "Half as fast.", 3),
-        keys.Key("moment", ("t",), "time", "Go to a time: 90s, 12m, 1:02:03, 50%, end.", 3),
+        Key("play", ("space",), "play", "Stop the recording's clock, or let it go on; at the end, begin again.", 1),
+        Key("forward", (".",), "forward", "A fiftieth of the recording forward.", 2),
+        Key("backward", (",",), "back", "A fiftieth of the recording back.", 2),
+        Key("next_event", ("}",), "event", "To the next event.", 2),
+        Key("previous_event", ("{",), "event before", "To the event before."),
+        Key("faster", ("=",), "faster", "Twice as fast.", 3),
+        Key("slower", ("-",), "slower", "Half as fast.", 3),
+        Key("moment", ("t",), "time", "Go to a time: 90s, 12m, 1:02:03, 50%, end.", 3),
     ),
 )
 _ACT = ACT._replace(keys=tuple(replace(key, hint=0) for key in ACT.keys))
@@ -68,9 +66,7 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
         recording: What is shown.
     """
 
-    KEYS: ClassVar[keys.KeyTable] = keys.KeyTable(
-        (CLOCK, *(_ACT if group is ACT else group for group in RunScreen.KEYS.groups))
-    )
+    KEYS: ClassVar[KeyTable] = KeyTable((CLOCK, *(_ACT if group is ACT else group for group in RunScreen.KEYS.groups)))
 
     def __init__(self, recording: ReplayCockpit) -> None:
         super().__init__(recording.run_id, None, None)
@@ -113,26 +109,16 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
         clock = self._recording.clock
         self.go_to(clock.now + share * (clock.end - clock.begin))
 
-    def do_forward(self) -> None:
-        """A step forward."""
-        self._step(SHARE)
-
-    def do_backward(self) -> None:
-        """A step back."""
-        self._step(-SHARE)
+    do_forward = partialmethod(_step, SHARE)
+    do_backward = partialmethod(_step, -SHARE)
 
     def _jump(self, forward: bool) -> None:
         if self._recording.jump(forward) is None:
             self.cockpit.say(f"there is no event {'after' if forward else 'before'} this one", "warning")
         self._moved()
 
-    def do_next_event(self) -> None:
-        """To the next event."""
-        self._jump(True)
-
-    def do_previous_event(self) -> None:
-        """To the event before."""
-        self._jump(False)
+    do_next_event = partialmethod(_jump, True)
+    do_previous_event = partialmethod(_jump, False)
 
     def do_faster(self) -> None:
         """Twice as fast."""

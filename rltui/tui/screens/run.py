@@ -10,8 +10,8 @@ from textual.reactive import var
 from textual.widget import Widget
 
 from rltui.service.run_columns import place_of, size_of
-from rltui.tui import keys, messages
-from rltui.tui.keys import KeyContext
+from rltui.tui import messages
+from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.refresh import Source
 from rltui.tui.screens.base import CockpitScreen
@@ -39,7 +39,7 @@ from rltui.watch.snapshots import LogFile, LogPart, RunSnapshot, RunSummary
 class RunScreen(CockpitScreen, inherit_bindings=False):
     """The open run."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "run"
     PARTS = (RunActions, LogKeys, SampleKeys, MetricKeys, TabKeys)
 
@@ -191,7 +191,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The run and the tab decide."""
         pane, gpus = self.log_pane, self.mover()
-        return keys.KeyContext(
+        return KeyContext(
             can_open=not isinstance(gpus, GpusPane) or gpus.shown == "map",
             readonly=self.cockpit.readonly,
             run_state=self.snapshot.summary.state if self.snapshot is not None else "",

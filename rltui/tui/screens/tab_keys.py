@@ -2,65 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Protocol
+from functools import partial, partialmethod
 
-from rltui.tui.host import OnHost
-from rltui.tui.screens.keyed import Part
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
-from rltui.tui.screens.run_tabs import NUMBERS, TABS, Tab
+from rltui.tui.screens.parts import HasTabs, Part
+from rltui.tui.screens.run_tabs import NUMBERS, TABS
 from rltui.tui.screens.sample_keys import SampleKeys
 from rltui.tui.widgets.actors_pane import ActorsPane
-from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.gpus_pane import GpusPane
-from rltui.tui.widgets.list_pane import ListPane
-from rltui.watch.snapshots import RunSummary
 
 
-class HasTabs(OnHost, Protocol):
-    """A screen of tabs.
-
-    Attributes:
-        run_id: The run that they show.
-        tabs: All of them.
-        tab_bar: Which one is in sight.
-    """
-
-    run_id: str
-    tabs: Sequence[Tab]
-    tab_bar: TabBar
-
-    @property
-    def tab(self) -> str:
-        """Id of the current tab."""
-
-    @property
-    def target(self) -> RunSummary | None:
-        """The run as it was last seen."""
-
-    def open_tab(self, index: int) -> None:
-        """Show a tab."""
-
-    def mover(self) -> ListPane | None:
-        """The current tab, if it scrolls."""
-
-    def part(self, kind: type[Part]) -> Part:
-        """What else knows what keys do."""
-
-
-class TabKeys:
-    """What the digits do, and keys that mean one thing on one tab and another on the next.
-
-    Args:
-        screen: Has the tabs.
-    """
+class TabKeys(Part[HasTabs]):
+    """What the digits do, and keys that mean one thing on one tab and another on the next."""
 
     def __init__(self, screen: HasTabs) -> None:
+        super().__init__(screen)
         for tab in TABS:
             setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
-        self._screen = screen
 
     def do_go_right(self) -> None:
         """The next node of the map of GPUs, else the tab to the right."""
@@ -97,26 +56,21 @@ class TabKeys:
         """Show what the process of the actor under the cursor is doing."""
         pane = self._screen.mover()
         if isinstance(pane, ActorsPane) and pane.actor is not None:
-            self._screen.cockpit.open("output", ("actors", self._screen.run_id, "--stack", pane.actor.actor_id), False)
+            self.cockpit.open("output", ("actors", self._screen.run_id, "--stack", pane.actor.actor_id), False)
 
     def do_queue(self) -> None:
         """Open the queue of the run's cluster."""
         if self._screen.target is not None:
-            self._screen.cockpit.open("queue", self._screen.target.cluster)
-
-    def do_pan_left(self) -> None:
-        """Metrics: the cursor to the left; the log: long lines."""
-        self._sideways(-1)
-
-    def do_pan_right(self) -> None:
-        """The same to the right."""
-        self._sideways(1)
+            self.cockpit.open("queue", self._screen.target.cluster)
 
     def _sideways(self, step: int) -> None:
         if self._screen.tab == "metrics":
             self._screen.part(MetricKeys).step(step)
         else:
             self._screen.part(LogKeys).pan(step)
+
+    do_pan_left = partialmethod(_sideways, -1)
+    do_pan_right = partialmethod(_sideways, 1)
 
     def do_whole(self) -> None:
         """One chart or one sample alone, or all of them; the log of an actor; the cards of a node of the map."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from rltui.tui import keys, messages
+from rltui.tui import messages
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, may_change, needs
 from rltui.tui.messages import Ask
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.views import stage
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.service.cockpit import WhyRemedy
-    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.screens.run import RunScreen
     from rltui.tui.spans import Span
@@ -24,38 +25,21 @@ END_FILE = "end.json"
 """What the attempt's end is quoted as: it is no log."""
 
 
-def _leads_somewhere(context: keys.KeyContext) -> str:
-    return "" if context.can_open else "this line leads nowhere"
+_leads_somewhere = needs(attrgetter("can_open"), "this line leads nowhere")
 
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "why",
-            (
-                keys.Key(
-                    "open",
-                    ("enter",),
-                    "open",
-                    "Evidence: go to that line in the log. A remedy: preview it.",
-                    1,
-                    _leads_somewhere,
-                ),
-                keys.Key("fix", ("f",), "fix", "Preview one fix for all causes.", 2, keys.may_change),
-                keys.Key("again", ("r",), "look again", "Read the logs again.", 3),
-                keys.Key("copy", ("y",), "copy", "Copy the line under the cursor.", 4),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "why",
+    Key("open", ("enter",), "open", "Evidence: go to that line in the log. A remedy: preview it.", 1, _leads_somewhere),
+    Key("fix", ("f",), "fix", "Preview one fix for all causes.", 2, may_change),
+    Key("again", ("r",), "look again", "Read the logs again.", 3),
+    Key("copy", ("y",), "copy", "Copy the line under the cursor.", 4),
 )
 
 
 class WhyScreen(CockpitScreen, inherit_bindings=False):
     """The answer to `!`."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -109,7 +93,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The line under the cursor decides."""
         row = self.pane.selected
-        return keys.KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
+        return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
 
     def moved(self) -> None:
         """The footer depends on the line."""
