@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from rltui.cli.asking import is_agreed
-from rltui.cli.output import add_json, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, columns, is_agreed, print_json, print_lines, talk
 from rltui.cluster.open_transport import choose_way
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile

@@ -9,8 +9,8 @@ from rltui.cli.output import add_cluster_name, add_json, answer, columns, named_
 from rltui.cli.words import moment
 from rltui.cluster.facts import PartitionFacts
 from rltui.cluster.prompts import TerminalPrompter
-from rltui.cluster.slurm.reservations import Reservation
-from rltui.cluster.slurm.times import write_duration
+from rltui.cluster.slurm.nodes import Reservation
+from rltui.cluster.slurm.records import write_duration
 from rltui.errors import UsageError
 from rltui.onnode.bad_nodes import BadNode
 from rltui.service.bad_nodes import words

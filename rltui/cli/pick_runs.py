@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from rltui.cli.asking import ask, show
-from rltui.cli.output import add_only_cluster, print_json, talk
+from rltui.cli.output import add_only_cluster, ask, print_json, show, talk
 from rltui.errors import UsageError, tried
 from rltui.service.all_clusters import AllClusters, open_clusters
 from rltui.service.cockpit import ActionPreview

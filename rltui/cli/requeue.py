@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rltui.cli.asking import confirm, show
 from rltui.cli.job_change import add_arguments as add_change
 from rltui.cli.job_change import change
-from rltui.cli.output import add_exclude
+from rltui.cli.output import add_exclude, confirm, show
 from rltui.service.context import Context
 from rltui.service.job_changes import preview_requeue, requeue
 from rltui.watch.snapshots import RunSummary

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import msgspec
 
 from rltui.check.findings import Finding
-from rltui.cli.asking import confirm, show
 from rltui.cli.launch import add_unchecked
-from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
+from rltui.cli.output import add_exclude, add_json, add_run, confirm, print_json, show, talk
 from rltui.service.all_clusters import open_run
 from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rltui.cli.output import talk
-from rltui.cluster.hops import parse_hop
 from rltui.cluster.machines import open_relay
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL, Profile
@@ -19,6 +18,7 @@ from rltui.cluster.profile_files import user_file
 from rltui.cluster.profiles import merge_profiles
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.remote_paths import DEFAULT_RUN_ROOT
+from rltui.cluster.ssh_host import parse_hop
 from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus

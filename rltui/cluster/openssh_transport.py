@@ -10,12 +10,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from rltui.cluster.hops import Hop
 from rltui.cluster.local_transport import LocalStream, cleaned_environment
 from rltui.cluster.plain_text import printable
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import NEXT_STEP, Prompter
-from rltui.cluster.ssh_host import config_words, hop_words, ssh_binary
+from rltui.cluster.ssh_host import Hop, config_words, hop_words, ssh_binary
 from rltui.cluster.ssh_session import (
     CONNECT_TIMEOUT_S,
     KEEPALIVE_S,

@@ -16,8 +16,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.ids import read_id
-from rltui.cluster.slurm.marks import comment_of, job_name_of
+from rltui.cluster.slurm.ids import comment_of, job_name_of, read_id
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.cluster.slurm.steps import start_argv
 from rltui.cluster.transport import Transport

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,15 @@ from rltui.paths import ensure_private
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+NOTHING: Mapping[str, Any] = {}
+
+
+class Outcome:
+    """What came of an action that ended without an error; where nothing was done after all, the block says so."""
+
+    phase = "done"
 
 
 class Journal:
@@ -61,25 +70,29 @@ class Journal:
             raise RltuiError(f"Cannot write the journal {self.path}: {error.strerror}.", hint) from error
 
     @contextmanager
-    def around(self, action: str, failed: str = "failed", **details: Any) -> Iterator[None]:
+    def around(
+        self, action: str, failed: str = "failed", intended: Mapping[str, Any] = NOTHING, **details: Any
+    ) -> Iterator[Outcome]:
         """Write an action's intent, let the block take it, and write what came of it.
 
         Args:
             action: As in ``write``.
             failed: Phase of an error that is no :class:`ClusterError`; after one of these nobody knows.
+            intended: Details of the intent alone.
             **details: As in ``write``, in both entries.
 
         Raises:
             RltuiError: The block's own, or as ``write``.
         """
-        self.write(action, "intent", **details)
+        self.write(action, "intent", **details, **intended)
+        outcome = Outcome()
         try:
-            yield
+            yield outcome
         except RltuiError as error:
             phase = "unknown" if isinstance(error, ClusterError) else failed
             self.write(action, phase, **details, reason=error.message[:500])
             raise
-        self.write(action, "done", **details)
+        self.write(action, outcome.phase, **details)
 
     def entries(self) -> list[dict[str, Any]]:
         """Every whole entry, oldest first; a torn line is left out. Only what is new is read from the disk."""

@@ -109,16 +109,10 @@ def drop_waiting(context: Context, run: RunSummary, numbers: Iterable[int], outc
 
 def _cancel(context: Context, run: RunSummary, target: Target) -> bool:
     about: dict[str, Any] = {"run": run.run_id, "attempt": target.number, "cluster": context.name, "job": target.job}
-    context.journal.write("cancel", "intent", **about, mark=target.uuid, path=target.path)
-    try:
-        sent = _told(context, target)
-    except ClusterError as error:
-        context.journal.write("cancel", "unknown", **about, reason=error.message[:500])
-        raise
-    except RltuiError as error:
-        context.journal.write("cancel", "failed", **about, reason=error.message[:500])
-        raise
-    context.journal.write("cancel", "done" if sent else "failed", **about)
+    intended = {"mark": target.uuid, "path": target.path}
+    with context.journal.around("cancel", intended=intended, **about) as outcome:
+        if not (sent := _told(context, target)):
+            outcome.phase = "failed"
     return sent
 
 
@@ -222,14 +216,9 @@ def send_signal(context: Context, run: RunSummary, name: str) -> str:
     _require(context, run, name)
     about: dict[str, Any] = {"run": run.run_id, "attempt": run.attempt, "cluster": context.name, "job": run.job_id}
     about["command"] = f"SIG{name}"
-    context.journal.write("signal", "intent", **about)
-    try:
-        sent = context.cluster.signal(attempt_path(run), run.job_id, name)
-    except RltuiError as error:
-        phase = "unknown" if isinstance(error, ClusterError) else "failed"
-        context.journal.write("signal", phase, **about, reason=error.message[:500])
-        raise
-    context.journal.write("signal", "done" if sent else "failed", **about)
+    with context.journal.around("signal", **about) as outcome:
+        if not (sent := context.cluster.signal(attempt_path(run), run.job_id, name)):
+            outcome.phase = "failed"
     if not sent:
         return f"{run.run_id} had ended a moment before: nothing was sent."
     return f"SIG{name} was sent to {run.run_id}."

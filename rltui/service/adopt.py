@@ -15,10 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.cluster.jobs import JobSnapshot
-from rltui.cluster.slurm.ids import first_task, waiting_tasks
+from rltui.cluster.slurm.ids import MARK, first_task, waiting_tasks
 from rltui.cluster.slurm.job_details import JobDetails
-from rltui.cluster.slurm.marks import MARK
-from rltui.cluster.slurm.times import write_duration
+from rltui.cluster.slurm.records import write_duration
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.dialects.load import load_dialects, named, recognised
 from rltui.dialects.schema import Dialect

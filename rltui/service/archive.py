@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -95,7 +95,7 @@ def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -
         entries = context.cluster.client.list(f"{run.path}/{rundir.CHECKPOINTS}")
         others = [one.name for one in entries if one.name != step_name(newest)]
         left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/{name}" for name in others]
-    about = {"run": run.run_id, "cluster": context.name, "path": target}
+    about: dict[str, Any] = {"run": run.run_id, "cluster": context.name, "path": target}
     with context.journal.around("archive", "unknown", **about):
         packed = _run(context, PACK, run.path, target, *left_out)
         note = ArchivedNote(file=target, bytes=int(packed.split()[-1]), at=time.time(), checkpoints=keep)
@@ -132,7 +132,7 @@ def bring_back(context: Context, run: RunSummary) -> str:
     """
     preview_back(context, run)
     assert run.archived is not None
-    about = {"run": run.run_id, "cluster": context.name, "path": run.archived.file}
+    about: dict[str, Any] = {"run": run.run_id, "cluster": context.name, "path": run.archived.file}
     with context.journal.around("archive-back", "unknown", **about):
         _run(context, UNPACK, context.cluster.run_root, run.archived.file, f"{run.path}/{rundir.ARCHIVED}")
     return f"{run.run_id}: back from {run.archived.file}"

@@ -15,11 +15,10 @@ from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
-from rltui.service.catch_up import CatchUp
 from rltui.service.interrupted import explained
 from rltui.service.last_rows import LastRows
 from rltui.service.recover import Recoverer
-from rltui.service.run_jobs import JobWords
+from rltui.service.run_jobs import CatchUp, JobWords
 from rltui.service.team import Team
 from rltui.watch.runs import RunsReader
 from rltui.watch.snapshots import RunSummary

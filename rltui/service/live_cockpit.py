@@ -93,7 +93,7 @@ class LiveCockpit(RunReading):
         if attempt != self._estimated[0]:
             self._estimated = (attempt, None)
         elif self._estimated[1] is None and any(host.gpus for host in picture.hosts):
-            from rltui.service.role_memory import role_memory
+            from rltui.service.memory_peaks import role_memory
 
             self._estimated = (attempt, role_memory(context, picture.summary))
         return self._estimated[1] or ()

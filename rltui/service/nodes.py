@@ -17,8 +17,8 @@ from rltui.cluster.prompts import Prompter
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.nodelist import fold
+from rltui.cluster.slurm.nodes import RESERVATIONS_ARGV, Reservation, read_reservations
 from rltui.cluster.slurm.replies import SlurmUnansweredError
-from rltui.cluster.slurm.reservations import RESERVATIONS_ARGV, Reservation, read_reservations
 from rltui.cluster.slurm.runner import SlurmRunner
 from rltui.errors import ClusterError, UsageError
 from rltui.onnode.bad_nodes import BadNode

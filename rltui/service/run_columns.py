@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rltui.errors import UsageError
 from rltui.layout.scalars import CPU
-from rltui.service.kept import keep, kept_text
+from rltui.paths import keep, kept_text
 from rltui.watch.pending import span_words, waiting_job
 
 if TYPE_CHECKING:

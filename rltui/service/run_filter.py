@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rltui.cluster.plain_text import plain
 from rltui.errors import RltuiError, UsageError
-from rltui.service.kept import keep, kept_text
+from rltui.paths import keep, kept_text
 from rltui.watch.log_times import span_s
 from rltui.watch.snapshots import RunSummary
 

@@ -14,8 +14,8 @@ from rltui.layout.scalars import CPU
 from rltui.onnode import processes, rundir
 from rltui.onnode.allocation import step_command
 from rltui.onnode.lost_nodes import is_sampler_file
-from rltui.service.catch_up import code_of
 from rltui.service.context import Context
+from rltui.service.run_jobs import code_of
 from rltui.watch.snapshots import RunSummary
 from rltui.watch.text import plain
 

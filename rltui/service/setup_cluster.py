@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from rltui.cluster.slurm.times import write_duration
+from rltui.cluster.slurm.records import write_duration
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 

@@ -24,8 +24,8 @@ from rltui.tui.searches import Searches
 if TYPE_CHECKING:
     from textual.message import Message
 
+    from rltui.cluster.prompts import PendingQuestion
     from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit
-    from rltui.service.doors import PendingQuestion
     from rltui.service.run_events import Event
     from rltui.service.sweep_points import Sweep
     from rltui.tui.messages import Ask
@@ -190,7 +190,7 @@ class Controller:
 
         Nothing else ever asks: background reads are refused by the services instead.
         """
-        from rltui.service.doors import Door
+        from rltui.cluster.prompts import Door
 
         if self._connecting == cluster:
             return

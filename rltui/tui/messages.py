@@ -11,11 +11,11 @@ from textual.message import Message
 from typing_extensions import dataclass_transform
 
 if TYPE_CHECKING:
+    from rltui.cluster.prompts import PendingQuestion
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob, WhyReport
     from rltui.service.config import RunConfig
-    from rltui.service.doors import PendingQuestion
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
     from rltui.service.outlook import LaunchOutlook

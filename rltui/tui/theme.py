@@ -9,7 +9,7 @@ from __future__ import annotations
 from textual.app import App
 from textual.theme import Theme
 
-from rltui.service.kept import keep, kept_text
+from rltui.paths import keep, kept_text
 
 DARK = "rltui-dark"
 LIGHT = "rltui-light"

@@ -14,14 +14,13 @@ import pytest
 from watch_support import attempt_of, await_that
 
 from rltui.cli.main import main
-from rltui.cluster.prompts import Field, Question
+from rltui.cluster.prompts import Door, Field, PendingQuestion, Question
 from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.memory.layouts import estimate_roles
 from rltui.paths import config_dir, run_root
-from rltui.service.doors import Door, PendingQuestion
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.opened_later import OpenedLater

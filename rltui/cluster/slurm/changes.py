@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rltui.cluster.slurm.folding import by_id, is_same_job
-from rltui.cluster.slurm.marks import is_foreign
+from rltui.cluster.slurm.ids import is_foreign
 from rltui.cluster.slurm.nodelist import expand, fold, merged
-from rltui.cluster.slurm.records import new_mark, split_records
+from rltui.cluster.slurm.records import new_mark, split_records, write_duration
 from rltui.cluster.slurm.replies import SlurmRefusedError, SlurmUnansweredError, read_trouble
-from rltui.cluster.slurm.times import write_duration
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm import changes
 from rltui.cluster.slurm.everybody import everybody_argv, read_everybody
-from rltui.cluster.slurm.ids import base_id, checked
+from rltui.cluster.slurm.ids import base_id, checked, is_marked
 from rltui.cluster.slurm.job_details import JobDetails, read_jobs
-from rltui.cluster.slurm.marks import is_marked
 from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes
 from rltui.cluster.slurm.queries import (
     Place,

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from rltui.cluster.jobs import JobSnapshot
-from rltui.cluster.slurm.ids import base_id, read_id, waiting_tasks
-from rltui.cluster.slurm.marks import MARK
+from rltui.cluster.slurm.ids import MARK, base_id, read_id, waiting_tasks
 from rltui.cluster.slurm.queries import newest
 
 TELLING = ("running", "completing", "suspended", "pending", "unknown", "failed", "cancelled", "completed")

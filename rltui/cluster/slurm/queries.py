@@ -16,10 +16,9 @@ from rltui.cluster.jobs import ENDED_STATES, JobSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.ids import base_id, read_id
 from rltui.cluster.slurm.nodelist import NodeListError, expand
-from rltui.cluster.slurm.records import split_records, whole
+from rltui.cluster.slurm.records import NEVER, read_duration_s, read_time, split_records, whole
 from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble
 from rltui.cluster.slurm.states import read_state
-from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
 
 QUEUE_FIELDS = {
     "id": ("JobArrayID", "%i"),

@@ -9,8 +9,7 @@ from msgspec import Struct
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.slurm.job_details import read_jobs
 from rltui.cluster.slurm.nodelist import NodeListError, expand
-from rltui.cluster.slurm.records import read_pairs, split_records, whole
-from rltui.cluster.slurm.times import read_time
+from rltui.cluster.slurm.records import read_pairs, read_time, split_records, whole
 from rltui.onnode.allocation import step_command
 
 IMMEDIATE_S = 30

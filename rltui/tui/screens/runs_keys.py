@@ -6,7 +6,7 @@ from functools import partialmethod
 from typing import Protocol
 
 from rltui.errors import RltuiError
-from rltui.service.kept import keep, kept_text
+from rltui.paths import keep, kept_text
 from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
 from rltui.service.run_filter import drop_filter, known_words, save_filter, saved_filters
 from rltui.service.run_folds import LEAST
