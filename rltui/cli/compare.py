@@ -88,7 +88,7 @@ def _draw(sides: Sequence[Side], told: Comparison, options: argparse.Namespace) 
     files = {word: getattr(options, word) for word in PICTURES if getattr(options, word) is not None}
     if not files:
         return
-    from rltui.service.compare_picture import draw, usual_metrics
+    from rltui.service.compare import draw, usual_metrics
 
     for word, file in files.items():
         if not file.endswith(f".{word}"):

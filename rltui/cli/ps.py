@@ -11,9 +11,8 @@ from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, pri
 from rltui.service.all_clusters import open_clusters
 from rltui.service.cockpit import OpenJob
 from rltui.service.failures import with_failures
-from rltui.service.run_columns import COLUMNS, GPUS, read_columns
+from rltui.service.run_columns import COLUMNS, GPUS, Fold, folded, read_columns
 from rltui.service.run_filter import WORDS, picked
-from rltui.service.run_folds import Fold, folded
 from rltui.watch.snapshots import RunSummary
 
 UNSEEN_S = 60.0

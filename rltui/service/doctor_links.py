@@ -14,7 +14,7 @@ from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, container_of
-from rltui.cluster.ray_jobs import RayJobs
+from rltui.cluster.ray_cluster import RayJobs
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.trusted_server import is_in_the_clear, trust_ray
 from rltui.errors import ClusterError
@@ -24,7 +24,7 @@ from rltui.service.doctor_checks import Check, ClusterUnderTest, broken, ok, ski
 from rltui.service.doctor_host import check_host
 from rltui.service.doctor_team import check_team
 from rltui.service.login_facts import container_problems, env_file_problem
-from rltui.service.quota import quotas
+from rltui.service.tidy import quotas
 
 HELLOS = 5
 SLOW_ROUND_TRIP_S = 0.3

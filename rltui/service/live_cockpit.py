@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rltui.service.context import Context
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.watch.node_samples import RoleMemory
 
@@ -133,7 +133,7 @@ class LiveCockpit(RunReading):
         return review_launch(profile, preset, overrides, context, sweep)
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
-        from rltui.service.outlook import LaunchOutlook, outlook
+        from rltui.service.review import LaunchOutlook, outlook
 
         if not self._clusters.has_answered(cluster):
             problem = f"{cluster} has not answered yet"

@@ -28,8 +28,7 @@ from rltui.service.interrupted import Interrupted, interrupted
 from rltui.service.resubmit import changed, preview_resubmit, resubmit
 from rltui.service.run_commands import queued_again
 from rltui.service.submit import Launched
-from rltui.service.why import diagnose_run
-from rltui.service.why_report import remedy_words
+from rltui.service.why import diagnose_run, remedy_words
 from rltui.watch.snapshots import RunSummary
 
 _NODE_FILES = (rundir.END, rundir.SLURM)

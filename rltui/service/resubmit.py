@@ -286,7 +286,7 @@ def _changed_script(context: Context, path: str, before: ScriptJob, overrides: S
             "This run was adopted without its script, so rltui cannot start it again.",
             "`rltui launch --script run.sh` makes a run that can go on.",
         )
-    from rltui.service.script_meaning import read_again  # a list of runs can do without importers
+    from rltui.service.script_asks import read_again  # a list of runs can do without importers
 
     text = context.cluster.client.read(f"{path}/{before.script}", 0, LARGEST).data
     wanted = changed_script(before, overrides)

@@ -26,9 +26,8 @@ from rltui.service.allocations import share_of
 from rltui.service.context import Context
 from rltui.service.eligible import freest_partition
 from rltui.service.login_facts import ask_cluster
-from rltui.service.script_asks import asked_by_lines, hardware_of
+from rltui.service.script_asks import asked_by_lines, hardware_of, import_of, report_of, with_arguments
 from rltui.service.script_changes import changed_section, problems_of
-from rltui.service.script_meaning import import_of, report_of, with_arguments
 from rltui.service.submit import Launched, submit_new
 from rltui.service.wishes import KEYS, Wishes, read_wishes
 

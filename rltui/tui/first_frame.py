@@ -18,8 +18,7 @@ from msgspec import structs
 
 from rltui.paths import cache_dir
 from rltui.service.last_rows import last_of_all
-from rltui.service.run_columns import kept_columns
-from rltui.service.run_folds import Fold, folded
+from rltui.service.run_columns import Fold, folded, kept_columns
 from rltui.tui import formats
 from rltui.tui.glyphs import Glyphs, alphabet, to_ascii
 from rltui.tui.spans import BLANK, Line, clean, fit, line

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rltui.service.config import RunConfig
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.service.shell import ShellCommand
     from rltui.service.wandb_place import WandbPlace

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from textual.screen import Screen
 
-from rltui.service.recorded_files import NOT_HERE
-from rltui.service.replay import ReplayCockpit
+from rltui.service.replay import NOT_HERE, ReplayCockpit
 from rltui.tui.app import CockpitApp
 from rltui.tui.screens.replay import ReplayScreen
 

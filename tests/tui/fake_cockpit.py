@@ -25,7 +25,7 @@ from rltui.paths import state_dir
 from rltui.runs.journal import Journal
 from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob, WhyReport
 from rltui.service.node_shell import NodeShell
-from rltui.service.outlook import LaunchOutlook
+from rltui.service.review import LaunchOutlook
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
 from rltui.service.wandb_place import WandbPlace
 from rltui.watch.log_search import LogHit, LogQuery, Searched

@@ -10,8 +10,8 @@ from fake_cockpit import FakeCockpit
 from pictures import DEADLINE_S, cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
 
 from rltui.errors import UsageError
-from rltui.service.outlook import LaunchOutlook
-from rltui.tui.overrides import complete_override, override_problem, with_override
+from rltui.service.review import LaunchOutlook
+from rltui.tui.commands import complete_override, override_problem, with_override
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen

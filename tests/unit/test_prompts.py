@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rltui.cluster.askpass_server import answering
+from rltui.cluster.openssh_transport import answering
 from rltui.cluster.prompts import Field, Question, SwitchedPrompter, UnattendedPrompter
 from rltui.cluster.transport import NeedsAttentionError
 

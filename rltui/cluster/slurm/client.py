@@ -17,6 +17,7 @@ from rltui.cluster.queue_facts import QueuedJob
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm import changes
+from rltui.cluster.slurm.changes import TestVerdict, read_answer, read_test, submit_argv, variables_against
 from rltui.cluster.slurm.everybody import everybody_argv, read_everybody
 from rltui.cluster.slurm.ids import base_id, checked, is_marked
 from rltui.cluster.slurm.job_details import JobDetails, read_jobs
@@ -35,7 +36,6 @@ from rltui.cluster.slurm.records import new_mark
 from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble, is_format_refused
 from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S, SlurmRunner
 from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, steps_argv
-from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv, variables_against
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:

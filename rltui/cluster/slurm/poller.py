@@ -14,9 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.cluster.jobs import JobsSnapshot
-from rltui.cluster.slurm.folding import by_id, is_same_job, waiting_among
 from rltui.cluster.slurm.ids import base_id
-from rltui.cluster.slurm.queries import placed
+from rltui.cluster.slurm.queries import by_id, is_same_job, placed, waiting_among
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:

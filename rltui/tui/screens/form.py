@@ -13,9 +13,9 @@ from rltui.layout.diff import setting_text
 from rltui.layout.fields import value_problem
 from rltui.layout.presets import resolve
 from rltui.tui import keys, messages
+from rltui.tui.commands import with_override
 from rltui.tui.keys import Key, KeyContext, KeyTable
 from rltui.tui.messages import CockpitMessage
-from rltui.tui.overrides import with_override
 from rltui.tui.picking import fits
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import clip_start, line, pad, rule, wrapped

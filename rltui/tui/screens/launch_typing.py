@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import UsageError
 from rltui.service.sweep_points import NO_SWEEP, Sweep, read_sweep
+from rltui.tui.commands import complete_override, override_problem, script_words, with_override
 from rltui.tui.host import OnHost
-from rltui.tui.overrides import complete_override, override_problem, script_words, with_override
 
 if TYPE_CHECKING:
     from rltui.service.launch_review import LaunchReview

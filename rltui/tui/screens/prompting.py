@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Protocol
 
-from rltui.tui.overrides import complete_override, override_problem
+from rltui.tui.commands import complete_override, override_problem
 
 if TYPE_CHECKING:
     from textual.events import Key

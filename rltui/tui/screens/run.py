@@ -18,10 +18,9 @@ from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
 from rltui.tui.screens.run_actions import RunActions, nodes_of
-from rltui.tui.screens.run_keys import KEYS
+from rltui.tui.screens.run_keys import KEYS, TabKeys
 from rltui.tui.screens.run_tabs import NUMBERS, TABS, Tab, TabPane, all_tabs
 from rltui.tui.screens.sample_keys import SampleKeys
-from rltui.tui.screens.tab_keys import TabKeys
 from rltui.tui.spans import Span, clip
 from rltui.tui.views import stage
 from rltui.tui.widgets.actors_pane import ActorsPane

@@ -7,9 +7,8 @@ from typing import Protocol
 
 from rltui.errors import RltuiError
 from rltui.paths import keep, kept_text
-from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
+from rltui.service.run_columns import DEFAULTS, GPUS, LEAST, keep_columns, kept_columns
 from rltui.service.run_filter import drop_filter, known_words, save_filter, saved_filters
-from rltui.service.run_folds import LEAST
 from rltui.tui import commands, keys
 from rltui.tui.host import OnHost
 from rltui.tui.keys import Key, KeyGroup, KeyTable

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rltui.service.run_columns import COLUMNS as WORDS
-from rltui.service.run_columns import DEFAULTS, GPUS, shape_of
+from rltui.service.run_columns import DEFAULTS, GPUS, Fold, shape_of
 from rltui.service.run_filter import latest
-from rltui.service.run_folds import Fold
 from rltui.tui import braille, formats, progress
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import BLANK, Line, Role, Span, cell_width, clip, clip_middle, line, pad

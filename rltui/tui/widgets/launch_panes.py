@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from rltui.service.launch_review import LaunchReview, PresetSummary
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.sweep_points import Sweep
     from rltui.tui.spans import Span
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rltui.service.run_columns import Fold, fold_key, folded
 from rltui.service.run_filter import expanded, matches
-from rltui.service.run_folds import Fold, fold_key, folded
 from rltui.tui.spans import Line
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.list_pane import ListPane
