@@ -367,9 +367,8 @@ class ReplayCockpit(RunReading):
         """Say that nothing can be done."""
         raise UsageError(NOT_HERE, "`rltui` opens the cockpit on the runs that there are.")
 
-    connect = review = outlook = launch = open_jobs = queue = adopt = node_report = refuse
-    preview_cancel = cancel = preview_resubmit = resubmit = preview_lower_memory = preview_fix = preview_auto = refuse
-    auto = fields = node_shell = preview_signal = send_signal = refuse
+    connect = review = outlook = launch = open_jobs = queue = adopt = node_report = fields = node_shell = refuse
+    preview = carry_out = refuse
 
     def close(self) -> None:
         """Take the files of the moment away."""

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.screen import Screen
 
-    from rltui.service.cockpit import Cockpit
+    from rltui.service.cockpit import Ask, Cockpit
     from rltui.tui.first_frame import FirstFrame
     from rltui.tui.host import Severity
-    from rltui.tui.messages import Ask, CockpitMessage
+    from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.views.bars import Health
 

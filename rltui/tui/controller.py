@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from textual.message import Message
 
     from rltui.cluster.prompts import PendingQuestion
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit
+    from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, Cockpit
     from rltui.service.run_events import Event
     from rltui.service.sweep_points import Sweep
-    from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
     from rltui.watch.samples import Sample
 

@@ -7,10 +7,10 @@ from typing import Any, Literal, Protocol
 
 from textual.app import App
 
+from rltui.service.cockpit import Ask
 from rltui.tui.commands import Completion
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import Glyphs
-from rltui.tui.messages import Ask
 from rltui.tui.pictures import Pictures
 from rltui.tui.refresh import Source
 from rltui.tui.views.bars import Health

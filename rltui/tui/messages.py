@@ -5,7 +5,7 @@ Each carries one frozen snapshot or a few words. A picture replaces an older one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.message import Message
 from typing_extensions import dataclass_transform
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rltui.cluster.prompts import PendingQuestion
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob, WhyReport
+    from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, OpenJob, WhyReport
     from rltui.service.config import RunConfig
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
@@ -26,49 +26,6 @@ if TYPE_CHECKING:
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
-
-Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto", "signal"]
-"""All but ``cancel``, ``auto`` and ``signal`` end in a resubmission: as it was, without some nodes, with less memory,
-with edits, with what its causes call for."""
-
-ACTION_WORDS: dict[Action, str] = {
-    "cancel": "cancel",
-    "resubmit": "resubmit",
-    "exclude": "exclude nodes and resubmit",
-    "lower_memory": "lower the memory peak and resubmit",
-    "edit": "resubmit with changes",
-    "fix": "fix",
-    "auto": "switch hands-off mode of",
-    "signal": "send a signal to",
-}
-
-
-class Ask(NamedTuple):
-    """An action that is asked about: on which run, with what change, and on which ``others`` the same."""
-
-    action: Action
-    run_id: str
-    overrides: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    signal: str = ""
-    set_aside: str = ""
-    """A damaged checkpoint that a resubmission is to rename first."""
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """All runs that it is for."""
-        return (self.run_id, *self.others)
-
-    @property
-    def words(self) -> str:
-        """What is asked, in words."""
-        words = f"send SIG{self.signal} to" if self.signal else ACTION_WORDS[self.action]
-        return f"{words} {f'{len(self.runs)} runs' if self.others else self.run_id}"
-
-    def each(self) -> tuple[Ask, ...]:
-        """The same for each run alone."""
-        return tuple(self._replace(run_id=run_id, others=()) for run_id in self.runs)
 
 
 @dataclass_transform(eq_default=False)

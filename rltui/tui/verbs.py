@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rltui.service.cockpit import Action, Ask
 from rltui.service.run_filter import ORDERS, saved_filters
 from rltui.tui import commands, theme
 from rltui.tui.host import Host
 from rltui.tui.keys import KeyContext
-from rltui.tui.messages import Action, Ask
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
 from rltui.tui.screens.runs_keys import SavedFilters

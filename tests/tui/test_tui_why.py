@@ -76,7 +76,7 @@ async def confirmed_fix(pilot) -> None:
 
 
 async def test_one_fix_for_all_causes_is_done_after_its_grace(monkeypatch) -> None:
-    monkeypatch.setattr("rltui.tui.actions.GRACE_S", 0.3)
+    monkeypatch.setattr("rltui.tui.questions.GRACE_S", 0.3)
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:
         await confirmed_fix(pilot)

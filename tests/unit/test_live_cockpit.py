@@ -21,6 +21,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.memory.layouts import estimate_roles
 from rltui.paths import config_dir, run_root
+from rltui.service.cockpit import Ask
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.opened_later import OpenedLater
@@ -101,12 +102,12 @@ def test_evidence_can_be_read_in_its_place(cockpit: LiveCockpit) -> None:
 
 
 def test_a_resubmission_is_previewed_with_its_difference_and_findings(cockpit: LiveCockpit) -> None:
-    preview = cockpit.preview_resubmit(RUN, ("train.steps=7",))
+    preview = cockpit.preview(Ask("edit", RUN, ("train.steps=7",)))
     assert "+ train.steps: 7" in preview.diff
     assert preview.overrides == ("train.steps=7",)
-    [command] = cockpit.preview_resubmit(RUN, ("slurm.exclude=[n1, n2]",)).commands
+    [command] = cockpit.preview(Ask("edit", RUN, ("slurm.exclude=[n1, n2]",))).commands
     assert shlex.split(command) == ["rltui", "resubmit", RUN, "slurm.exclude=[n1, n2]"]
-    without = cockpit.preview_resubmit(RUN, (), ("n1",)).consequences
+    without = cockpit.preview(Ask("exclude", RUN, (), ("n1",))).consequences
     assert "runs on this machine all the same, the only one: nothing keeps away from n1" in without
 
 

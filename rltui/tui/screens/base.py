@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from textual.events import Key
     from textual.widget import Widget
 
-    from rltui.tui.messages import Ask, CockpitMessage
+    from rltui.service.cockpit import Ask
+    from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
     from rltui.tui.widgets.prompt import Prompt

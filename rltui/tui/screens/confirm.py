@@ -9,10 +9,9 @@ from typing import ClassVar, Literal
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from rltui.service.cockpit import ActionPreview
+from rltui.service.cockpit import ActionPreview, Ask
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.keys import Key, KeyContext, KeyTable, dialog_keys, needs, what_is_wrong
-from rltui.tui.messages import Ask
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import BLANK, Line, Role, Span, line, rule, wrapped
 from rltui.tui.views.launch import finding_lines

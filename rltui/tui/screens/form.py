@@ -12,6 +12,7 @@ from textual.widget import Widget
 from rltui.layout.diff import setting_text
 from rltui.layout.fields import value_problem
 from rltui.layout.presets import resolve
+from rltui.service.cockpit import Ask
 from rltui.tui import keys, messages
 from rltui.tui.commands import with_override
 from rltui.tui.keys import Key, KeyContext, KeyTable
@@ -135,7 +136,7 @@ class FormScreen(CockpitScreen):
     def do_resubmit(self) -> None:
         """Go back, and preview the resubmission with what is set."""
         self.do_back()
-        self.cockpit.ask(messages.Ask("edit", self._run_id, self.overrides))
+        self.cockpit.ask(Ask("edit", self._run_id, self.overrides))
 
     def do_filter(self) -> None:
         """Type a filter."""

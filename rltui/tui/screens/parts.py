@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from rltui.service.cockpit import Ask
 from rltui.tui.host import Host, OnHost
 from rltui.tui.keys import KeyContext, KeyTable
-from rltui.tui.messages import Ask
 from rltui.tui.screens.prompting import Prompting
 from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.list_pane import ListPane

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from textual.events import Key
     from textual.widget import Widget
 
+    from rltui.service.cockpit import Ask
     from rltui.tui.host import Host
-    from rltui.tui.messages import Ask
     from rltui.tui.widgets.bars import FooterBar
     from rltui.tui.widgets.prompt import Complete, Prompt
 

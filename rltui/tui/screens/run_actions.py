@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from textual.app import SuspendNotSupported
 
 from rltui.service.actions import SIGNALS
-from rltui.service.cockpit import WhyReport
+from rltui.service.cockpit import Action, Ask, WhyReport
 from rltui.tui import keys
 from rltui.tui.keys import Key, KeyContext, KeyGroup
-from rltui.tui.messages import Action, Ask, shell_phrase
+from rltui.tui.messages import shell_phrase
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.parts import HasRun, Part
 from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunSummary

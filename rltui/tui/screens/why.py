@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from rltui.service.cockpit import WhyReport
+from rltui.service.cockpit import Action, Ask, WhyReport
 from rltui.tui import messages
 from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, may_change, needs
-from rltui.tui.messages import Ask
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, line, wrapped
 from rltui.tui.views import stage
@@ -140,7 +139,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         if self.cockpit.readonly:
             self.cockpit.say("this cockpit is read-only", "warning")
             return
-        action: messages.Action = "exclude" if fix.exclude and not fix.overrides else "edit"
+        action: Action = "exclude" if fix.exclude and not fix.overrides else "edit"
         self.cockpit.ask(Ask(action, self.run_id, fix.overrides, fix.exclude))
 
     def do_fix(self) -> None:
