@@ -350,11 +350,11 @@ class Cockpit(Protocol):
     def preview(self, ask: Ask) -> ActionPreview:
         """What an action would do to the one run that it is for.
 
-        A resubmission says from which checkpoint it would go on, and ends a live run first. One with less memory has the
-        change that lowers the peak which stands in this run's way, found from its placement: where engine and trainer do
-        not share a GPU, a lower ``memory_utilization`` cannot help the trainer, so another lever is offered, and that
-        said. A fix is one change for everything that is known to be wrong with the run, with a sentence a cause; that of
-        hands-off mode tells what it has done so far.
+        A resubmission says from which checkpoint it would go on, and ends a live run first. One with less memory has
+        the change that lowers the peak which stands in this run's way, found from its placement: where engine and
+        trainer do not share a GPU, a lower ``memory_utilization`` cannot help the trainer, so another lever is
+        offered, and that said. A fix is one change for everything that is known to be wrong with the run, with a
+        sentence a cause; that of hands-off mode tells what it has done so far.
         """
 
     def carry_out(self, ask: Ask, shown: ActionPreview) -> str:

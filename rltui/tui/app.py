@@ -185,21 +185,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Copy the report on a node, for a mail to the site's administrators."""
         self.copy(message.text, "report")
 
-    @on(messages.PresetsFetched)
-    @on(messages.ReviewFetched)
-    @on(messages.OutlookFetched)
-    @on(messages.LogPartFetched)
-    @on(messages.LogSearched)
-    @on(messages.SamplesArrived)
-    @on(messages.SampleRead)
-    @on(messages.ConfigRead)
-    @on(messages.JobsFetched)
-    @on(messages.QueueFetched)
-    @on(messages.ShellHeard)
-    @on(messages.NodeShellReady)
-    @on(messages.FieldsRead)
-    @on(messages.BesideFetched)
-    @on(messages.WandbFound)
+    @on(messages.ScreenMessage)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:

@@ -38,6 +38,10 @@ class CockpitMessage(Message, bubble=False):
             setattr(self, name, value)
 
 
+class ScreenMessage(CockpitMessage, bubble=False):
+    """What the application hands to every screen as it is; each takes what concerns it."""
+
+
 class RunsFetched(CockpitMessage):
     """A picture of all runs."""
 
@@ -86,19 +90,19 @@ class FetchFailed(CockpitMessage):
     hint: str
 
 
-class PresetsFetched(CockpitMessage):
+class PresetsFetched(ScreenMessage):
     """The presets that can be launched."""
 
     presets: tuple[PresetSummary, ...]
 
 
-class ReviewFetched(CockpitMessage):
+class ReviewFetched(ScreenMessage):
     """What launching a preset with these overrides would do."""
 
     review: LaunchReview
 
 
-class OutlookFetched(CockpitMessage):
+class OutlookFetched(ScreenMessage):
     """When a launch would start, and what is different from the last run of that name."""
 
     outlook: LaunchOutlook
@@ -140,7 +144,7 @@ def newest_lines(found: list[FoundLine], piece: Searched, most: int) -> list[Fou
     return sorted(found + new, key=lambda one: one.at)[-most:]
 
 
-class LogSearched(CockpitMessage):
+class LogSearched(ScreenMessage):
     """How far a search of whole logs is, and what it has found: the newest hits, oldest first."""
 
     run_id: str
@@ -150,7 +154,7 @@ class LogSearched(CockpitMessage):
     share: float
 
 
-class SamplesArrived(CockpitMessage):
+class SamplesArrived(ScreenMessage):
     """What a search for samples has found so far, and how far it is."""
 
     run_id: str
@@ -158,35 +162,35 @@ class SamplesArrived(CockpitMessage):
     found: SamplesFound
 
 
-class SampleRead(CockpitMessage):
+class SampleRead(ScreenMessage):
     """A sample in full, with its siblings."""
 
     run_id: str
     group: SampleGroup
 
 
-class BesideFetched(CockpitMessage):
+class BesideFetched(ScreenMessage):
     """A picture of a run that is drawn over the charts of another."""
 
     run_id: str
     snapshot: RunSnapshot
 
 
-class WandbFound(CockpitMessage):
+class WandbFound(ScreenMessage):
     """Where W&B has a run."""
 
     run_id: str
     place: WandbPlace
 
 
-class ConfigRead(CockpitMessage):
+class ConfigRead(ScreenMessage):
     """Every setting of an attempt, and where each comes from."""
 
     run_id: str
     config: RunConfig
 
 
-class LogPartFetched(CockpitMessage):
+class LogPartFetched(ScreenMessage):
     """A piece of a log of a run."""
 
     run_id: str
@@ -233,7 +237,7 @@ class Launched(CockpitMessage):
         )
 
 
-class FieldsRead(CockpitMessage):
+class FieldsRead(ScreenMessage):
     """A layout as a form."""
 
     preset: str
@@ -241,7 +245,7 @@ class FieldsRead(CockpitMessage):
     fields: tuple[Field, ...]
 
 
-class NodeShellReady(CockpitMessage):
+class NodeShellReady(ScreenMessage):
     """A shell where a run is can be opened."""
 
     run_id: str
@@ -253,13 +257,13 @@ def shell_phrase(run_id: str) -> str:
     return f"open a shell of {run_id}"
 
 
-class JobsFetched(CockpitMessage):
+class JobsFetched(ScreenMessage):
     """The user's jobs that are no runs."""
 
     jobs: tuple[OpenJob, ...]
 
 
-class QueueFetched(CockpitMessage):
+class QueueFetched(ScreenMessage):
     """Everybody's jobs on a cluster."""
 
     queue: ClusterQueue
@@ -276,7 +280,7 @@ class Adopted(CockpitMessage):
         return f"{self.run_id} is a run now"
 
 
-class ShellHeard(CockpitMessage):
+class ShellHeard(ScreenMessage):
     """A verb of the shell printed more, or ended."""
 
     command: ShellCommand
