@@ -18,8 +18,7 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
-from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import actions
+from rltui.runs.journal import Journal, actions
 from rltui.service.node_shell import NodeShell, node_shell
 from rltui.watch.snapshots import RunSummary
 
