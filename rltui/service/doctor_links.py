@@ -24,7 +24,7 @@ from rltui.service.doctor_checks import Check, ClusterUnderTest, broken, ok, ski
 from rltui.service.doctor_host import check_host
 from rltui.service.doctor_team import check_team
 from rltui.service.login_facts import container_problems, env_file_problem
-from rltui.service.tidy import quotas
+from rltui.service.quota import quotas
 
 HELLOS = 5
 SLOW_ROUND_TRIP_S = 0.3

@@ -15,7 +15,7 @@ from rltui.cluster.machines import open_relay
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.remote_paths import expanded
 from rltui.service.login_facts import login_facts
-from rltui.service.tidy import quotas
+from rltui.service.quota import quotas
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile

@@ -8,7 +8,7 @@ import pytest
 
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
-from rltui.service.tidy import quotas, read_quotas
+from rltui.service.quota import quotas, read_quotas
 
 GIB = 1 << 20  # in KiB
 HEADS = (
