@@ -29,7 +29,7 @@ WALKS = {
     "layout → sbatch": (
         ("rltui.cli.launch:run", "rltui.runs.script:render_script"),
         ("rltui.service.launch:launch", "rltui.cluster.slurm.client:"),
-        ("rltui.cluster.slurm.client:", "rltui.cluster.slurm.changes:"),
+        ("rltui.cluster.slurm.client:", "rltui.cluster.slurm.submitting:"),
     ),
     "GPU sample → pixel": (
         ("rltui.service.live_cockpit:", "rltui.watch.hosts:HostState"),

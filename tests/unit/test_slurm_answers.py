@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.relay_types import Completed
-from rltui.cluster.slurm.changes import read_answer, read_test, submit_argv
 from rltui.cluster.slurm.queries import (
     ACCOUNTING_FIELDS,
     QUEUE_FIELDS,
@@ -28,6 +27,7 @@ from rltui.cluster.slurm.queries import (
 )
 from rltui.cluster.slurm.records import new_mark, split_records
 from rltui.cluster.slurm.replies import SlurmUnansweredError, read_submission, read_trouble
+from rltui.cluster.slurm.submitting import read_answer, read_test, submit_argv
 from rltui.errors import UsageError
 
 MARK = "^c0ffee^"
