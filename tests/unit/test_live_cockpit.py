@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from watch_support import attempt_of, await_that
 
+from rltui.cli.cockpit import OpenedLater
 from rltui.cli.main import main
 from rltui.cluster.prompts import Door, Field, PendingQuestion, Question
 from rltui.cluster.transport import NeedsAttentionError
@@ -24,7 +25,6 @@ from rltui.paths import config_dir, run_root
 from rltui.service.cockpit import Ask
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
-from rltui.service.opened_later import OpenedLater
 
 NOW = 1_793_000_000.0
 RUN = "grpo-tiny-1a2b"
