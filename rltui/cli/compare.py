@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rltui.cli.output import add_json, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, answer, columns, talk
 from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
@@ -76,10 +76,8 @@ def run(options: argparse.Namespace) -> int:
     _draw(sides, told, options)
     if options.csv:
         _write_csv(sides, names, options.axis)
-    elif options.json:
-        print_json({"schema": 1, "comparison": told})
     else:
-        print_lines(_lines(told, names))
+        answer(options, {"comparison": told}, _lines(told, names))
     return 0
 
 
