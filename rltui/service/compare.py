@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -21,10 +21,6 @@ from rltui.watch.phases import BESIDE, PREFIX, REST, TOTAL, phase_names, stacked
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.runs import RATES
 from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunHistory
-
 
 WINDOW = 10
 """Points that a metric is the median of: one step of RL says little."""

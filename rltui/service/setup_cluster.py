@@ -7,12 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from rltui.cluster.facts import ClusterFacts
+from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.host_facts import HostState, host_state
 from rltui.cluster.plain_text import plain
@@ -24,11 +24,6 @@ from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.layout.document import parse
 from rltui.layout.errors import LayoutError
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
-    from rltui.cluster.host_facts import HostState
-
 
 RAY_DASHBOARD = "http://127.0.0.1:8265"
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import RltuiError, tried
-from rltui.service.cockpit import ACTION_WORDS, ActionPreview
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import Ask, Cockpit
+from rltui.service.cockpit import ACTION_WORDS, ActionPreview, Ask, Cockpit
 
 
 def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:

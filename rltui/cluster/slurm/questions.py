@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -32,10 +32,6 @@ from rltui.cluster.slurm.records import new_mark
 from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble, is_format_refused
 from rltui.cluster.slurm.runner import SlurmRunner
 from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, steps_argv
-
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobSnapshot
-
 
 Answer = TypeVar("Answer")
 DEFAULT_MIN_JOB_AGE_S = 300

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.widget import Widget
 
 from rltui.layout.diff import setting_text
-from rltui.layout.fields import value_problem
+from rltui.layout.fields import Field, value_problem
 from rltui.layout.presets import resolve
 from rltui.service.cockpit import Ask
 from rltui.tui import keys, messages
@@ -19,13 +19,8 @@ from rltui.tui.keys import Key, KeyContext, KeyTable
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.picking import fits
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import clip_start, line, pad, rule, wrapped
+from rltui.tui.spans import Line, Role, clip_start, line, pad, rule, wrapped
 from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from rltui.layout.fields import Field
-    from rltui.tui.spans import Line, Role
-
 
 _needs_set = keys.needs(attrgetter("has_overrides"), "this key is as the file has it")
 _needs_changes = keys.first_of(keys.what_is_wrong, keys.may_change)

@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partialmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.widget import Widget
 
 from rltui.errors import UsageError
-from rltui.service.replay import ReplayCockpit, moment_of
+from rltui.service.replay import ReplayClock, ReplayCockpit, moment_of
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.keys import Key, KeyContext, KeyGroup, KeyTable
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_actions import ACT
-from rltui.tui.spans import Line, cell_width, clip, line
+from rltui.tui.spans import Line, Span, cell_width, clip, line
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from rltui.service.replay import ReplayClock
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-
 
 EVERY_S = 0.5
 SHARE = 0.02

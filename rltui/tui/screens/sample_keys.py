@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from functools import partialmethod
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import UsageError
+from rltui.tui.messages import SampleRead, SamplesArrived
 from rltui.tui.screens.parts import HasTabs, Part
-from rltui.watch.samples import SampleQuery, read_sample_query
-
-if TYPE_CHECKING:
-    from rltui.tui.messages import SampleRead, SamplesArrived
-    from rltui.watch.samples import Order
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.samples import Order, SampleQuery, read_sample_query
+from rltui.watch.snapshots import RunSnapshot
 
 AGAIN_S = 5.0
 """Between two looks for new samples of a live run, which writes some every 10 s."""
