@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partialmethod
 from operator import attrgetter
 from typing import ClassVar, Literal
 
@@ -114,17 +115,9 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
         """What scrolls."""
         return self._text
 
-    def do_yes(self) -> None:
-        """Do it."""
-        self.dismiss("yes")
-
-    def do_no(self) -> None:
-        """Leave everything as it is."""
-        self.dismiss("no")
-
-    def do_edit(self) -> None:
-        """Edit the changes first."""
-        self.dismiss("edit")
+    do_yes = partialmethod(KeyedScreen.dismiss, "yes")
+    do_no = partialmethod(KeyedScreen.dismiss, "no")
+    do_edit = partialmethod(KeyedScreen.dismiss, "edit")
 
 
 def confirm_lines(preview: ActionPreview, width: int, glyphs: Glyphs) -> list[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -92,6 +93,4 @@ class HelpScreen(KeyedScreen[None], inherit_bindings=False):
         """The page."""
         return self._pane
 
-    def do_close(self) -> None:
-        """Close the help."""
-        self.dismiss(None)
+    do_close = partialmethod(KeyedScreen.dismiss, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any, ClassVar, TypeVar, cast
 
 from textual.events import Key
@@ -113,7 +114,8 @@ class Moving:
     def __init__(self, screen: KeyedScreen[Any]) -> None:
         self._screen = screen
 
-    def _move(self, step: Callable[[ListPane], None], pane: ListPane | None) -> None:
+    def _move(self, step: Callable[[ListPane], None], is_page: bool = False) -> None:
+        pane = self._screen.pager() if is_page else self._screen.mover()
         if pane is None:
             return
         before = pane.cursor
@@ -121,26 +123,9 @@ class Moving:
         if pane.cursor != before:
             self._screen.moved()
 
-    def do_down(self) -> None:
-        """One row down."""
-        self._move(lambda pane: pane.move(1), self._screen.mover())
-
-    def do_up(self) -> None:
-        """One row up."""
-        self._move(lambda pane: pane.move(-1), self._screen.mover())
-
-    def do_first(self) -> None:
-        """To the first row."""
-        self._move(lambda pane: pane.go_to(0), self._screen.mover())
-
-    def do_last(self) -> None:
-        """To the last row."""
-        self._move(lambda pane: pane.go_to_end(), self._screen.mover())
-
-    def do_page_down(self) -> None:
-        """A page down."""
-        self._move(lambda pane: pane.page(1), self._screen.pager())
-
-    def do_page_up(self) -> None:
-        """A page up."""
-        self._move(lambda pane: pane.page(-1), self._screen.pager())
+    do_down = partialmethod(_move, lambda pane: pane.move(1))
+    do_up = partialmethod(_move, lambda pane: pane.move(-1))
+    do_first = partialmethod(_move, lambda pane: pane.go_to(0))
+    do_last = partialmethod(_move, lambda pane: pane.go_to_end())
+    do_page_down = partialmethod(_move, lambda pane: pane.page(1), is_page=True)
+    do_page_up = partialmethod(_move, lambda pane: pane.page(-1), is_page=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, partialmethod
 from typing import TYPE_CHECKING
 
 from rltui.tui import commands
@@ -114,15 +114,12 @@ class MetricKeys(Part[HasTabs]):
         if self._pane is not None:
             self._pane.toggle_alone()
 
-    def do_zoom_in(self) -> None:
-        """Half of the axis."""
+    def _zoom(self, factor: float) -> None:
         if self._pane is not None:
-            self._pane.zoom(0.5)
+            self._pane.zoom(factor)
 
-    def do_zoom_out(self) -> None:
-        """Twice as much of the axis."""
-        if self._pane is not None:
-            self._pane.zoom(2.0)
+    do_zoom_in = partialmethod(_zoom, 0.5)
+    do_zoom_out = partialmethod(_zoom, 2.0)
 
     def do_axis(self) -> None:
         """Steps, time or GPU-hours."""

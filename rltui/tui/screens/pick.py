@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from operator import attrgetter
 from typing import ClassVar
 
@@ -151,24 +152,11 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         self.pick_list.toggle()
         self.pick_list.move(1)
 
-    def do_close(self) -> None:
-        """Choose nothing."""
-        self.dismiss(())
+    do_close = partialmethod(KeyedScreen.dismiss, ())
 
 
-NODE_KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "a node",
-            (
-                keys.Key(
-                    "report", ("y",), "report", "Copy what runs remember against the node, for the site's admins.", 2
-                ),
-            ),
-        ),
-        *KEYS.groups,
-    )
-)
+_REPORT = keys.Key("report", ("y",), "report", "Copy what runs remember against the node, for the site's admins.", 2)
+NODE_KEYS = keys.KeyTable((keys.KeyGroup("a node", (_REPORT,)), *KEYS.groups))
 
 
 class NodesScreen(PickScreen, inherit_bindings=False):

@@ -115,15 +115,12 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
     do_next_event = partialmethod(_jump, True)
     do_previous_event = partialmethod(_jump, False)
 
-    def do_faster(self) -> None:
-        """Twice as fast."""
-        self._recording.clock.hurry(True)
+    def _hurry(self, faster: bool) -> None:
+        self._recording.clock.hurry(faster)
         self._moved()
 
-    def do_slower(self) -> None:
-        """Half as fast."""
-        self._recording.clock.hurry(False)
-        self._moved()
+    do_faster = partialmethod(_hurry, True)
+    do_slower = partialmethod(_hurry, False)
 
     def do_moment(self) -> None:
         """Ask for a time."""

@@ -133,25 +133,20 @@ class TabKeys(Part[HasTabs]):
         for tab in TABS:
             setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
 
-    def do_go_right(self) -> None:
-        """The next node of the map of GPUs, else the tab to the right."""
+    def _turn(self, step: int) -> None:
+        self._screen.open_tab(self._screen.tab_bar.current + step)
+
+    do_next_tab = partialmethod(_turn, 1)
+    do_previous_tab = partialmethod(_turn, -1)
+
+    def _go(self, step: int) -> None:
+        """The next node of the map of GPUs, else the next tab."""
         pane = self._screen.mover()
-        if not (isinstance(pane, GpusPane) and pane.sideways(1)):
-            self.do_next_tab()
+        if not (isinstance(pane, GpusPane) and pane.sideways(step)):
+            self._turn(step)
 
-    def do_go_left(self) -> None:
-        """The node before, else the tab to the left."""
-        pane = self._screen.mover()
-        if not (isinstance(pane, GpusPane) and pane.sideways(-1)):
-            self.do_previous_tab()
-
-    def do_next_tab(self) -> None:
-        """The tab to the right."""
-        self._screen.open_tab(self._screen.tab_bar.current + 1)
-
-    def do_previous_tab(self) -> None:
-        """The tab to the left."""
-        self._screen.open_tab(self._screen.tab_bar.current - 1)
+    do_go_right = partialmethod(_go, 1)
+    do_go_left = partialmethod(_go, -1)
 
     def do_plugin_tab(self) -> None:
         """The next tab of a plug-in."""
