@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from rltui.service.cockpit import Action, Ask
 from rltui.service.run_filter import ORDERS, saved_filters
@@ -64,9 +65,9 @@ def _theme(app: Host, name: str) -> None:
     app.say(theme.remember(name), "warning")
 
 
-def _queue(app: Host, name: str) -> None:
+def _at_cluster(app: Host, name: str, do: Callable[[str], None]) -> None:
     if name in [cluster.name for cluster in app.pictures.clusters]:
-        app.open("queue", name)
+        do(name)
     else:
         app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
 
@@ -82,13 +83,6 @@ def _filter(app: Host, text: str) -> None:
         part.change(order, name)
     else:
         part.call(name)
-
-
-def _connect(app: Host, name: str) -> None:
-    if name in [cluster.name for cluster in app.pictures.clusters]:
-        app.controller.connect(name)
-    else:
-        app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
 
 
 def _why(app: Host, name: str) -> None:
@@ -152,9 +146,9 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "open": lambda app, name: app.open_run(name),
     "why": _why,
     "theme": _theme,
-    "connect": _connect,
+    "connect": lambda app, name: _at_cluster(app, name, app.controller.connect),
     "filter": _filter,
-    "queue": _queue,
+    "queue": lambda app, name: _at_cluster(app, name, partial(app.open, "queue")),
     "clusters": lambda app, _: app.open("clusters"),
     "jobs": lambda app, _: app.open("jobs"),
     "adopt": lambda app, _: app.open("jobs"),
