@@ -1,26 +1,24 @@
-"""Failure words of runs that died, kept beside them, and symptoms of those that live, found in the background.
+"""Failure words of runs that died and symptoms of those that live, found in the background.
 
 Neither reading logs nor weighing numbers may hold up a list.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import structs
 
-from rltui.errors import ClusterError, RltuiError
-from rltui.onnode import rundir
-from rltui.service.context import Context
-from rltui.service.describe import attempt_path
+from rltui.errors import RltuiError
+from rltui.service.failure_cache import DIED, lacks_word
 from rltui.threads import RequestThread
-from rltui.watch.snapshots import RunSummary
+
+if TYPE_CHECKING:
+    from rltui.watch.snapshots import RunSummary
 
 _Key: TypeAlias = "tuple[str, int]"
 
@@ -83,46 +81,3 @@ def _moment(run: RunSummary) -> tuple[int | None, int]:
 
 def _key(run: RunSummary) -> _Key:
     return run.run_id, run.attempt
-
-
-DIED = frozenset({"failed", "lost"})
-"""States of runs whose logs may say why."""
-
-BUDGET_S = 2.0
-"""How long a list in the shell may take to read logs; what is left is found by the next one."""
-
-
-def failure_of(context: Context, run: RunSummary) -> str:
-    """The word for what ended ``run``, diagnosed now and written beside the attempt; empty where no cause is known."""
-    from rltui.service import why
-
-    word = why.failure_of(context, run)
-    if run.owner:
-        return word
-    note = json.dumps({"schema": rundir.SCHEMA, "word": word}).encode()
-    with contextlib.suppress(ClusterError):  # a directory that cannot be written costs only the next reading
-        context.cluster.client.put(f"{attempt_path(run)}/{rundir.FAILURE}", note)
-    return word
-
-
-def lacks_word(run: RunSummary) -> bool:
-    """Whether ``run`` died and nobody has looked for its word yet; one of a cluster that is away cannot be read."""
-    return run.state in DIED and not run.failure_known and not run.as_of and run.archived is None
-
-
-def with_failures(runs: Sequence[RunSummary], context_of: Callable[[str], Context]) -> list[RunSummary]:
-    """``runs`` with their words; logs of those that died are read, newest first, as far as ``BUDGET_S`` reaches."""
-    deadline = time.monotonic() + BUDGET_S
-    return [_with_failure(run, context_of, deadline) for run in runs]
-
-
-def _with_failure(run: RunSummary, context_of: Callable[[str], Context], deadline: float) -> RunSummary:
-    if run.state == "running" and not run.as_of:
-        from rltui.service.symptoms import symptom_word
-
-        return structs.replace(run, symptom=symptom_word(run, context_of(run.reader).reader))
-    if run.failure or not lacks_word(run) or time.monotonic() > deadline:
-        return run
-    with contextlib.suppress(RltuiError):
-        return structs.replace(run, failure=failure_of(context_of(run.reader), run), failure_known=True)
-    return run
