@@ -55,6 +55,10 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Show the bars."""
         self.tick()
 
+    def moved(self) -> None:
+        """The cursor is on another row, by which keys of the footer may act."""
+        self.tick()
+
     def on_resize(self) -> None:
         """Say in the bars what the new width has room for."""
         self.tick()

@@ -113,10 +113,6 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
         """The list."""
         return self.clusters
 
-    def moved(self) -> None:
-        """The footer depends on the cluster."""
-        self.tick()
-
     def key_context(self) -> KeyContext:
         """The cluster under the cursor decides."""
         cluster = self.clusters.selected

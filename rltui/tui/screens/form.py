@@ -106,10 +106,6 @@ class FormScreen(CockpitScreen):
         """The keys."""
         return self.pane
 
-    def moved(self) -> None:
-        """Another key is under the cursor."""
-        self.tick()
-
     def on_line_opened(self) -> None:
         """A double click edits."""
         self.do_edit()

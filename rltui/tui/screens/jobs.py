@@ -103,10 +103,6 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
         """The list."""
         return self.jobs
 
-    def moved(self) -> None:
-        """The footer depends on whether there is a job."""
-        self.tick()
-
     def key_context(self) -> KeyContext:
         """Whether there is a job under the cursor."""
         return KeyContext(readonly=self.cockpit.readonly, has_job=self.jobs.selected is not None)

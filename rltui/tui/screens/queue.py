@@ -199,10 +199,6 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         """The list."""
         return self.list
 
-    def moved(self) -> None:
-        """The footer depends on the job."""
-        self.tick()
-
     def on_line_opened(self) -> None:
         """A double click opens."""
         self.act("open")

@@ -98,10 +98,6 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         row = self.pane.selected
         return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
 
-    def moved(self) -> None:
-        """The footer depends on the line."""
-        self.tick()
-
     def on_line_opened(self) -> None:
         """A double click opens."""
         self.act("open")
