@@ -14,42 +14,33 @@ from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, line
 from rltui.tui.views import clusters as view
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import ItemsPane
 
 
-class ClusterList(ListPane):
+class ClusterList(ItemsPane[ClusterSummary]):
     """One line a cluster."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.rows: tuple[ClusterSummary, ...] = ()
         self._counts: dict[str, int] = {}
         self._now = 0.0
 
     def show(self, clusters: tuple[ClusterSummary, ...], counts: dict[str, int], now: float) -> None:
         """Show these, with the number of runs of each."""
-        chosen = self.selected.name if self.selected is not None else ""
-        self.rows, self._counts, self._now = clusters, counts, now
-        names = [cluster.name for cluster in clusters]
-        self.cursor = names.index(chosen) if chosen in names else 0
-        self.repaint()
+        self._counts, self._now = counts, now
+        self.put(clusters)
 
-    @property
-    def selected(self) -> ClusterSummary | None:
-        """The cluster under the cursor."""
-        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+    def key_of(self, item: ClusterSummary) -> str:
+        """Its name."""
+        return item.name
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
         return [view.cluster_head(self.size.width)]
 
-    def count(self) -> int:
-        """Number of clusters."""
-        return len(self.rows)
-
     def row(self, index: int) -> Line:
         """One cluster."""
-        cluster = self.rows[index]
+        cluster = self.items[index]
         return view.cluster_row(
             cluster, self._counts.get(cluster.name, 0), self._now, self.size.width, self.is_selected(index), self.glyphs
         )

@@ -20,7 +20,7 @@ from rltui.tui.messages import CockpitMessage
 from rltui.tui.picking import fits
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, Role, clip_start, line, pad, rule, wrapped
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import ItemsPane
 
 _needs_set = keys.needs(attrgetter("has_overrides"), "this key is as the file has it")
 _needs_changes = keys.first_of(keys.what_is_wrong, keys.may_change)
@@ -193,13 +193,12 @@ ABOUT_ROWS = 4
 WIDEST_VALUE = 400
 
 
-class FormPane(ListPane):
+class FormPane(ItemsPane["Field"]):
     """One row a key."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.all_fields: tuple[Field, ...] = ()
-        self.fields: tuple[Field, ...] = ()
         self.words = ""
         self.problem = ""
         """What is wrong with what is being typed."""
@@ -211,27 +210,23 @@ class FormPane(ListPane):
 
     def narrow(self, words: str) -> None:
         """Show only keys with these words in name, value or meaning; ``set`` alone: those that are set."""
-        at = self.selected.key if self.selected is not None else ""
         self.words, is_set = words, words.lower().split() == ["set"]
-        self.fields = tuple(one for one in self.all_fields if (one.is_set if is_set else fits(_text_of(one), words)))
-        self.cursor = next((index for index, one in enumerate(self.fields) if one.key == at), 0)
-        self.repaint()
+        self.put([one for one in self.all_fields if (one.is_set if is_set else fits(_text_of(one), words))])
+
+    def key_of(self, item: Field) -> str:
+        """Its name."""
+        return item.key
 
     def complain(self, problem: str) -> None:
         """Say what is wrong with what is being typed; empty: nothing."""
         self.problem = problem
         self.repaint()
 
-    @property
-    def selected(self) -> Field | None:
-        """The key under the cursor."""
-        return self.fields[self.cursor] if self.cursor < len(self.fields) else None
-
     def head(self) -> Sequence[Line]:
         """How many keys there are, and what the one under the cursor means."""
         width = self.size.width
         changes = sum(one.is_set for one in self.all_fields)
-        right = f"{len(self.fields)} of {len(self.all_fields)}  {changes} set"
+        right = f"{len(self.items)} of {len(self.all_fields)}  {changes} set"
         lines = [rule([("keys", "title"), (f" {self.words}", "match")], [(right, "dim")], width, self.glyphs)]
         about = self._about(width)[:ABOUT_ROWS]
         return [*lines, *about, *[line(("", "dim"))] * (ABOUT_ROWS - len(about)), rule([], [], width, self.glyphs)]
@@ -247,14 +242,10 @@ class FormPane(ListPane):
         was = f"  was {setting_text(one.before, 60)}" if one.is_set else ""
         return [*rows, line((f" {one.origin.rpartition('/')[2]}{was}", "dim"))]
 
-    def count(self) -> int:
-        """Number of keys."""
-        return len(self.fields)
-
     def row(self, index: int) -> Line:
         """One key with its value and where that comes from."""
-        one, width = self.fields[index], self.size.width
-        key_width = min(max(len(each.key) for each in self.fields), max(12, width * 2 // 5))
+        one, width = self.items[index], self.size.width
+        key_width = min(max(len(each.key) for each in self.items), max(12, width * 2 // 5))
         origin_width = min(30, width // 3) if width >= 60 else 0
         room = max(4, width - key_width - origin_width - 8)
         mark = self.glyphs.attention if one.is_set else " "

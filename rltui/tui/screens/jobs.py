@@ -14,49 +14,39 @@ from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs_job
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, clip, line, pad
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import ItemsPane
 
 
-class JobList(ListPane):
+class JobList(ItemsPane[OpenJob]):
     """One line a job."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.rows: tuple[OpenJob, ...] | None = None
+        self._is_asked = True
         self._now = 0.0
 
     def show(self, rows: tuple[OpenJob, ...] | None, now: float) -> None:
         """Show these; None while the clusters are asked. The cursor stays on its job."""
-        chosen = self.selected
-        self.rows, self._now = rows, now
-        ids = [(one.cluster, one.job.job_id) for one in rows or ()]
-        here = (chosen.cluster, chosen.job.job_id) if chosen is not None else None
-        self.cursor = ids.index(here) if here in ids else 0
-        self.repaint()
+        self._is_asked, self._now = rows is None, now
+        self.put(rows or ())
 
-    @property
-    def selected(self) -> OpenJob | None:
-        """The job under the cursor."""
-        return self.rows[self.cursor] if self.rows and self.cursor < len(self.rows) else None
+    def key_of(self, item: OpenJob) -> tuple[str, str]:
+        """Its cluster and its id there."""
+        return item.cluster, item.job.job_id
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
         return [job_head(self.size.width)]
 
-    def count(self) -> int:
-        """Number of jobs."""
-        return len(self.rows or ())
-
     def row(self, index: int) -> Line:
         """One job."""
-        assert self.rows is not None
-        return job_row(self.rows[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
+        return job_row(self.items[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
 
     def empty(self) -> Sequence[Line]:
         """What stands there where there is no job."""
         waits = f" asking the schedulers {self.glyphs.ellipsis}"
         none = " no jobs beside the runs: whatever you submit without rltui is listed here"
-        return [line((waits if self.rows is None else none, "dim"))]
+        return [line((waits if self._is_asked else none, "dim"))]
 
 
 KEYS = key_table(

@@ -15,33 +15,30 @@ from rltui.tui import keys
 from rltui.tui.picking import PickItem, fits
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import Line, Span, cell_width, line, pad, rule
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import ItemsPane, ListPane
 
 MAX_WIDTH = 84
 
 
-class PickList(ListPane):
+class PickList(ItemsPane[PickItem]):
     """The lines."""
 
     def __init__(self, title: str, items: Sequence[PickItem], hint: str) -> None:
         super().__init__(id="pick-list")
         self.title, self.hint = title, hint
         self.all_items = tuple(items)
-        self.items = tuple(items)
+        self.items = self.all_items
         self.marked: set[str] = set()
 
     def show(self, items: Sequence[PickItem]) -> None:
         """Show these; the cursor stays on its line once it was moved."""
-        chosen = self.selected.id if self.selected is not None and (self.cursor or self.marked) else ""
-        self.items = tuple(items)
-        places = [item.id for item in self.items]
-        self.cursor = places.index(chosen) if chosen in places else 0
-        self.repaint()
+        if not (self.cursor or self.marked):
+            self.items = ()
+        self.put(items)
 
-    @property
-    def selected(self) -> PickItem | None:
-        """The line under the cursor."""
-        return self.items[self.cursor] if self.cursor < len(self.items) else None
+    def key_of(self, item: PickItem) -> str:
+        """Its id."""
+        return item.id
 
     def toggle(self) -> None:
         """Mark the line under the cursor, or take its mark away."""
@@ -52,10 +49,6 @@ class PickList(ListPane):
     def head(self) -> Sequence[Line]:
         """The title, and what the keys do."""
         return [rule([(self.title, "title")], [(self.hint, "dim")], self.size.width, self.glyphs)]
-
-    def count(self) -> int:
-        """Number of lines."""
-        return len(self.items)
 
     def row(self, index: int) -> Line:
         """One line."""

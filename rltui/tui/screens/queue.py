@@ -12,7 +12,7 @@ from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import wrapped
 from rltui.tui.views import queue as view
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import ItemsPane
 
 if TYPE_CHECKING:
     from textual.widget import Widget
@@ -27,7 +27,7 @@ LOOK_S = 2.0
 """Between two questions to the services, which ask the scheduler at its own, slower pace."""
 
 
-class QueueList(ListPane):
+class QueueList(ItemsPane["QueuedJob"]):
     """One part of the queue at a time, one line a job or a kind of nodes."""
 
     def __init__(self, *, id: str) -> None:
@@ -37,8 +37,6 @@ class QueueList(ListPane):
         self.partition = ""
         self.only_mine = False
         self.problem = ""
-        self.jobs: Sequence[QueuedJob] = ()
-        """Those that are listed; none where the nodes are."""
         self._now = 0.0
         self._all: ClusterQueue | None = None
 
@@ -65,8 +63,8 @@ class QueueList(ListPane):
     def _pick(self) -> None:
         chosen = self.selected
         self.queue = self._all.of_partition(self.partition) if self._all is not None else None
-        self.jobs = self._jobs()
-        ids = [job.job_id for job in self.jobs]
+        self.items = self._jobs()
+        ids = [job.job_id for job in self.items]
         if chosen is not None and chosen.job_id in ids:
             self.cursor = ids.index(chosen.job_id)
         self.cursor = min(self.cursor, max(0, self.count() - 1))
@@ -82,11 +80,6 @@ class QueueList(ListPane):
     def partitions(self) -> tuple[str, ...]:
         """All partitions of the cluster."""
         return self._all.partitions if self._all is not None else ()
-
-    @property
-    def selected(self) -> QueuedJob | None:
-        """The job under the cursor."""
-        return self.jobs[self.cursor] if self.cursor < len(self.jobs) else None
 
     def head(self) -> Sequence[Line]:
         """What is free, what can be listed, and the titles of the columns."""
@@ -105,14 +98,14 @@ class QueueList(ListPane):
         """Number of lines."""
         if self.part == "nodes":
             return len(self.queue.groups) if self.queue is not None else 0
-        return len(self.jobs)
+        return len(self.items)
 
     def row(self, index: int) -> Line:
         """One job, or nodes that are alike."""
         width, here = self.size.width, self.is_selected(index)
         if self.part == "nodes" and self.queue is not None:
             return view.group_row(self.queue.groups[index], width, here, self.glyphs)
-        return view.job_row(self.jobs[index], self.part, self._now, width, here, self.glyphs)
+        return view.job_row(self.items[index], self.part, self._now, width, here, self.glyphs)
 
     def empty(self) -> Sequence[Line]:
         """Why there is nothing."""
