@@ -1,4 +1,4 @@
-"""Where rltui keeps its things: XDG directories, each overridable by an environment variable."""
+"""Where rltui keeps its things: XDG directories, each overridable by an environment variable; and small texts there."""
 
 from __future__ import annotations
 
@@ -71,3 +71,20 @@ def _elsewhere(path: Path) -> str:
     runs = path == run_root() or run_root() in path.parents
     variable = "RLTUI_RUN_ROOT" if runs else "RLTUI_STATE_DIR"
     return f"Set {variable} to a directory you can write to."
+
+
+def kept_text(name: str) -> str:
+    """What was kept under ``name``, a file in the state directory; empty where nothing was, or it cannot be read."""
+    try:
+        return (state_dir() / name).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def keep(name: str, text: str) -> str:
+    """Keep ``text`` for the next start; what comes back is why it could not be kept."""
+    try:
+        (ensure_private(state_dir()) / name).write_text(text, encoding="utf-8")
+    except (OSError, RltuiError) as error:
+        return f"{name}: not kept: {error}"
+    return ""

@@ -41,7 +41,7 @@ WALKS = {
     ),
     "SSH question → answer": (
         ("rltui.cluster.paramiko_transport:", "rltui.cluster.prompts:"),
-        ("rltui.tui.controller:", "rltui.service.doors:Door"),
+        ("rltui.tui.controller:", "rltui.cluster.prompts:Door"),
         ("rltui.tui.app:", "rltui.tui.screens.door:"),
     ),
     "prompt → loss → weights": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
 from rltui.cli.run_picture import nothing_yet, read_run, talk_age
@@ -12,10 +11,8 @@ from rltui.service.all_clusters import open_run
 from rltui.service.describe import attempt_path
 from rltui.service.read_evidence import look_at_process
 from rltui.watch.run_watcher import RunWatcher
+from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 
 HEADER = ("ACTOR", "NAME", "STATE", "NODE", "PID", "RESTARTS", "DIED BECAUSE")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,9 +14,7 @@ from rltui.onnode.hands_off import DECISION_S
 from rltui.service.all_clusters import open_run
 from rltui.service.hands_off_rules import Policy, Record
 from rltui.service.hands_off_switch import now_of, records_of, switch_off, switch_on, told_of
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

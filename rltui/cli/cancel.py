@@ -6,12 +6,10 @@ import argparse
 import time
 from functools import partial
 
-from rltui.cli.asking import confirm
-from rltui.cli.output import add_json, print_json, talk
+from rltui.cli.output import add_json, confirm, print_json, talk
 from rltui.cli.pick_runs import add_runs, do_to_all
-from rltui.service.actions import cancel, preview_cancel
+from rltui.service.actions import AS_CANCEL, SIGNALS, cancel, preview_cancel, preview_signal, send_signal, signal_name
 from rltui.service.all_clusters import open_clusters
-from rltui.service.signals import AS_CANCEL, SIGNALS, preview_signal, send_signal, signal_name
 
 DEADLINE_S = 60.0
 

@@ -6,20 +6,17 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from rltui.cli.asking import is_agreed
-from rltui.cli.output import add_json, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, answer, columns, is_agreed, talk
 from rltui.cluster.open_transport import choose_way
 from rltui.cluster.plain_text import plain
+from rltui.cluster.profile import Profile
 from rltui.cluster.profile_files import profile_files, trust
 from rltui.cluster.profiles import BUILTIN, Profiles, as_keys, load_profiles
 from rltui.errors import RltuiError, UsageError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,14 +33,11 @@ def run(options: argparse.Namespace) -> int:
         return _trust(options.yes)
     profiles = load_profiles()
     if options.name:
-        _show(profiles, profiles.get(options.name), options.json)
+        _show(profiles, profiles.get(options.name), options)
         return 0
     for note in profiles.notes:
         talk(plain(short(note)))
-    if options.json:
-        _print_all(profiles)
-    else:
-        print_lines(_table(profiles))
+    answer(options, _all(profiles), _table(profiles))
     return 0
 
 
@@ -70,21 +64,18 @@ def _kinds(profiles: Profiles, name: str) -> list[str]:
     return list(dict.fromkeys(kinds[path] for path in origins if path in kinds)) or [BUILTIN]
 
 
-def _show(profiles: Profiles, profile: Profile, as_json: bool) -> None:
+def _show(profiles: Profiles, profile: Profile, options: argparse.Namespace) -> None:
     origins = profiles.origins.get(profile.name, {})
     way = _way(profile)
-    if as_json:
-        keys = msgspec.to_builtins(profile)
-        print_json({"schema": 1, "cluster": {**keys, "origins": origins, "way": way[0], "way_reason": way[1]}})
-        return
+    told = {**msgspec.to_builtins(profile), "origins": origins, "way": way[0], "way_reason": way[1]}
     keys = {key: value for key, value in as_keys(profile).items() if key != "name"}
     rows = [
         (key, line, short(origins.get(key, "default"))) if index == 0 else ("", line, "")
         for key, value in keys.items()
         for index, line in enumerate(_text(value))
     ]
-    print_lines([profile.name, *(f"  {line}" for line in columns(("key", "value", "from"), rows))])
-    print_lines([f"  way there: {way[0]}, because {way[1]}"])
+    table = [f"  {line}" for line in columns(("key", "value", "from"), rows)]
+    answer(options, {"cluster": told}, [profile.name, *table, f"  way there: {way[0]}, because {way[1]}"])
 
 
 def _way(profile: Profile) -> tuple[str, str]:
@@ -114,14 +105,14 @@ def short(path: str) -> str:
     return f"~/{path[len(home) :]}" if path.startswith(home) else path
 
 
-def _print_all(profiles: Profiles) -> None:
+def _all(profiles: Profiles) -> dict[str, Any]:
     clusters = [
         {**msgspec.to_builtins(profile), "origins": profiles.origins.get(name, {})}
         for name, profile in profiles.by_name.items()
     ]
     files = [{"path": file.path, "kind": file.kind, "used": file.used, "note": file.note} for file in profiles.files]
     problems = [msgspec.to_builtins(problem) for problem in profiles.problems]
-    print_json({"schema": 1, "clusters": clusters, "files": files, "problems": problems})
+    return {"clusters": clusters, "files": files, "problems": problems}
 
 
 def _trust(yes: bool) -> int:

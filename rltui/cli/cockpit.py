@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, cast
 
 from rltui.cli.verbs import importing
@@ -11,6 +12,7 @@ from rltui.errors import UsageError
 
 if TYPE_CHECKING:
     from rltui.service.cockpit import Cockpit
+    from rltui.service.live_cockpit import LiveCockpit
     from rltui.service.replay import ReplayCockpit
     from rltui.tui.first_frame import FirstFrame
 
@@ -43,7 +45,6 @@ def open_cockpit(run_id: str | None = None, *, readonly: bool = False, ascii_onl
 
 def _run_cockpit(first: FirstFrame | None, **options: Any) -> int:
     with importing():
-        from rltui.service.opened_later import OpenedLater
         from rltui.tui.app import run_cockpit
 
     cockpit = OpenedLater()
@@ -72,3 +73,25 @@ def _require_screen(hint: str) -> None:
 
 def _speaks_utf8() -> bool:
     return "utf" in (sys.stdout.encoding or "").lower()
+
+
+class OpenedLater:
+    """Stands for a ``LiveCockpit``; its first call must not come from the thread of the screen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: LiveCockpit | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """What the live cockpit has of that name."""
+        with self._lock:
+            if self._live is None:
+                from rltui.service.live_cockpit import LiveCockpit
+
+                self._live = LiveCockpit()
+        return getattr(self._live, name)
+
+    def close(self) -> None:
+        """End all relays, if there are any."""
+        if self._live is not None:
+            self._live.close()

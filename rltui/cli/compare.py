@@ -10,13 +10,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rltui.cli.output import add_json, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, answer, columns, talk
 from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
-from rltui.service.compare import WINDOW, Comparison, Row, Side, compare, read_side
-from rltui.service.compare_axes import AXES, COLUMNS, place_words, positions
+from rltui.service.compare import (
+    AXES,
+    COLUMNS,
+    WINDOW,
+    Comparison,
+    Row,
+    Side,
+    compare,
+    place_words,
+    positions,
+    read_side,
+)
 from rltui.watch.phases import PREFIX
 
 WIDEST = 40
@@ -66,10 +76,8 @@ def run(options: argparse.Namespace) -> int:
     _draw(sides, told, options)
     if options.csv:
         _write_csv(sides, names, options.axis)
-    elif options.json:
-        print_json({"schema": 1, "comparison": told})
     else:
-        print_lines(_lines(told, names))
+        answer(options, {"comparison": told}, _lines(told, names))
     return 0
 
 
@@ -78,7 +86,7 @@ def _draw(sides: Sequence[Side], told: Comparison, options: argparse.Namespace) 
     files = {word: getattr(options, word) for word in PICTURES if getattr(options, word) is not None}
     if not files:
         return
-    from rltui.service.compare_picture import draw, usual_metrics
+    from rltui.service.compare import draw, usual_metrics
 
     for word, file in files.items():
         if not file.endswith(f".{word}"):

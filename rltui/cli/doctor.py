@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cli.asking import is_agreed
-from rltui.cli.output import add_cluster_name, add_json, named_cluster, print_json, talk
+from rltui.cli.output import add_cluster_name, add_json, is_agreed, named_cluster, print_json, talk
 from rltui.cluster.profiles import load_profiles
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError

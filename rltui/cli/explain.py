@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from typing import TYPE_CHECKING
 
 from rltui.check.catalog import RULES
+from rltui.check.rule import Rule
 from rltui.cli.output import add_json, answer, print_lines
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.report import story as cause_story
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from rltui.check.rule import Rule
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rltui.cli.asking import confirm, show
-from rltui.cli.output import print_json, talk
+from rltui.cli.output import confirm, print_json, show, talk
 from rltui.cli.resubmit import add_change, started
 from rltui.service.all_clusters import open_run
 from rltui.service.one_fix import carry_out, compose_fix, preview_fix

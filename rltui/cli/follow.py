@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from rltui.cli import words
 from rltui.cli.output import print_json, talk
 from rltui.cluster.profile import LOCAL
 from rltui.errors import ClusterError
+from rltui.service.context import Context
 from rltui.service.hands_off_switch import is_over
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 PERIOD_S = 0.5
 REMOTE_PERIOD_S = 2.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_run, add_watch, answer, columns, talk
 from rltui.cli.run_picture import nothing_yet, read_run
@@ -13,12 +12,10 @@ from rltui.service.all_clusters import open_run
 from rltui.service.run_picture import stragglers_of
 from rltui.service.sampling import start_sampling
 from rltui.watch.card_faults import held_words, unused_words, xids_by_card
+from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.owners import Owners
 from rltui.watch.silence import silent_nodes
-
-if TYPE_CHECKING:
-    from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 MOST_MINUTES = 24 * 60
 HEADER = ("NODE", "GPU", "ROLE", "UTIL %", "MEM GIB", "W", "°C", "MHZ", "ECC", "PROCESS")

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import answer, columns
 from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.service.all_clusters import open_run
 from rltui.service.history import read_history
 from rltui.watch.history import loss_words
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import AttemptHistory, RunHistory
+from rltui.watch.snapshots import AttemptHistory, RunHistory
 
 HEADER = ("#", "STARTED", "QUEUED", "HELD", "START-UP", "KEPT", "AGAIN", "BETWEEN", "AFTER", "STEPS", "END")
 

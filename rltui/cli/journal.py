@@ -12,8 +12,7 @@ from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
 from rltui.onnode.hands_off import STATE
 from rltui.paths import run_root, state_dir
-from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import JournalAction, actions
+from rltui.runs.journal import Journal, JournalAction, actions
 
 HEADER = ("WHEN", "ACTION", "OUTCOME", "S", "RUN", "JOB", "")
 LAST = 50

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rltui.cli.asking import ask
-from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk
+from rltui.cli.output import add_cluster, add_json, ask, print_json, print_lines, talk
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, answer, columns
+from rltui.service.launch_review import PresetSummary
 from rltui.service.presets import preset_summaries
-
-if TYPE_CHECKING:
-    from rltui.service.launch_review import PresetSummary
 
 GROUPS = {
     "local": "on this machine",

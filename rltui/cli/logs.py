@@ -7,15 +7,16 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.cluster.profile import LOCAL
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.service.all_clusters import open_run
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.service.log_stream import logs_of, no_log_of, sources_of
 from rltui.watch.log_folds import fold
@@ -23,10 +24,6 @@ from rltui.watch.log_merge import Frontier, LogSource, MergedLine, MergedReader,
 from rltui.watch.log_search import LEVELS, ROLES, LogQuery, query_of, search_log
 from rltui.watch.log_times import Clock, Place, moment, place_since, zone_of
 from rltui.watch.snapshots import LogFile, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
 
 PERIOD_S = 0.5
 LIST_EVERY_S = 5.0

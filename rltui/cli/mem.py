@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk
 from rltui.cli.sources import add_source, load, said
 from rltui.errors import UsageError
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.hub import CONFIG, PREFIX
 from rltui.hardware.models import find_model, hub_model
+from rltui.layout.schema import Layout
 from rltui.memory import measured, model_sheet
 from rltui.memory.bars import lines
+from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.json_form import as_json
 from rltui.memory.layouts import estimate_layout
 from rltui.paths import is_file
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
-    from rltui.layout.schema import Layout
-    from rltui.memory.estimate import LayoutEstimate
 
 CARD = "H100-SXM-80GB"
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import add_json, add_only_cluster, add_watch, answer, columns
 from rltui.cli.run_picture import nothing_yet, read_run
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import MetricsSnapshot
+from rltui.watch.snapshots import MetricsSnapshot
 
 HEADER = ("METRIC", "LATEST", "LEAST", "MEDIAN", "MOST")
 

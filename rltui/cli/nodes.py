@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_cluster_name, add_json, answer, columns, named_cluster, print_json, print_lines, talk
+from rltui.cli.output import add_cluster_name, add_json, answer, columns, named_cluster
 from rltui.cli.words import moment
+from rltui.cluster.facts import PartitionFacts
 from rltui.cluster.prompts import TerminalPrompter
-from rltui.cluster.slurm.times import write_duration
+from rltui.cluster.slurm.nodes import Reservation
+from rltui.cluster.slurm.records import write_duration
 from rltui.errors import UsageError
+from rltui.onnode.bad_nodes import BadNode
 from rltui.service.bad_nodes import words
 from rltui.service.nodes import NodeGroup, clusters_nodes, forget_node, grouped, node_report
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import PartitionFacts
-    from rltui.cluster.slurm.reservations import Reservation
-    from rltui.onnode.bad_nodes import BadNode
 
 NODES_WIDTH = 20
 
@@ -36,7 +33,9 @@ def run(options: argparse.Namespace) -> int:
     """Show partitions and nodes: GPUs free, why a node is out of service, and what runs remember against it."""
     name, prompter = named_cluster(options), TerminalPrompter()
     if options.forget:
-        return _forget(name, options.forget, prompter, options.json)
+        forgotten = forget_node(name, options.forget, prompter)
+        answer(options, {"forgotten": forgotten}, (), f"{options.forget} is forgotten: {words(forgotten)}")
+        return 0
     if options.report:
         text = node_report(name, options.report, prompter)
         answer(options, {"report": text}, text.splitlines())
@@ -48,31 +47,12 @@ def run(options: argparse.Namespace) -> int:
         known = ", ".join(one.name for one in facts.partitions)
         raise UsageError(f"{profile.name} has no partition {options.partition[:60]!r}.", f"Known: {known}.")
     groups = grouped(found, options.partition)
-    if options.json:
-        print_json(
-            {
-                "schema": 1,
-                "cluster": profile.name,
-                "facts": facts,
-                "groups": groups,
-                "bad_nodes": found.bad,
-                "reservations": found.reservations,
-            }
-        )
-    else:
-        kept = ["", *_reservations(found.reservations)] if found.reservations else []
-        bad = ["", *_bad(found.bad)] if found.bad else []
-        tables = [*_partitions(shown, groups), "", *node_table(groups)]
-        print_lines([_summary(profile.name, groups), "", *tables, *kept, *bad])
-    return 0
-
-
-def _forget(name: str, node: str, prompter: TerminalPrompter, as_json: bool) -> int:
-    known = forget_node(name, node, prompter)
-    if as_json:
-        print_json({"schema": 1, "forgotten": known})
-    else:
-        talk(f"{node} is forgotten: {words(known)}")
+    told = {"cluster": profile.name, "facts": facts, "groups": groups, "bad_nodes": found.bad}
+    kept = ["", *_reservations(found.reservations)] if found.reservations else []
+    bad = ["", *_bad(found.bad)] if found.bad else []
+    tables = [*_partitions(shown, groups), "", *node_table(groups)]
+    lines = [_summary(profile.name, groups), "", *tables, *kept, *bad]
+    answer(options, {**told, "reservations": found.reservations}, lines)
     return 0
 
 

@@ -6,18 +6,14 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from rltui.cli.asking import ask, show
-from rltui.cli.output import add_only_cluster, print_json, talk
+from rltui.cli.output import add_only_cluster, ask, print_json, show, talk
 from rltui.errors import UsageError, tried
 from rltui.service.all_clusters import AllClusters, open_clusters
+from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.run_filter import WORDS, picked
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import ActionPreview
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 def add_runs(parser: argparse.ArgumentParser, *, all_by_default: bool = False) -> None:

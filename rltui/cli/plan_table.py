@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
@@ -16,11 +16,8 @@ from rltui.plan.of_layout import OWN
 from rltui.plan.rank import DEFAULT_COUNT, Proposal
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
+from rltui.plan.setup import Setup
 from rltui.plan.training import train_terms
-
-if TYPE_CHECKING:
-    from rltui.plan.setup import Setup
-
 
 OPTIONS = {
     "algorithm": "--algorithm",

@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.cli import words
 from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
 from rltui.service.all_clusters import open_clusters
+from rltui.service.cockpit import OpenJob
 from rltui.service.failure_cache import with_failures
-from rltui.service.run_columns import COLUMNS, GPUS, read_columns
+from rltui.service.run_columns import COLUMNS, GPUS, Fold, folded, read_columns
 from rltui.service.run_filter import WORDS, picked
-from rltui.service.run_folds import Fold, folded
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import OpenJob
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 UNSEEN_S = 60.0
 """How much longer a list without any run waits for a cluster: nothing else could be shown."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import structs
 
@@ -13,21 +12,18 @@ from rltui.cli.output import (
     add_cluster_name,
     add_json,
     add_watch,
+    answer,
     columns,
     named_cluster,
-    print_json,
-    print_lines,
     talk,
 )
 from rltui.cli.ps import shortened
 from rltui.cluster.profiles import load_profiles
+from rltui.cluster.queue_facts import QueuedJob
 from rltui.errors import ClusterError, UsageError
 from rltui.service.all_clusters import open_clusters
 from rltui.service.cluster_queue import ClusterQueue, usual_cluster
 from rltui.watch.pending import span_words
-
-if TYPE_CHECKING:
-    from rltui.cluster.queue_facts import QueuedJob
 
 WAITING = ("PLACE", "JOB", "USER", "GPUS", "PARTITION", "STARTS", "WHY", "NAME")
 HOLDING = ("JOB", "USER", "GPUS", "PARTITION", "LEFT", "NODES", "NAME")
@@ -56,28 +52,24 @@ def run(options: argparse.Namespace) -> int:
     found = found.of_partition(options.partition)
     if options.mine:
         found = structs.replace(found, jobs=tuple(job for job in found.jobs if job.is_mine))
-    if options.json:
-        print_json({"schema": 1, "queue": found})
-    else:
-        _print(found)
+    answer(options, {"queue": found}, _lines(found))
     if found.problem:
         talk(f"rltui: {found.problem}")
     return 3 if found.problem else 0
 
 
-def _print(queue: ClusterQueue) -> None:
+def _lines(queue: ClusterQueue) -> Iterator[str]:
     waiting, holding = queue.waiting, queue.holding
-    lines = [summary(queue), *([queue.note] if queue.note else [])]
+    yield from [summary(queue), *([queue.note] if queue.note else [])]
     if any(group.gpus for group in queue.groups) or queue.scheduler == "slurm":
-        lines += ["", *node_table(queue.groups)]
+        yield from ["", *node_table(queue.groups)]
     if waiting:
-        lines += ["", *_table(WAITING, [_waiting(job, queue.taken_at) for job in waiting], (0, 3))]
+        yield from ["", *_table(WAITING, [_waiting(job, queue.taken_at) for job in waiting], (0, 3))]
     if holding and queue.scheduler in ("hosts", "local"):
         rows = [_on_a_machine(job, queue.taken_at) for job in holding]
-        lines += ["", *_table(ON_A_MACHINE, rows, (2, 4))]
+        yield from ["", *_table(ON_A_MACHINE, rows, (2, 4))]
     elif holding:
-        lines += ["", *_table(HOLDING, [_holding(job) for job in holding], (2, 4))]
-    print_lines(lines)
+        yield from ["", *_table(HOLDING, [_holding(job) for job in holding], (2, 4))]
 
 
 def summary(queue: ClusterQueue) -> str:

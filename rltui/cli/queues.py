@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.cli.output import print_json, print_lines, talk
 from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.cli.run_picture import nothing_yet, read_run, talk_age
+from rltui.watch.node_samples import EngineSample, HostSnapshot
 from rltui.watch.pending import pending_words, waiting_job
-
-if TYPE_CHECKING:
-    from rltui.watch.node_samples import EngineSample, HostSnapshot
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 
 def run(options: argparse.Namespace) -> int:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cli.asking import confirm, show
+from rltui.check.findings import Finding
 from rltui.cli.launch import add_unchecked
-from rltui.cli.output import add_exclude, add_json, add_run, print_json, talk
+from rltui.cli.output import add_exclude, add_json, add_run, confirm, print_json, show, talk
 from rltui.service.all_clusters import open_run
+from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.resubmit import changed, needs_consent, preview_resubmit, require_possible, resubmit
-
-if TYPE_CHECKING:
-    from rltui.check.findings import Finding
-    from rltui.service.context import Context
-    from rltui.service.submit import Launched
-    from rltui.watch.snapshots import RunSummary
+from rltui.service.submit import Launched
+from rltui.watch.snapshots import RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.cli.output import add_json, add_run, add_watch, talk
 from rltui.service.all_clusters import open_run
 from rltui.watch.run_watcher import RunWatcher
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.cli.launch import consent
 from rltui.cli.output import add_cluster, add_json, columns, print_json, print_lines, talk
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import RltuiError, UsageError
+from rltui.layout.schema import Layout
 from rltui.service.context import Context, open_context
 from rltui.service.hands_off_switch import is_over
 from rltui.service.launch import launch
 from rltui.service.selftest import PRESET, Asked, Result, keep, layout_of, read_result, result_json, title, words_of
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 GLYPHS = {"ok": "✓", "failed": "✗", "skipped": "–"}
 POLL_S = 1.0

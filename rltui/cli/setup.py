@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rltui.cli.output import talk
-from rltui.cluster.attention import NeedsAttentionError
-from rltui.cluster.hops import parse_hop
 from rltui.cluster.machines import open_relay
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL, Profile
@@ -20,12 +18,13 @@ from rltui.cluster.profile_files import user_file
 from rltui.cluster.profiles import merge_profiles
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.remote_paths import DEFAULT_RUN_ROOT
+from rltui.cluster.ssh_host import parse_hop
+from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 
 if TYPE_CHECKING:
-    from rltui.service.setup_cluster import Proposal
-    from rltui.service.site import Site
+    from rltui.service.setup_cluster import Proposal, Site
 
 ASKED = {
     "partition": "Partition",
@@ -57,9 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look at the cluster, show a profile, and write it where the user agrees."""
-    from rltui.service.profile_editing import entry_of, with_block, write_file
-    from rltui.service.setup_cluster import as_block, propose
-    from rltui.service.site import look_around
+    from rltui.service.setup_cluster import as_block, entry_of, look_around, propose, with_block, write_file
 
     asking = not options.yes
     if asking and not sys.stdin.isatty():

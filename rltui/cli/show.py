@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from rltui.cli import memory_table, words
-from rltui.cli.output import add_json, add_run, add_watch, answer, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, answer
 from rltui.service.all_clusters import open_run
 from rltui.service.attempts import Ending, endings
 from rltui.service.memory_peaks import read_memory
 from rltui.service.run_columns import place_of, size_of
 from rltui.watch.card_faults import trouble_words, xids_by_card
+from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.silence import halted, silent_nodes
-
-if TYPE_CHECKING:
-    from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
+from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,21 +33,15 @@ def run(options: argparse.Namespace) -> int:
     """Print everything that is known about one run."""
     with open_run(options.cluster, options.run) as (context, summary):
         if options.memory:
-            return _memory(options, summary, read_memory(context, summary))
+            found = read_memory(context, summary)
+            told = {"run_id": summary.run_id, "attempt": summary.attempt, "memory": found}
+            nothing = f"{summary.run_id} is {summary.state}: it has written no memory.json yet."
+            answer(options, told, memory_table.lines(found) if found is not None else (), nothing)
+            return 0
         snapshot = structs.replace(RunWatcher(context.cluster.client, summary.path).snapshot(), summary=summary)
         before = endings(context.cluster.client, summary)
     shown = [*lines(snapshot), *(_ending(summary, end) for end in before)]
     answer(options, {"run": snapshot, "attempts_before": before}, shown)
-    return 0
-
-
-def _memory(options: argparse.Namespace, run: RunSummary, found: dict[str, Any] | None) -> int:
-    if options.json:
-        print_json({"schema": 1, "run_id": run.run_id, "attempt": run.attempt, "memory": found})
-    elif found is None:
-        talk(f"{run.run_id} is {run.state}: it has written no memory.json yet.")
-    else:
-        print_lines(memory_table.lines(found))
     return 0
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from rltui.cli.asking import confirm, show
 from rltui.cli.job_change import add_arguments as add_change
 from rltui.cli.job_change import change
-from rltui.cli.output import add_exclude
+from rltui.cli.output import add_exclude, confirm, show
+from rltui.service.context import Context
 from rltui.service.job_changes import preview_update, update
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

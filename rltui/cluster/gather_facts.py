@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from rltui.cluster.facts import ClusterFacts
+from rltui.cluster.facts import ClusterFacts, NodeFacts
 from rltui.cluster.plain_text import plain
-from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes, read_partitions
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.cluster.slurm.runner import SlurmRunner, on_cluster
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import NodeFacts
-    from rltui.cluster.relay_client import RelayClient
 
 RECENT_S = 5.0
 """How long an answer holds for what else one verb, or one screen, wants to know at that moment."""

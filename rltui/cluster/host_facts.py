@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -13,13 +12,11 @@ from rltui.cluster.facts import ClusterFacts, NodeFacts
 from rltui.cluster.machines import in_time, machines_of
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, job_variables
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_program import program_of, relay_argv
 from rltui.errors import ClusterError
 from rltui.hardware.gpus import find_gpu
 from rltui.onnode.host_tickets import RUNNING
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 MODULES = (
     "rundir", "processes", "host_tickets", "host_cards", "host_queue", "card_kernels", "preflight", "host_look",

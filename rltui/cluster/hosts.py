@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from rltui.cluster.cluster import Attempt, SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.host_facts import best_host, host_states
 from rltui.cluster.jobs import JobsSnapshot
+from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.machines import Machines
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import Profile, job_variables
+from rltui.cluster.profile import LOCAL, Profile, job_variables
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.errors import ClusterError
 from rltui.onnode import processes, rundir
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
+from rltui.paths import ensure_private, run_root
 
 SEVERAL_VARIABLE = "RLTUI_MACHINES"
 """Tells a supervisor that those who look may look from another machine."""
@@ -204,3 +206,27 @@ def _identity(data: bytes) -> SupervisorIdentity | None:
         return msgspec.json.decode(data, type=SupervisorIdentity)
     except msgspec.DecodeError:
         return None
+
+
+def trainer_python() -> str:
+    """The interpreter of supervisor and trainers on this machine: ``$RLTUI_TRAINER_PYTHON``, or rltui's own."""
+    return os.environ.get("RLTUI_TRAINER_PYTHON") or sys.executable
+
+
+class LocalCluster(HostsCluster):
+    """This machine, with nothing that a profile would have to say of it.
+
+    Args:
+        profile: What the user says of it all the same: whom to tell, and where the secrets are.
+    """
+
+    def __init__(self, profile: Profile | None = None) -> None:
+        told = {"notify": profile.notify, "env_file": profile.env_file} if profile else {}
+        here = {"summary": "this machine", "transport": "local", "scheduler": "local", "python": trainer_python()}
+        super().__init__(Profile(name=LOCAL, **here, **told), RelayClient(LocalTransport()))  # type: ignore[arg-type]
+        self._folder = str(ensure_private(run_root()))
+
+    @property
+    def run_root(self) -> str:
+        """Folder of the runs; see ``Cluster``."""
+        return self._folder

@@ -7,20 +7,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from rltui.cluster.open_transport import open_transport
+from rltui.cluster.profile import Profile
+from rltui.cluster.prompts import Prompter
 from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import ProcessIdentity
+from rltui.cluster.transport import Transport
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.prompts import Prompter
-    from rltui.cluster.relay_types import ProcessIdentity
-    from rltui.cluster.transport import Transport
-
 
 PATIENCE_S = 3.0
 """How long a picture of all waits for one machine; one that is off is seen by a connection that does not come."""

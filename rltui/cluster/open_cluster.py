@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.cluster import Cluster
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.profile import LOCAL, Profile
-
-if TYPE_CHECKING:
-    from rltui.cluster.cluster import Cluster
-    from rltui.cluster.prompts import Prompter
+from rltui.cluster.prompts import Prompter
 
 
 def open_cluster(name: str, prompter: Prompter | None = None) -> Cluster:

@@ -6,22 +6,17 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rltui.cluster.attention import NeedsAttentionError
-from rltui.cluster.hops import Hop
 from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live
-from rltui.cluster.ssh_host import SshHost, check_profile, config_file, resolve_profile, ssh_binary
+from rltui.cluster.profile import Profile
+from rltui.cluster.prompts import Prompter
+from rltui.cluster.ssh_host import Hop, SshHost, check_profile, config_file, resolve_profile, ssh_binary
+from rltui.cluster.transport import ByteStream, NeedsAttentionError, Transport
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.prompts import Prompter
-    from rltui.cluster.transport import ByteStream, Transport
-
 
 WayName = Literal["local", "paramiko", "openssh"]
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
+import shlex
+import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from rltui.cluster.attention import AuthFailedError, HostKeyError, NeedsAttentionError
-from rltui.cluster.hops import Hop
+from rltui.cluster import askpass
 from rltui.cluster.local_transport import LocalStream, cleaned_environment
 from rltui.cluster.plain_text import printable
-from rltui.cluster.prompts import NEXT_STEP, Prompter
-from rltui.cluster.ssh_host import config_words, hop_words, ssh_binary
+from rltui.cluster.profile import Profile
+from rltui.cluster.prompts import NEXT_STEP, Field, Prompter, Question
+from rltui.cluster.ssh_host import Hop, config_words, hop_words, ssh_binary
 from rltui.cluster.ssh_session import (
     CONNECT_TIMEOUT_S,
     KEEPALIVE_S,
@@ -25,10 +31,8 @@ from rltui.cluster.ssh_session import (
     read_greeting,
     remote_command,
 )
+from rltui.cluster.transport import AuthFailedError, HostKeyError, NeedsAttentionError
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
 
 LONGEST_LOGIN_S = 900.0
 """Where somebody is there to answer what ssh asks."""
@@ -92,8 +96,6 @@ class OpenSshTransport:
         began = time.monotonic()
         if not attended:
             return self._start(self.argv(command, False), mark, None, began)
-        from rltui.cluster.askpass_server import answering
-
         with answering(self._prompter, self.place) as environment:
             return self._start(self.argv(command, True), mark, environment, began)
 
@@ -223,3 +225,54 @@ def master_is_live(hop: Hop) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+MOST_QUESTION = 1 << 16
+
+
+@contextmanager
+def answering(prompter: Prompter, place: str) -> Iterator[dict[str, str]]:
+    """Answer for the length of the block; yields the variables that ssh must be started with."""
+    # the folder is the user's alone (0700), so nobody else can ask for passwords or read them
+    with tempfile.TemporaryDirectory(prefix="rltui-ask-") as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = f"{folder}/socket"
+        listener.bind(path)
+        listener.listen(1)
+        program = Path(folder) / "askpass"
+        command = shlex.join([sys.executable, "-I", "-S", askpass.__file__])
+        program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        program.chmod(0o700)
+        threading.Thread(target=_serve, args=(listener, prompter, place), name="askpass", daemon=True).start()
+        try:
+            yield {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", askpass.SOCKET_VARIABLE: path}
+        finally:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(listener: socket.socket, prompter: Prompter, place: str) -> None:
+    while True:
+        try:
+            link, _ = listener.accept()
+        except OSError:
+            return
+        with link, suppress(OSError, ValueError):
+            asked = json.loads(link.makefile().readline(MOST_QUESTION))
+            link.sendall(json.dumps(_answer(str(asked["text"]), asked["kind"], prompter, place)).encode() + b"\n")
+
+
+def _answer(text: str, kind: str, prompter: Prompter, place: str) -> str | None:
+    lines = [line for line in map(printable, text.splitlines()) if line]
+    if not lines:
+        return None
+    is_host_key = "authenticity" in text or "fingerprint" in text
+    question = Question(
+        "host-key" if is_host_key else "passphrase" if "passphrase" in text else "interactive",
+        place,
+        (Field(lines[-1], echo=is_host_key or kind == "confirm"),),
+        tuple(lines[:-1]),
+    )
+    try:
+        return prompter.ask(question)[0]
+    except NeedsAttentionError:
+        return None

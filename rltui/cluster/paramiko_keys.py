@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import paramiko
 from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
@@ -18,9 +17,7 @@ from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 from rltui.cluster.known_hosts import fingerprint
 from rltui.cluster.plain_text import printable
 from rltui.cluster.prompts import Field, Prompter, Question
-
-if TYPE_CHECKING:
-    from rltui.cluster.ssh_host import SshHost
+from rltui.cluster.ssh_host import SshHost
 
 AGENT_TIMEOUT_S = 5.0
 """For the agent to list its keys: one that was forwarded over a link that is gone never answers."""

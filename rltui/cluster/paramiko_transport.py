@@ -8,15 +8,14 @@ import socket
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import paramiko
 
-from rltui.cluster.paramiko_auth import authenticate
-from rltui.cluster.paramiko_deadline import closed_after
-from rltui.cluster.paramiko_hosts import HostKeys
+from rltui.cluster.paramiko_auth import HostKeys, authenticate, closed_after
 from rltui.cluster.plain_text import printable
+from rltui.cluster.prompts import Prompter
+from rltui.cluster.ssh_host import SshHost
 from rltui.cluster.ssh_session import (
     CONNECT_TIMEOUT_S,
     KEEPALIVE_S,
@@ -26,10 +25,6 @@ from rltui.cluster.ssh_session import (
     remote_command,
 )
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.prompts import Prompter
-    from rltui.cluster.ssh_host import SshHost
 
 # without a handler Python prints paramiko's errors, with tracebacks, into the user's terminal
 logging.getLogger("paramiko").addHandler(logging.NullHandler())

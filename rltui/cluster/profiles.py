@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from rltui.cluster.hops import Hop, check_hop, parse_hop
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.profile_files import ProfileFile, profile_files
+from rltui.cluster.ssh_host import Hop, check_hop, parse_hop
 from rltui.errors import UsageError
 from rltui.layout.convert import to_struct
 from rltui.layout.document import Document, Path_, dotted, parse

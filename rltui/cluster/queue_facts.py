@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rltui.cluster.jobs import JobState  # noqa: TC001 (msgspec reads it)
+from rltui.cluster.jobs import JobState
 from rltui.cluster.slurm.nodelist import fold
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.relay_connection import Connection, Ticket
 from rltui.cluster.relay_program import relay_program
 from rltui.cluster.relay_types import (
@@ -28,6 +27,7 @@ from rltui.cluster.relay_types import (
     RelayError,
     SmallFile,
 )
+from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.relay_request import MIB, pack, unpack

@@ -8,13 +8,11 @@ import time
 from collections import deque
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.cluster.plain_text import printable
 from rltui.cluster.relay_types import RelayError
-
-if TYPE_CHECKING:
-    from rltui.cluster.transport import ByteStream
+from rltui.cluster.transport import ByteStream
 
 MAX_ANSWER = 64 << 20
 RECEIVE = 1 << 18

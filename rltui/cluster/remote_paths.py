@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rltui.cluster.profile import Profile
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.relay_client import RelayClient
 
 DEFAULT_RUN_ROOT = "~/.local/share/rltui/runs"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,16 +16,13 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.ids import read_id
-from rltui.cluster.slurm.marks import comment_of, job_name_of
+from rltui.cluster.slurm.ids import comment_of, job_name_of, read_id
 from rltui.cluster.slurm.poller import JobPoller
 from rltui.cluster.slurm.steps import start_argv
+from rltui.cluster.transport import Transport
 from rltui.errors import RltuiError
 from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
-
-if TYPE_CHECKING:
-    from rltui.cluster.transport import Transport
 
 SKEW_S = 900.0
 """How far this machine's clock may be from the cluster's for a submission to be found in the accounting."""

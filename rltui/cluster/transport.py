@@ -1,8 +1,10 @@
-"""What the relay's client needs of a way to reach a cluster: to open one byte stream."""
+"""A way to reach a cluster: it opens one byte stream for the relay's client, or fails as only a person can mend."""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from rltui.errors import ClusterError
 
 
 class ByteStream(Protocol):
@@ -38,3 +40,19 @@ class Transport(Protocol):
 
     def open(self) -> ByteStream:
         """Start ``relay_program.relay_argv()`` there and return its standard streams."""
+
+
+class NeedsAttentionError(ClusterError):
+    """Somebody has to act first: answer a prompt, confirm a host key, renew a certificate.
+
+    A ``RelayClient`` that meets one asks that cluster nothing more until it is closed, which is how the user's acting
+    is told to it: background refreshes would otherwise raise prompts, or count as attacks and lock the account.
+    """
+
+
+class AuthFailedError(NeedsAttentionError):
+    """The server refused the user."""
+
+
+class HostKeyError(NeedsAttentionError):
+    """The server's key is not the one that is known for this host."""

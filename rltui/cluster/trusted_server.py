@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from rltui.cluster.profile import Profile
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import OUTCOME_UNKNOWN, RelayError
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.relay_client import RelayClient
 
 TOKEN_FILE = ".ray/auth_token"
 """Where Ray keeps the token of the clusters that a user talks to; it is read there and never stored here."""

@@ -9,9 +9,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import processes, rundir
@@ -19,6 +21,15 @@ from rltui.paths import ensure_private
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+NOTHING: Mapping[str, Any] = {}
+
+
+class Outcome:
+    """What came of an action that ended without an error; where nothing was done after all, the block says so."""
+
+    phase = "done"
 
 
 class Journal:
@@ -61,25 +72,29 @@ class Journal:
             raise RltuiError(f"Cannot write the journal {self.path}: {error.strerror}.", hint) from error
 
     @contextmanager
-    def around(self, action: str, failed: str = "failed", **details: Any) -> Iterator[None]:
+    def around(
+        self, action: str, failed: str = "failed", intended: Mapping[str, Any] = NOTHING, **details: Any
+    ) -> Iterator[Outcome]:
         """Write an action's intent, let the block take it, and write what came of it.
 
         Args:
             action: As in ``write``.
             failed: Phase of an error that is no :class:`ClusterError`; after one of these nobody knows.
+            intended: Details of the intent alone.
             **details: As in ``write``, in both entries.
 
         Raises:
             RltuiError: The block's own, or as ``write``.
         """
-        self.write(action, "intent", **details)
+        self.write(action, "intent", **details, **intended)
+        outcome = Outcome()
         try:
-            yield
+            yield outcome
         except RltuiError as error:
             phase = "unknown" if isinstance(error, ClusterError) else failed
             self.write(action, phase, **details, reason=error.message[:500])
             raise
-        self.write(action, "done", **details)
+        self.write(action, outcome.phase, **details)
 
     def entries(self) -> list[dict[str, Any]]:
         """Every whole entry, oldest first; a torn line is left out. Only what is new is read from the disk."""
@@ -110,3 +125,84 @@ def _parse(line: bytes) -> Any:
         return json.loads(line)
     except ValueError:
         return None
+
+
+class JournalAction(Struct, frozen=True, kw_only=True):
+    """One action that rltui took, or began.
+
+    Attributes:
+        action: ``submit``, ``cancel``, ``resubmit``, ``replace``, ``hands-off`` …
+        outcome: The last that is known: ``done``, ``failed``, ``unknown`` …; ``intent`` where nothing came after it.
+        began_at: Epoch seconds.
+        took_s: Seconds until the outcome; None where there is none.
+        words: What it changed: ``key.path=value``, ``--exclude NODE``, ``on`` or ``off``; the command of a shell.
+        by: pid@host of the rltui that did it.
+    """
+
+    action: str
+    outcome: str
+    began_at: float
+    took_s: float | None = None
+    run: str = ""
+    attempt: int = 0
+    cluster: str = ""
+    job: str = ""
+    words: tuple[str, ...] = ()
+    reason: str = ""
+    by: str = ""
+
+
+def actions(entries: Iterable[Mapping[str, Any]]) -> list[JournalAction]:
+    """``entries``, oldest first, as actions in the order of their beginning; an entry that is none is left out."""
+    groups: list[list[Mapping[str, Any]]] = []
+    open_groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        if not isinstance(entry.get("time"), (int, float)) or "action" not in entry:
+            continue
+        about = tuple(str(entry.get(name, "")) for name in ("action", "run", "attempt", "cluster"))
+        group = open_groups.get(about)
+        if group is None or entry.get("phase") == "intent" or entry["action"] == "hands-off":
+            group = open_groups[about] = _replaced(groups, entry)
+        group.append(entry)
+    return [_action(group) for group in groups]
+
+
+def _replaced(groups: list[list[Mapping[str, Any]]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The group that ``entry`` begins; a resubmission belongs to the change of a live run that it carries out."""
+    if entry["action"] == "resubmit":
+        own = (group for group in reversed(groups) if group[-1].get("run") == entry.get("run"))
+        before: list[Mapping[str, Any]] | None = next((group for group in own if group[-1]["action"] != "cancel"), None)
+        if before is not None and before[-1]["action"] == "replace":
+            return before
+    fresh: list[Mapping[str, Any]] = []
+    groups.append(fresh)
+    return fresh
+
+
+def _action(entries: list[Mapping[str, Any]]) -> JournalAction:
+    first, last = entries[0], entries[-1]
+    known = {name: value for entry in entries for name, value in entry.items() if value not in ("", None)}
+    outcome = next((entry for entry in reversed(entries) if entry.get("phase") != "recorded"), last)
+    is_over = outcome.get("phase") not in ("intent", "submitting")
+    attempt = known.get("attempt", 0)
+    return JournalAction(
+        action=str(last["action"]),
+        outcome=str(outcome.get("phase", "")),
+        began_at=float(first["time"]),
+        took_s=max(0.0, float(outcome["time"]) - float(first["time"])) if is_over else None,
+        run=str(known.get("run", "")),
+        attempt=attempt if isinstance(attempt, int) else 0,
+        cluster=str(known.get("cluster", "")),
+        job=str(known.get("job", "")),
+        words=_words(known),
+        reason=str(outcome.get("reason", "")),
+        by=f"{first.get('pid', '?')}@{first.get('host', '?')}",
+    )
+
+
+def _words(known: Mapping[str, Any]) -> tuple[str, ...]:
+    listed = [(name, known.get(name)) for name in ("overrides", "exclude")]
+    overrides, exclude = ([str(word) for word in value] if isinstance(value, list) else [] for _, value in listed)
+    switched = ["on" if known["on"] else "off"] if "on" in known else []
+    command = [str(known["command"])] if "command" in known else []
+    return (*command, *overrides, *(f"--exclude {node}" for node in exclude), *switched)

@@ -8,17 +8,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rltui.cluster.slurm.ids import first_task, waiting_tasks
-from rltui.cluster.slurm.marks import MARK
-from rltui.cluster.slurm.times import write_duration
+from rltui.cluster.jobs import JobSnapshot
+from rltui.cluster.slurm.ids import MARK, first_task, waiting_tasks
+from rltui.cluster.slurm.job_details import JobDetails
+from rltui.cluster.slurm.records import write_duration
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.dialects.load import load_dialects, named, recognised
+from rltui.dialects.schema import Dialect
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU
@@ -30,15 +32,10 @@ from rltui.runs.directory import make_attempt, make_run, new_run_id, plan_attemp
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.all_clusters import AllClusters, with_name
 from rltui.service.cockpit import OpenJob
+from rltui.service.context import Context
 from rltui.service.script_asks import asked_by_lines
 from rltui.service.scripts import checkpoint_folder, loads_modules, passes_words, run_name
-
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobSnapshot
-    from rltui.cluster.slurm.job_details import JobDetails
-    from rltui.dialects.schema import Dialect
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 HEAD_BYTES = 1 << 16
 """How much of a log's beginning is read to see whose it is."""

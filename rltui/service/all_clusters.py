@@ -9,16 +9,15 @@ from contextlib import contextmanager, suppress
 
 from msgspec import structs
 
-from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.profile import LOCAL
 from rltui.cluster.profiles import load_profiles
 from rltui.cluster.prompts import Prompter, TerminalPrompter
+from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.cockpit import ClusterSummary
-from rltui.service.context import Context
+from rltui.service.context import Context, find_run
 from rltui.service.last_rows import LastRows
-from rltui.service.naming import find_run
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 PATIENCE_S = 15.0

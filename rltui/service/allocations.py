@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rltui.cluster.cluster import SubmitRefusedError
 from rltui.cluster.jobs import AllocationShare
-from rltui.cluster.slurm.marks import MARK
+from rltui.cluster.slurm.ids import MARK
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import RltuiError, UsageError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,13 +12,11 @@ from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_name
 from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
 from rltui.service.tidy import require_over, run_sizes
 from rltui.watch.run_facts import ATTEMPT_FILES
 from rltui.watch.snapshots import ArchivedNote, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
 
 Checkpoints = Literal["all", "newest", "none"]
 """Which checkpoints are put away with a run; the others are gone for good."""
@@ -97,7 +95,7 @@ def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -
         entries = context.cluster.client.list(f"{run.path}/{rundir.CHECKPOINTS}")
         others = [one.name for one in entries if one.name != step_name(newest)]
         left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/{name}" for name in others]
-    about = {"run": run.run_id, "cluster": context.name, "path": target}
+    about: dict[str, Any] = {"run": run.run_id, "cluster": context.name, "path": target}
     with context.journal.around("archive", "unknown", **about):
         packed = _run(context, PACK, run.path, target, *left_out)
         note = ArchivedNote(file=target, bytes=int(packed.split()[-1]), at=time.time(), checkpoints=keep)
@@ -134,7 +132,7 @@ def bring_back(context: Context, run: RunSummary) -> str:
     """
     preview_back(context, run)
     assert run.archived is not None
-    about = {"run": run.run_id, "cluster": context.name, "path": run.archived.file}
+    about: dict[str, Any] = {"run": run.run_id, "cluster": context.name, "path": run.archived.file}
     with context.journal.around("archive-back", "unknown", **about):
         _run(context, UNPACK, context.cluster.run_root, run.archived.file, f"{run.path}/{rundir.ARCHIVED}")
     return f"{run.run_id}: back from {run.archived.file}"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct, structs
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.watch.lines import decode
 from rltui.watch.run_facts import ATTEMPT_FILES, run_facts, summarise
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 class Ending(Struct, frozen=True):

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.lines import Line, clean
 from rltui.onnode import evidence, rundir
-from rltui.service.flight_records import in_json, read_records
-from rltui.service.read_evidence import ask_nodes
+from rltui.service.context import Context
+from rltui.service.read_evidence import ask_nodes, in_json, read_records
 from rltui.service.recording import SMALL_BYTES, Packer
 from rltui.watch.lines import parse_object
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 TAIL_BYTES = 1 << 20
 MOST_ANSWERS = 256

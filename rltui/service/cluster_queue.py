@@ -8,27 +8,24 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.cluster.cluster import Cluster
 from rltui.cluster.facts import ClusterFacts, NodeFacts
 from rltui.cluster.host_facts import HostCard, HostState, HostTicket, facts_of, host_states
 from rltui.cluster.hosts import HostsCluster
+from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL
+from rltui.cluster.profiles import Profiles
 from rltui.cluster.queue_facts import QueuedJob
 from rltui.cluster.ray_cluster import RayCluster
-from rltui.cluster.slurm.polling import AFTER_CHANGE_S, Needs, next_look_s
+from rltui.cluster.slurm.poller import AFTER_CHANGE_S, Needs, next_look_s
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import ClusterError, UsageError
 from rltui.onnode.host_tickets import FOLDER_VARIABLE
 from rltui.service.nodes import ClusterNodes, NodeGroup, grouped
-
-if TYPE_CHECKING:
-    from rltui.cluster.cluster import Cluster
-    from rltui.cluster.jobs import JobSnapshot
-    from rltui.cluster.profiles import Profiles
 
 FILES_S = 2.0
 """Between two looks at a queue that costs no controller anything."""

@@ -6,11 +6,11 @@ Every method may block (files, relay, HTTP), so the TUI calls them in worker thr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from rltui.cluster.jobs import JobSnapshot  # noqa: TC001 (msgspec reads it)
+from rltui.cluster.jobs import JobSnapshot
 from rltui.service.sweep_points import NO_SWEEP, Sweep
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rltui.service.config import RunConfig
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
@@ -35,6 +35,50 @@ class OpenJob(Struct, frozen=True, kw_only=True):
 
     cluster: str
     job: JobSnapshot
+
+
+Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto", "signal"]
+"""All but ``cancel``, ``auto`` and ``signal`` end in a resubmission: as it was, without some nodes, with less memory,
+with edits, with what its causes call for."""
+
+ACTION_WORDS: dict[Action, str] = {
+    "cancel": "cancel",
+    "resubmit": "resubmit",
+    "exclude": "exclude nodes and resubmit",
+    "lower_memory": "lower the memory peak and resubmit",
+    "edit": "resubmit with changes",
+    "fix": "fix",
+    "auto": "switch hands-off mode of",
+    "signal": "send a signal to",
+}
+
+
+class Ask(NamedTuple):
+    """An action that is asked about: on which run, with what change, and on which ``others`` the same."""
+
+    action: Action
+    run_id: str
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    signal: str = ""
+    set_aside: str = ""
+    """A damaged checkpoint that a resubmission is to rename first."""
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """All runs that it is for."""
+        return (self.run_id, *self.others)
+
+    @property
+    def words(self) -> str:
+        """What is asked, in words."""
+        words = f"send SIG{self.signal} to" if self.signal else ACTION_WORDS[self.action]
+        return f"{words} {f'{len(self.runs)} runs' if self.others else self.run_id}"
+
+    def each(self) -> tuple[Ask, ...]:
+        """The same for each run alone."""
+        return tuple(self._replace(run_id=run_id, others=()) for run_id in self.runs)
 
 
 class ActionPreview(Struct, frozen=True, kw_only=True):
@@ -303,49 +347,18 @@ class Cockpit(Protocol):
             RltuiError: The run has no such node now.
         """
 
-    def preview_cancel(self, run_id: str) -> ActionPreview:
-        """What cancelling would do."""
+    def preview(self, ask: Ask) -> ActionPreview:
+        """What an action would do to the one run that it is for.
 
-    def preview_signal(self, run_id: str, name: str) -> ActionPreview:
-        """What sending a signal, such as ``USR1``, would do."""
-
-    def send_signal(self, run_id: str, name: str) -> str:
-        """Send a signal; returns one sentence on what was done."""
-
-    def cancel(self, run_id: str) -> str:
-        """Cancel; returns one sentence on what was done."""
-
-    def preview_resubmit(
-        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
-    ) -> ActionPreview:
-        """What resubmitting with a change would do, and from which checkpoint; a live run would be cancelled first.
-
-        ``set_aside``: a damaged checkpoint that a fix renames, whose change was edited.
+        A resubmission says from which checkpoint it would go on, and ends a live run first. One with less memory has
+        the change that lowers the peak which stands in this run's way, found from its placement: where engine and
+        trainer do not share a GPU, a lower ``memory_utilization`` cannot help the trainer, so another lever is
+        offered, and that said. A fix is one change for everything that is known to be wrong with the run, with a
+        sentence a cause; that of hands-off mode tells what it has done so far.
         """
 
-    def preview_lower_memory(self, run_id: str) -> ActionPreview:
-        """The change that lowers the memory peak which stands in this run's way, found from its placement.
-
-        Where engine and trainer do not share a GPU, a lower ``memory_utilization`` cannot help the trainer: the preview
-        says so and offers the lever that moves that peak.
-        """
-
-    def preview_fix(self, run_id: str) -> ActionPreview:
-        """One change for everything that is known to be wrong with this run, with a sentence a cause."""
-
-    def preview_auto(self, run_id: str) -> ActionPreview:
-        """What switching hands-off mode of this run would do, and what it has done so far."""
-
-    def auto(self, run_id: str, *, on: bool) -> str:
-        """Let the run go on by itself from now on, or leave it alone; returns one sentence on what was done."""
-
-    def resubmit(
-        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
-    ) -> str:
-        """Start a new attempt of the run from its newest complete checkpoint; returns one sentence on what was done.
-
-        ``set_aside``: as in its preview.
-        """
+    def carry_out(self, ask: Ask, shown: ActionPreview) -> str:
+        """Do exactly what was shown of it; returns one sentence on what was done."""
 
     def terminal(self, event: Event) -> str:
         """What a terminal is to be sent for this event: ``bell``, ``osc9``, ``osc777`` or ``none``; asks nobody."""

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import RltuiError
 from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.layout.diff import flat
 from rltui.layout.origins import DEFAULT, origin_of
+from rltui.layout.schema import Layout
 from rltui.layout.secret_words import MASK, is_secret_name, masked
 from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
 from rltui.runs.directory import attempt_numbers, load_attempt_layout, read_origins
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.attempts import at_attempt
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 UNRECORDED = "where the settings come from was not written down when this run was launched"
 

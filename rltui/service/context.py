@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -11,18 +11,17 @@ from msgspec import structs
 from rltui.cluster.hosts import HostsCluster
 from rltui.cluster.open_cluster import open_cluster
 from rltui.cluster.profile import LOCAL
-from rltui.errors import ClusterError, RltuiError
+from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
-from rltui.service.catch_up import CatchUp
 from rltui.service.interrupted import explained
 from rltui.service.last_rows import LastRows
-from rltui.service.naming import find_run
 from rltui.service.recover import Recoverer
-from rltui.service.run_jobs import JobWords
+from rltui.service.run_jobs import CatchUp, JobWords
 from rltui.service.team import Team
 from rltui.watch.runs import RunsReader
+from rltui.watch.snapshots import RunSummary
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
@@ -176,3 +175,25 @@ def open_context(cluster_name: str = LOCAL, prompter: Prompter | None = None) ->
         yield context
     finally:
         context.close()
+
+
+def find_run(runs: Sequence[RunSummary], word: str) -> RunSummary:
+    """The run among ``runs`` (newest first) that ``word`` names: its id, a unique prefix, or a layout's name.
+
+    A colleague's is meant only where none of the user's own is.
+
+    Raises:
+        UsageError: No run, or more than one, is meant.
+    """
+    matches = _matches([run for run in runs if not run.owner], word) or _matches(runs, word)
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        hint = "`rltui ps` lists the runs." if runs else "There are no runs yet: rltui launch local/grpo-tiny"
+        raise UsageError(f"No run is called {word[:80]!r}.", hint)
+    raise UsageError(f"{word[:80]!r} could be {', '.join(run.run_id for run in matches[:5])}.", "Write more of the id.")
+
+
+def _matches(runs: Sequence[RunSummary], word: str) -> list[RunSummary]:
+    exact = [run for run in runs if run.run_id == word] or [run for run in runs if run.name == word][:1]
+    return exact or [run for run in runs if word and run.run_id.startswith(word)]

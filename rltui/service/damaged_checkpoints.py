@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -77,7 +77,7 @@ def set_aside(context: Context, run: RunSummary, name: str) -> str:
     taken = {entry.name for entry in context.cluster.client.list(folder)}
     target = f"{folder}/{_free_name(f'{name}-{DAMAGED}', taken)}"
     argv = ["mv", "-T", "--", f"{folder}/{name}", target]
-    about = {"run": run.run_id, "cluster": context.name, "command": shlex.join(argv)}
+    about: dict[str, Any] = {"run": run.run_id, "cluster": context.name, "command": shlex.join(argv)}
     with context.journal.around("set-aside", **about, attempt=run.attempt):
         moved = context.cluster.client.run(argv, timeout_s=60)
         if moved.rc:

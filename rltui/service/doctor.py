@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from rltui.cluster.local import trainer_python
+from rltui.cluster.hosts import trainer_python
 from rltui.cluster.machines import open_relay
 from rltui.cluster.open_transport import Way, choose_way, open_transport
+from rltui.cluster.profile import Profile
+from rltui.cluster.prompts import Prompter
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
 from rltui.cluster.ssh_session import Opened
+from rltui.cluster.transport import Transport
 from rltui.errors import ClusterError, RltuiError
 from rltui.paths import run_root
 from rltui.service.doctor_checks import Check, ClusterUnderTest, failed, ok, warning
 from rltui.service.doctor_links import LINKS
 from rltui.service.doctor_nodes import check_nodes
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.prompts import Prompter
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.transport import Transport
 
 SLOW_SHELL_S = 3.0
 

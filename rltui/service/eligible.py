@@ -91,7 +91,7 @@ def freest_partition(context: Context, layout: Layout | ScriptJob, fits: Callabl
     """
     from rltui.cluster.gather_facts import recent_facts
     from rltui.cluster.profile import in_partition
-    from rltui.cluster.slurm.errors import SlurmUnansweredError
+    from rltui.cluster.slurm.replies import SlurmUnansweredError
 
     profile = context.cluster.profile
     if layout.slurm.partition or not profile.partitions:

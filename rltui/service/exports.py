@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -12,11 +11,9 @@ from rltui.cluster.relay_types import RelayError
 from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_name
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path, newest_checkpoint_step
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 class Export(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
@@ -15,11 +15,9 @@ from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.hands_off_rules import Policy, Record, quiet_s, records_in
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 _ENDED = "It has ended: until fix or resubmit starts it again, nothing happens"
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import RltuiError
+from rltui.service.context import Context
 from rltui.service.failure_cache import DIED, failure_of
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import AttemptHistory, EndSnapshot, RunHistory, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
 
 MOST_LOOKED_AT = 8
 """Attempts whose logs are searched for a cause in one go, the newest first; what is found is kept beside them."""

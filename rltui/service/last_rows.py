@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 from msgspec import structs
@@ -13,9 +13,6 @@ from msgspec import structs
 from rltui.errors import RltuiError
 from rltui.paths import ensure_private, run_root
 from rltui.watch.snapshots import RunsSnapshot
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST_ROWS = 500
 """Newest runs that are kept: enough to know the cluster of any run that somebody asks for."""

@@ -6,30 +6,26 @@ import importlib.util
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.check.findings import Finding
 from rltui.check.live_subject import LIVE_REGISTRY
 from rltui.check.run import Report, check_file
+from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.profile import Profile, in_partition
-from rltui.cluster.slurm.errors import SlurmUnansweredError
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.errors import MissingExtraError, RltuiError, UsageError
 from rltui.layout.origins import FREEST_PARTITION, origins
 from rltui.layout.presets import resolve
+from rltui.layout.schema import Layout
 from rltui.paths import is_file
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.service.allocations import share_of
+from rltui.service.context import Context
 from rltui.service.eligible import freest_partition
 from rltui.service.live_facts import facts_through
 from rltui.service.submit import Launched, submit_attempt, submit_new
-
-if TYPE_CHECKING:
-    from rltui.check.findings import Finding
-    from rltui.cluster.facts import ClusterFacts
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-
 
 MOST_LINKS = 50
 MOST_TOLD = 4

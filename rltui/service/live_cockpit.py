@@ -13,7 +13,6 @@ from msgspec import structs
 from rltui.cluster.prompts import Prompter, SwitchedPrompter
 from rltui.errors import ClusterError
 from rltui.runs.script_job import is_script
-from rltui.service import actions, signals
 from rltui.service.all_clusters import AllClusters
 from rltui.service.failures import FailureWords
 from rltui.service.run_reading import RunReading, stragglers_in
@@ -24,11 +23,11 @@ from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
 if TYPE_CHECKING:
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob
+    from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, OpenJob
     from rltui.service.context import Context
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.watch.node_samples import RoleMemory
 
@@ -93,7 +92,7 @@ class LiveCockpit(RunReading):
         if attempt != self._estimated[0]:
             self._estimated = (attempt, None)
         elif self._estimated[1] is None and any(host.gpus for host in picture.hosts):
-            from rltui.service.role_memory import role_memory
+            from rltui.service.memory_peaks import role_memory
 
             self._estimated = (attempt, role_memory(context, picture.summary))
         return self._estimated[1] or ()
@@ -133,7 +132,7 @@ class LiveCockpit(RunReading):
         return review_launch(profile, preset, overrides, context, sweep)
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
-        from rltui.service.outlook import LaunchOutlook, outlook
+        from rltui.service.review import LaunchOutlook, outlook
 
         if not self._clusters.has_answered(cluster):
             problem = f"{cluster} has not answered yet"
@@ -168,7 +167,9 @@ class LiveCockpit(RunReading):
 
             run_id = launch(context, preset, overrides).run_id
         if auto:
-            self.auto(run_id, on=True)
+            from rltui.service.asked import let_go_on
+
+            let_go_on(*self._clusters.find(run_id))
         return (run_id,)
 
     def open_jobs(self) -> tuple[OpenJob, ...]:
@@ -193,66 +194,15 @@ class LiveCockpit(RunReading):
 
         return node_shell(*self._clusters.find(run_id), node)
 
-    def preview_cancel(self, run_id: str) -> ActionPreview:
-        return actions.preview_cancel(*self._clusters.find(run_id))
+    def preview(self, ask: Ask) -> ActionPreview:
+        from rltui.service import asked
 
-    def preview_signal(self, run_id: str, name: str) -> ActionPreview:
-        return signals.preview_signal(*self._clusters.find(run_id), name)
+        return asked.preview(*self._clusters.find(ask.run_id), ask)
 
-    def send_signal(self, run_id: str, name: str) -> str:
-        return signals.send_signal(*self._clusters.find(run_id), name)
+    def carry_out(self, ask: Ask, shown: ActionPreview) -> str:
+        from rltui.service import asked
 
-    def cancel(self, run_id: str) -> str:
-        return actions.cancel(*self._clusters.find(run_id))
-
-    def preview_resubmit(
-        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
-    ) -> ActionPreview:
-        from rltui.service.one_fix import Fix, preview_fix
-        from rltui.service.resubmit import preview_resubmit
-
-        found = self._clusters.find(run_id)
-        if set_aside:
-            return preview_fix(*found, Fix(overrides=overrides, exclude=exclude, set_aside=set_aside))
-        return preview_resubmit(*found, overrides, exclude)
-
-    def preview_lower_memory(self, run_id: str) -> ActionPreview:
-        from rltui.service.fixes import lower_memory
-        from rltui.service.resubmit import preview_resubmit
-
-        context, run = self._clusters.find(run_id)
-        fix = lower_memory(context, run)
-        preview = preview_resubmit(context, run, fix.overrides)
-        title = f"Lower the memory peak of {run.run_id} and resubmit it?"
-        return structs.replace(preview, title=title, consequences=(*fix.words, *preview.consequences))
-
-    def preview_fix(self, run_id: str) -> ActionPreview:
-        from rltui.service.one_fix import compose_fix, preview_fix
-
-        context, run = self._clusters.find(run_id)
-        return preview_fix(context, run, compose_fix(context, run))
-
-    def preview_auto(self, run_id: str) -> ActionPreview:
-        from rltui.service.hands_off_switch import preview_switch
-
-        return preview_switch(*self._clusters.find(run_id))
-
-    def auto(self, run_id: str, *, on: bool) -> str:
-        from rltui.service.hands_off_rules import Policy
-        from rltui.service.hands_off_switch import switch_off, switch_on
-
-        context, run = self._clusters.find(run_id)
-        return switch_on(context, run, Policy()) if on else switch_off(context, run)
-
-    def resubmit(
-        self, run_id: str, overrides: tuple[str, ...] = (), exclude: tuple[str, ...] = (), set_aside: str = ""
-    ) -> str:
-        """Start a new attempt of the run; a live one is ended first, as its preview said."""
-        from rltui.service.one_fix import Fix, carry_out
-
-        fix = Fix(overrides=overrides, exclude=exclude, set_aside=set_aside)
-        launched = carry_out(*self._clusters.find(run_id), fix, cancel_first=True)
-        return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
+        return asked.carry_out(*self._clusters.find(ask.run_id), ask, shown)
 
     def terminal(self, event: Event) -> str:
         from rltui.service.telling import terminal_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import UsageError
 from rltui.onnode import rundir
@@ -14,9 +14,6 @@ from rltui.watch.log_merge import LogSource, MergedReader, end_of, open_sources,
 from rltui.watch.log_search import LogQuery, Searched, search_log
 from rltui.watch.log_times import moment, place_line, zone_of
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogPart, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 BEFORE, AFTER = 1000, 1000
 """Lines of a piece before and behind a place."""

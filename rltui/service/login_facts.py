@@ -17,8 +17,8 @@ from rltui.cluster.profile import Profile, container_of, in_partition
 from rltui.cluster.relay_types import Completed, RelayError
 from rltui.cluster.remote_paths import expanded
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.cluster.slurm.reservations import RESERVATIONS_ARGV
+from rltui.cluster.slurm.nodes import RESERVATIONS_ARGV
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode.container import PROGRAMS

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.check.findings import Finding
 from rltui.cluster.relay_types import RelayError
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, RltuiError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
-from rltui.memory.layouts import estimate_layout
-from rltui.memory.measured import Peak, corrections, peaks_of, same_family
+from rltui.layout.schema import Layout
+from rltui.memory.layouts import estimate_layout, estimate_roles
+from rltui.memory.measured import KINDS, Peak, corrections, peaks_of, same_family
 from rltui.onnode import rundir
+from rltui.runs.directory import load_attempt_layout
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
-
+from rltui.watch.node_samples import RoleMemory
+from rltui.watch.owners import ROLE_NAMES
+from rltui.watch.snapshots import RunSummary
 
 MEASURED = "MEASURED"
 """Code of what earlier runs say of an estimate: it is no rule's finding."""
@@ -96,3 +96,17 @@ def _peaks(run: str, text: str) -> list[Peak]:
         return list(peaks_of(run, json.loads(text)))
     except (ValueError, KeyError, TypeError, AttributeError):  # cut off while it was written, or of another version
         return []
+
+
+def role_memory(context: Context, run: RunSummary) -> tuple[RoleMemory, ...]:
+    """The most that each role was estimated to take of a card; none of what has no layout, card or known model."""
+    letters = {name: letter for letter, name in ROLE_NAMES.items()}
+    try:
+        estimate = estimate_roles(load_attempt_layout(context.cluster.client, attempt_path(run)).layout)
+    except RltuiError:  # a script, another version's layout, a cluster that is away: what is held is shown all the same
+        return ()
+    return tuple(
+        RoleMemory(letter=letters[name], moment=role.peak.moment, estimated_gib=role.peak_gib)
+        for role in estimate.roles
+        if (name := KINDS.get(role.role, role.role)) in letters and role.verdict != "unknown"
+    )

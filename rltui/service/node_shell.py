@@ -8,19 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
 
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.slurm.runner import on_cluster
 from rltui.cluster.slurm.steps import shell_argv
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import RltuiError, UsageError
+from rltui.runs.journal import Journal
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
-
-if TYPE_CHECKING:
-    from rltui.runs.journal import Journal
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 EARLY_S = 10.0
 """A shell that fails within this time has said something that is worth reading."""

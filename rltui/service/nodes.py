@@ -5,27 +5,24 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.cluster.facts import ClusterFacts, NodeFacts
 from rltui.cluster.gather_facts import gather_facts
 from rltui.cluster.machines import open_relay
+from rltui.cluster.profile import Profile
 from rltui.cluster.profiles import Profiles, load_profiles
+from rltui.cluster.prompts import Prompter
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.remote_paths import RemoteRoot
-from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.nodelist import fold
-from rltui.cluster.slurm.reservations import RESERVATIONS_ARGV, Reservation, read_reservations
+from rltui.cluster.slurm.nodes import RESERVATIONS_ARGV, Reservation, read_reservations
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.cluster.slurm.runner import SlurmRunner
 from rltui.errors import ClusterError, UsageError
+from rltui.onnode.bad_nodes import BadNode
 from rltui.service.bad_nodes import forget, remembered, report, words
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import ClusterFacts, NodeFacts
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.prompts import Prompter
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.onnode.bad_nodes import BadNode
 
 
 class NodeGroup(Struct, frozen=True, kw_only=True):

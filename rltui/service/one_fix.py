@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, structs
 
+from rltui.diagnose.cause import Recovery
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_text
+from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.runs.claims import parsed
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import CHECKPOINT_BROKEN, command_of, find_damage, set_aside
 from rltui.service.describe import attempt_path, start_words
 from rltui.service.fixes import VICTIMS, choose
@@ -23,17 +27,10 @@ from rltui.service.hands_off_rules import FROM_OUTSIDE
 from rltui.service.interrupted import Interrupted, interrupted
 from rltui.service.resubmit import changed, preview_resubmit, resubmit
 from rltui.service.run_commands import queued_again
-from rltui.service.why import diagnose_run
+from rltui.service.submit import Launched
+from rltui.service.why import diagnose_run, remedy_words
 from rltui.service.why_advice import TUNING
-from rltui.service.why_report import remedy_words
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Recovery
-    from rltui.layout.schema import Layout
-    from rltui.service.cockpit import ActionPreview
-    from rltui.service.context import Context
-    from rltui.service.submit import Launched
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 _NODE_FILES = (rundir.END, rundir.SLURM)
 

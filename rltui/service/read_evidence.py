@@ -1,4 +1,4 @@
-"""The newest evidence of an attempt, read through the relay."""
+"""The newest evidence of an attempt and torch's flight records of it, read through the relay."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import RelayError
-from rltui.diagnose.stuck import Evidence, Observed, halted_at_the_end, halted_now, idle_roles, is_overdue, stuck_words
+from rltui.diagnose.flight_record import lines_of
+from rltui.diagnose.stuck import (
+    Evidence,
+    Observed,
+    halted_at_the_end,
+    halted_now,
+    idle_roles,
+    is_overdue,
+    stood_still,
+    stuck_words,
+)
 from rltui.errors import RltuiError
-from rltui.onnode import evidence, progress, rundir
+from rltui.onnode import evidence, flight_recorder, progress, rundir
 from rltui.watch.lines import decode, parse_object, tail_of
 from rltui.watch.silence import roles_told
 from rltui.watch.text import plain
@@ -20,6 +31,7 @@ from rltui.watch.text import plain
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.run_words import RunPicture
+
 
 ANSWER_BYTES = 8 << 20
 EVENTS_BYTES = 4 << 20
@@ -189,3 +201,60 @@ def _events(client: RelayClient, attempt: str, *words: str) -> Iterator[dict[str
     for line in tail_of(client, f"{attempt}/{rundir.EVENTS}", EVENTS_BYTES).split(b"\n"):
         if any(mark in line for mark in marks) and (event := parse_object(line)) is not None:
             yield event
+
+
+MOST_RECORDS = 512
+MOST_BYTES = 1 << 27
+"""Of all records together: of a larger run some ranks are left out."""
+
+
+def read_records(client: RelayClient, attempt: str) -> dict[str, bytes]:
+    """What torch left when a collective of the attempt timed out, and the newest that was asked for, by file name."""
+    folder = f"{attempt}/{rundir.EVIDENCE}"
+    try:
+        named = [
+            one
+            for one in client.list(folder)
+            if one.type == "file" and not one.name[0].isdigit() and flight_recorder.named(one.name)
+        ]
+    except RelayError:  # nobody asked, or it is an attempt of an older rltui
+        return {}
+    wanted = ("", max((flight_recorder.request_of(one.name) for one in named), default=""))
+    entries = [one for one in named if flight_recorder.request_of(one.name) in wanted]
+    found: dict[str, bytes] = {}
+    left = MOST_BYTES
+    for entry in entries[:MOST_RECORDS]:
+        if entry.size <= min(left, flight_recorder.MOST_BYTES):
+            found[entry.name] = _whole(client, f"{folder}/{entry.name}")
+            left -= len(found[entry.name])
+    return found
+
+
+def record_lines(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
+    """Which ranks did not join which collective, in lines for a diagnosis; of the past where the run has gone on."""
+
+    def tells(name: str) -> bool:
+        request = flight_recorder.request_of(name)
+        return not request or stood_still(int(request) / 1000, picture, progress.scale())
+
+    return lines_of({name: data for name, data in read_records(client, attempt).items() if tells(name)})[0]
+
+
+def in_json(data: bytes) -> str:
+    """A record as text, for people and other programs; empty for what is none, or holds more than plain data."""
+    try:
+        return json.dumps(flight_recorder.read(data), default=str)
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _whole(client: RelayClient, path: str) -> bytes:
+    data = b""
+    try:
+        for chunk in pieces(client, path):
+            data += chunk.data
+            if len(data) > flight_recorder.MOST_BYTES:
+                break
+    except RelayError:  # gone, or not ours: what was read is what there is
+        pass
+    return data

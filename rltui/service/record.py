@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode import rundir, server_notes
 from rltui.runs.directory import attempt_numbers
+from rltui.service.context import Context
 from rltui.service.recording import Packer, Saved
 from rltui.watch.attempt_logs import is_log
 from rltui.watch.endpoint import get
 from rltui.watch.lines import parse_object
+from rltui.watch.run_facts import AttemptFacts
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.small_files import SmallFiles
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
-    from rltui.watch.run_facts import AttemptFacts
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 EVERY_S = 2.0
 NOTED = (rundir.STAGE, rundir.ACTORS, rundir.STATUS_NOW, rundir.MEMORY)

@@ -14,7 +14,7 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
@@ -29,11 +29,7 @@ from rltui.onnode import rundir
 from rltui.watch.attempt_logs import RAY_LOGS, is_log
 from rltui.watch.lines import decode, parse_object
 from rltui.watch.log_times import zone_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 SCHEMA = 1
 MANIFEST, CHANGES = "recording.json", "changes.jsonl"

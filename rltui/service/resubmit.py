@@ -5,16 +5,18 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
 
+from rltui.check.findings import Finding
 from rltui.check.run import Report, check_layout
+from rltui.cluster.jobs import AllocationShare
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.layout.diff import Difference, change_lines, diff, differing, flat
 from rltui.layout.load import load_text
 from rltui.layout.origins import changed as changed_origins
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
 from rltui.runs.directory import read_layout, read_origins
@@ -22,6 +24,7 @@ from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.allocations import is_there, share_of
 from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
 from rltui.service.hands_off_switch import keep_through
 from rltui.service.interrupted import note_replacement
@@ -31,13 +34,7 @@ from rltui.service.run_jobs import write_last_word
 from rltui.service.script_changes import SECTIONS, changed_script, excluding, newest_checkpoint, resumed
 from rltui.service.submit import Launched, submit_attempt
 from rltui.service.this_machine import here_instead_of_slurm
-
-if TYPE_CHECKING:
-    from rltui.check.findings import Finding
-    from rltui.cluster.jobs import AllocationShare
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 ENDING_S = 180.0
 """How long a cancelled run may take to end before a new attempt: the trainer saves, Slurm's KillWait passes."""
@@ -289,7 +286,7 @@ def _changed_script(context: Context, path: str, before: ScriptJob, overrides: S
             "This run was adopted without its script, so rltui cannot start it again.",
             "`rltui launch --script run.sh` makes a run that can go on.",
         )
-    from rltui.service.script_meaning import read_again  # a list of runs can do without importers
+    from rltui.service.script_asks import read_again  # a list of runs can do without importers
 
     text = context.cluster.client.read(f"{path}/{before.script}", 0, LARGEST).data
     wanted = changed_script(before, overrides)

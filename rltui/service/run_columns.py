@@ -1,19 +1,21 @@
-"""The columns of the list of runs, by the words with which they are chosen in the cockpit and in the shell."""
+"""The list of runs in cockpit and shell: its columns, by the words that choose them, and runs that share one line."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from rltui.errors import UsageError
 from rltui.layout.scalars import CPU
-from rltui.service.kept import keep, kept_text
+from rltui.paths import keep, kept_text
 from rltui.watch.pending import span_words, waiting_job
 
 if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSummary
+
 
 KEPT_IN = "columns"
 """File of the state directory with the words of the columns that were chosen last."""
@@ -117,3 +119,61 @@ def read_columns(text: str, beside: Sequence[str] = ()) -> tuple[str, ...]:
         said = f"--columns: {wrong[:40]!r} is no column." if wrong else "--columns names none."
         raise UsageError(said, f"There are {', '.join(known)}.")
     return words
+
+
+LEAST = 3
+"""Fewer runs than this are a line each."""
+
+DONE = {"finished": "done"}
+"""States that are said with another word of several runs."""
+
+
+class Fold(NamedTuple):
+    """Runs that belong together."""
+
+    key: str
+    """What they have in common, and nothing else has."""
+    name: str
+    runs: tuple[RunSummary, ...]
+    """In the order of the list."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """State → how many are in it, the most frequent first."""
+        return dict(Counter(run.state for run in self.runs).most_common())
+
+    @property
+    def words(self) -> str:
+        """``5 done, 3 running``."""
+        return ", ".join(f"{number} {DONE.get(state, state)}" for state, number in self.counts.items())
+
+
+def fold_key(run: RunSummary) -> str:
+    """What a run has in common with others of its sweep or array; empty where it is by itself."""
+    base, underscore, _ = run.job_id.partition("_")
+    together = run.sweep or (f"array {base}" if underscore else "")
+    return f"{run.owner}{run.cluster}/{together}" if together else ""
+
+
+def folded(runs: Sequence[RunSummary]) -> list[RunSummary | Fold]:
+    """``runs`` with each three or more that belong together as one, where the first of them stands."""
+    keys = [fold_key(run) if run.sweep or "_" in run.job_id else "" for run in runs]
+    if not any(keys):
+        return list(runs)
+    together: dict[str, list[RunSummary]] = {}
+    for key, run in zip(keys, runs, strict=True):
+        if key:
+            together.setdefault(key, []).append(run)
+    lines: list[RunSummary | Fold] = []
+    for key, run in zip(keys, runs, strict=True):
+        found = together.get(key, [])
+        if len(found) < LEAST:
+            lines.append(run)
+        elif run is found[0]:
+            lines.append(Fold(key, _name(run, key), tuple(found)))
+    return lines
+
+
+def _name(run: RunSummary, key: str) -> str:
+    """The sweep's name without the digits that make it one of its own, or the array's."""
+    return run.sweep.rpartition("-")[0] or run.sweep if run.sweep else f"{run.name} {key.rpartition('/')[2]}"

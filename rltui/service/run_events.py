@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from rltui.cluster.profile import EventKind  # noqa: TC001 (msgspec reads it)
+from rltui.cluster.profile import EventKind
 from rltui.onnode import rundir
 from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
-from rltui.watch.snapshots import RunsSnapshot, RunSummary  # noqa: TC001 (msgspec reads the second)
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 ENDED: tuple[str, ...] = ("finished", "failed", "cancelled", "lost")
 TRAINING: tuple[str, ...] = ("training", "saving")

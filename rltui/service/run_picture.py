@@ -6,8 +6,9 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.engine_lines import engine_counters
 from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Planned, Step
@@ -21,16 +22,13 @@ from rltui.watch.actors import ActorsReader
 from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode, tail_of
 from rltui.watch.metrics import parse_metrics
+from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import ROLE_NAMES, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
 from rltui.watch.silence import SPEAKING, silent_nodes, silent_s
+from rltui.watch.snapshots import ActorSnapshot, RunSnapshot, RunSummary
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.snapshots import ActorSnapshot, RunSnapshot, RunSummary
 
 METRICS_BYTES = 1 << 18
 FIRST_BYTES = 1 << 16

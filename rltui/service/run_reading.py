@@ -90,8 +90,7 @@ class RunReading:
     def why(self, run_id: str) -> WhyReport:
         from rltui.service.attempt_differences import unexplained
         from rltui.service.interrupted import unfinished_words
-        from rltui.service.why import examine_run
-        from rltui.service.why_report import why_report
+        from rltui.service.why import examine_run, why_report
 
         context, row = self._found(run_id)
         found = examine_run(context, row)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Entry, RelayError
 from rltui.dialects.load import load_dialects
 from rltui.onnode import rundir
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.service.scripts import command_values, one_spelling
 from rltui.watch.samples import (
@@ -25,11 +26,7 @@ from rltui.watch.samples import (
     find_samples,
     read_group,
 )
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 NONE_YET = "no samples yet: the trainer writes some answers of a step, at most every 10 s"
 NO_EVALUATION = "no evaluation has answered yet; without data.eval in the layout there is none"

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import RltuiError
 from rltui.layout.scalars import CPU
 from rltui.onnode import processes, rundir
 from rltui.onnode.allocation import step_command
 from rltui.onnode.lost_nodes import is_sampler_file
-from rltui.service.catch_up import code_of
+from rltui.service.context import Context
+from rltui.service.run_jobs import code_of
+from rltui.watch.snapshots import RunSummary
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
 
 FIRST_WORD_S = 30.0
 """How long the samplers may take to write their first line: Slurm has to start a step."""

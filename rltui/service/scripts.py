@@ -6,13 +6,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.check.findings import Finding
 from rltui.check.live_rules.cluster_rules import nodes_over_profile, time_over_profile
 from rltui.cluster.profile import Profile, in_partition
 from rltui.dialects.load import load_dialects, named, recognised
+from rltui.dialects.schema import Checkpoints, Dialect
 from rltui.errors import RltuiError, UsageError
 from rltui.importers.shell_children import read_beside
 from rltui.importers.shell_run import read_shell
@@ -22,18 +23,13 @@ from rltui.onnode import rundir
 from rltui.onnode.preflight import capacity, missing_gpus
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.allocations import share_of
+from rltui.service.context import Context
 from rltui.service.eligible import freest_partition
 from rltui.service.login_facts import ask_cluster
-from rltui.service.script_asks import asked_by_lines, hardware_of
+from rltui.service.script_asks import asked_by_lines, hardware_of, import_of, report_of, with_arguments
 from rltui.service.script_changes import changed_section, problems_of
-from rltui.service.script_meaning import import_of, report_of, with_arguments
 from rltui.service.submit import Launched, submit_new
 from rltui.service.wishes import KEYS, Wishes, read_wishes
-
-if TYPE_CHECKING:
-    from rltui.check.findings import Finding
-    from rltui.dialects.schema import Checkpoints, Dialect
-    from rltui.service.context import Context
 
 _STARTS_OTHERS = re.compile(r"^[^#\n]*\b(?:srun|mpirun|mpiexec|pdsh|clush|ssh|deepspeed)\b", re.MULTILINE)
 """Commands by which a script starts the other nodes itself; ``deepspeed`` does so by its own host file."""

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from rltui.cluster.profile import Profile
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.layout.scalars import CPU
+from rltui.layout.schema import Layout
 from rltui.layout.selftest import OFFLOADED, PARTS
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.paths import state_dir
 from rltui.plan.measured import keep_measured, words
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 PRESET = "local/grpo-tiny"
 NAME = "selftest"

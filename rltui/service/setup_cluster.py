@@ -1,22 +1,114 @@
-"""What a new profile should say, found out from the cluster itself."""
+"""What a new profile should say, found out from the cluster itself; and its lines in the user's file."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from rltui.cluster.slurm.times import write_duration
-from rltui.errors import UsageError
+from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
+from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
+from rltui.cluster.host_facts import HostState, host_state
+from rltui.cluster.plain_text import plain
+from rltui.cluster.profiles import EXPECTED
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import RelayError
+from rltui.cluster.slurm.records import write_duration
+from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
+from rltui.layout.document import parse
+from rltui.layout.errors import LayoutError
 
-if TYPE_CHECKING:
-    from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
-    from rltui.cluster.host_facts import HostState
-    from rltui.service.site import Site
+RAY_DASHBOARD = "http://127.0.0.1:8265"
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """What the login node and Slurm say."""
+
+    facts: ClusterFacts | None = None
+    """None: there is no Slurm on that machine."""
+    ray_address: str = ""
+    """Dashboard of a Ray cluster that stands there; looked for only where there is no Slurm."""
+    host: HostState | None = None
+    """The machine itself, where there is no Slurm on it."""
+    cluster_name: str = ""
+    federation: str = ""
+    """The federation that the cluster is in."""
+    other_clusters: tuple[str, ...] = ()
+    """Those that Slurm's tools on that machine reach besides (``-M``)."""
+    default_account: str = ""
+    scratch: str = ""
+    """The large disk for short-lived files, where the site names one by a variable."""
+    has_modules: bool = False
+
+
+LOOK_AROUND = """
+for name in SCRATCH CSCRATCH WORK WORKDIR PROJECT; do
+  eval "value=\\${$name:-}"
+  if [ -d "$value" ] && [ -w "$value" ]; then echo "scratch=$value"; break; fi
+done
+if type module > /dev/null 2>&1; then echo modules=yes; fi
+exit 0
+"""
+
+
+def look_around(relay: RelayClient) -> Site:
+    """Ask a login node and its Slurm, a handful of calls in all.
+
+    Raises:
+        ClusterError: The machine cannot be reached, or its Slurm does not answer.
+    """
+    has_slurm = relay.run(["sh", "-c", "command -v scontrol"], timeout_s=30, idempotent=True).rc == 0
+    facts = gather_facts(relay) if has_slurm else None
+    done = relay.run(["bash", "-l", "-c", LOOK_AROUND], timeout_s=60, idempotent=True)
+    said = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
+    return Site(
+        facts=facts,
+        ray_address="" if has_slurm else _ray_address(relay),
+        host=None if has_slurm else host_state(relay, {}),
+        cluster_name=cluster_name(relay) if facts else "",
+        federation=federation(relay) if facts else "",
+        other_clusters=_other_clusters(relay) if facts else (),
+        default_account=_default_account(relay) if facts else "",
+        scratch=said.get("scratch", ""),
+        has_modules="modules" in said,
+    )
+
+
+def _ray_address(relay: RelayClient) -> str:
+    try:
+        answer = relay.http(f"{RAY_DASHBOARD}/api/version")
+    except RelayError:
+        return ""
+    # one that wants a token says so before anything else
+    return RAY_DASHBOARD if b"ray_version" in answer.body or answer.status == 401 else ""
+
+
+def _other_clusters(relay: RelayClient) -> tuple[str, ...]:
+    argv = ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster,controlhost"]
+    try:
+        done = relay.run(argv, timeout_s=30, idempotent=True)
+    except RelayError:
+        return ()
+    rows = [plain(line).strip().split("|") for line in done.out.splitlines() if not done.rc and line.count("|") == 1]
+    # one without a host has never been there, or is no more
+    return tuple(row[0] for row in rows if row[0] and row[1] and row[0] != cluster_name(relay))
+
+
+def _default_account(relay: RelayClient) -> str:
+    argv = ["sacctmgr", "--noheader", "--parsable2", "show", "user", relay.hello().user, "format=DefaultAccount"]
+    try:
+        done = relay.run(argv, timeout_s=30, idempotent=True)
+    except RelayError:
+        return ""
+    return done.out.strip() if not done.rc and done.out.strip().isprintable() else ""
+
 
 GRES = "gpu"
 
@@ -188,3 +280,93 @@ def as_block(name: str, values: dict[str, Any]) -> str:
 
     plain = msgspec.to_builtins({key: value for key, value in values.items() if value not in ("", [], {}, None)})
     return yaml.safe_dump({name: plain}, sort_keys=False, allow_unicode=True, width=120)
+
+
+HEADER = "# Clusters that rltui knows: docs/clusters.md. No secrets: env_file names the file that has them.\n"
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """``text`` with the cluster ``name`` as in ``block``, in the place of the old one or at the end.
+
+    Raises:
+        UsageError: The file cannot be edited so that only this cluster changes.
+    """
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"
+    span = _span(lines, name)
+    if span is None:
+        changed = "".join([*(lines or [HEADER]), "\n", block])
+    else:
+        changed = "".join([*lines[: span[0]], block, *lines[span[1] :]])
+    _check(text, changed, name)
+    return changed
+
+
+def _span(lines: list[str], name: str) -> tuple[int, int] | None:
+    """From the line of the key ``name`` to behind its last line; comments above the next key are the next one's."""
+    key = re.compile(rf"(?:{re.escape(name)}|\"{re.escape(name)}\"|'{re.escape(name)}')\s*:(?:\s|$)")
+    start = next((index for index, line in enumerate(lines) if key.match(line)), None)
+    if start is None:
+        return None
+    end = start + 1
+    for index in range(start + 1, len(lines)):
+        if lines[index][:1] not in (" ", "\t", "#", "\n", "\r", "-", "}", "]"):
+            break
+        if lines[index][:1] in (" ", "\t", "-", "}", "]") and lines[index].strip():
+            end = index + 1
+    return start, end
+
+
+def entry_of(text: str, name: str) -> dict[str, Any] | None:
+    """The keys that the file has for a cluster, or None.
+
+    Raises:
+        UsageError: The file cannot be read as YAML.
+    """
+    try:
+        values = parse(text, "clusters.yaml", EXPECTED).values if _has_content(text) else {}
+    except LayoutError as error:
+        raise UsageError(
+            f"Your clusters.yaml cannot be read: {error}", "Mend it first; `rltui info` names it."
+        ) from error
+    entry = values.get(name)
+    return entry if isinstance(entry, dict) else None
+
+
+def _check(before: str, after: str, name: str) -> None:
+    """What is written must read as the old file with one cluster changed, whatever YAML the old one was in."""
+    try:
+        new = parse(after, "clusters.yaml", EXPECTED).values
+        old = parse(before, "clusters.yaml", EXPECTED).values if _has_content(before) else {}
+    except LayoutError as error:
+        raise UsageError(
+            f"The file cannot be edited by itself: {error}", "Add the lines shown above by hand."
+        ) from error
+    new.pop(name, None)
+    old.pop(name, None)
+    if new != old:
+        raise UsageError("The file cannot be edited by itself.", "Add the lines shown above by hand.")
+
+
+def _has_content(text: str) -> bool:
+    return any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replace the file in one step; a link is followed, and the mode stays.
+
+    Raises:
+        RltuiError: It cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        target = path.resolve()
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        temporary.write_text(text, "utf-8")
+        temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
+        temporary.replace(target)
+    except OSError as error:
+        raise RltuiError(
+            f"Cannot write {path}: {error.strerror}.", "Set RLTUI_CONFIG_DIR to another folder."
+        ) from error

@@ -11,15 +11,18 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from rltui.cluster.cluster import Attempt, Cluster, SubmitRefusedError
+from rltui.cluster.jobs import AllocationShare
 from rltui.cluster.profile import outer_python
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.load import dump_layout
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import take_snapshot
@@ -37,12 +40,7 @@ from rltui.runs.directory import (
 from rltui.runs.own_code import MOST_BYTES, own_code
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.allocations import start_in
-
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import AllocationShare
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.layout.schema import Layout
-    from rltui.service.context import Context
+from rltui.service.context import Context
 
 
 class Launched(Struct, frozen=True, kw_only=True):

@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from rltui.check.run import Report, check_file
+from rltui.cluster.profile import Profile
 from rltui.errors import RltuiError, UsageError, tried
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.runs.directory import new_run_id
 from rltui.runs.script_job import is_script
+from rltui.service.context import Context
 from rltui.service.launch import RefusedError, advised, launch, launchable
 from rltui.service.scripts import Prepared, launch_script, prepare, run_name
+from rltui.service.submit import Launched
 from rltui.service.sweep_points import AT_ONCE, Point, Sweep, points_of
 from rltui.service.wishes import Wishes, read_wishes
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.service.context import Context
-    from rltui.service.submit import Launched
 
 LONGEST_NAME = 48
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.cluster.cluster import Cluster
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError
 from rltui.watch.runs import RunsReader
-
-if TYPE_CHECKING:
-    from rltui.cluster.cluster import Cluster
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 LOOK_FOR_ROOTS_EVERY_S = 60.0
 MOST_ROOTS = 64

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from rltui.cluster.cluster import Cluster
 from rltui.cluster.profile import EventKind, Notify, Profile
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
@@ -17,10 +18,7 @@ from rltui.onnode.environment import ENV_FILE_VARIABLE
 from rltui.onnode.tell_once import TOLD, WAIT_S, mark
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import stage_code
-
-if TYPE_CHECKING:
-    from rltui.cluster.cluster import Cluster
-    from rltui.service.run_events import Event
+from rltui.service.run_events import Event
 
 TIMEOUT_S = 2 * WAIT_S + 10.0
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
 
 from rltui.cluster.facts import ClusterFacts, NodeFacts
-from rltui.cluster.profile import LOCAL
+from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.profiles import load_profiles
 from rltui.onnode.preflight import capacity
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
 
 ASK_S = 5.0
 NOT_SET_UP = "establish a configuration source"

@@ -6,7 +6,7 @@ import posixpath
 import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -14,12 +14,10 @@ from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_of
 from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step, span
 from rltui.service.quota import Quota, quotas
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import ArchivedNote, RunSummary
+from rltui.watch.snapshots import ArchivedNote, RunSummary
 
 Keep = Literal["", "checkpoints", "newest"]
 """What stays: nothing; the checkpoints alone; the run in the list with its newest checkpoint."""
@@ -155,16 +153,11 @@ def remove(context: Context, run: RunSummary, keep: Keep = "") -> str:
     run = context.find(run.run_id)  # somebody may have started it again since it was looked at
     going = _going(context, run, keep)
     about = {"run": run.run_id, "cluster": context.name, "path": run.path}
-    context.journal.write("remove", "intent", **about, keep=keep)
-    try:
+    with context.journal.around("remove", failed="unknown", intended={"keep": keep}, **about):
         for folder in {posixpath.dirname(path) for path in going}:
             _finish_earlier(context, folder)
         for path in going:
             _take_away(context, path)
-    except RltuiError as error:
-        context.journal.write("remove", "unknown", **about, reason=error.message[:500])
-        raise
-    context.journal.write("remove", "done", **about)
     return f"{run.run_id}: {'removed' if keep != 'newest' else f'{len(going)} old checkpoints removed'}"
 
 

@@ -11,16 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.errors import ClusterError, MissingExtraError, UsageError
 from rltui.onnode.metric_names import canonical
 from rltui.paths import is_file, is_folder
 from rltui.watch.metrics import MetricCurves
+from rltui.watch.snapshots import MetricsSnapshot
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import MetricsSnapshot
 
 API_SAMPLES = 10_000
 """Points that the API is asked for; of a longer history it sends a sample of as many."""

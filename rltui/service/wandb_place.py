@@ -6,19 +6,17 @@ import re
 import shlex
 import sys
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import LocalCluster
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.service.node_shell import NodeShell
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 FOLDER = "wandb"
 """In a run's folder, where rltui's trainer lets W&B write."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +13,25 @@ from msgspec import structs
 from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
+from rltui.diagnose.first_exception import as_json
 from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kinds import PROGRAM
+from rltui.diagnose.nearest import in_words
 from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
+from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
 from rltui.errors import RltuiError
+from rltui.layout.load import LoadedLayout
 from rltui.onnode import rundir
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.service.attempts import Ending
 from rltui.service.bad_nodes import record_slow
+from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
+from rltui.service.context import Context
 from rltui.service.describe import steps_done
-from rltui.service.flight_records import record_lines
-from rltui.service.read_evidence import asked_nodes, stuck_lines
+from rltui.service.read_evidence import asked_nodes, record_lines, stuck_lines
 from rltui.service.run_commands import with_next_start, with_pending_command, with_run_commands
 from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture
@@ -33,14 +39,13 @@ from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.attempt_logs import RAY_LOGS
 from rltui.watch.pending import pending_words, waiting_job
 from rltui.watch.silence import no_step_words
+from rltui.watch.snapshots import RunSummary
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from rltui.diagnose.verdicts import Diagnosis
-    from rltui.layout.load import LoadedLayout
-    from rltui.service.attempts import Ending
-    from rltui.service.context import Context
+    from rltui.service.attempt_differences import Differences
     from rltui.watch.snapshots import RunSummary
+
 
 HEAD_BYTES = 1 << 26
 TAIL_BYTES = 1 << 26
@@ -244,3 +249,84 @@ def _layout(client: RelayClient, attempt: str) -> LoadedLayout | None:
         return load_attempt_layout(client, attempt)
     except RltuiError:  # an unreadable layout costs the numbers of the remedies, not the diagnosis
         return None
+
+
+EXCLUDE = "slurm.exclude"
+
+
+def why_report(
+    run: RunSummary, found: Findings, different: Differences | None = None, unfinished: str = ""
+) -> WhyReport:
+    """Return the answer to `!` for ``run`` from what was diagnosed, causes first.
+
+    Args:
+        run: The run.
+        found: Its diagnoses, and the first exception where they say too little.
+        different: What is different since the last attempt that went well.
+        unfinished: What was to follow the attempt and did not.
+    """
+    first = as_json(found.first_exception) if found.first_exception is not None else None
+    return WhyReport(
+        run_id=run.run_id,
+        headline=_headline(run, found),
+        findings=tuple(_finding(one) for one in found.diagnoses),
+        exception=(str(first["file"]), int(str(first["line"])), str(first["text"])) if first is not None else None,
+        notes=(
+            *filter(None, [unfinished]),
+            *(_frames(first) if first is not None else ()),
+            *in_words(found.nearest),
+            *(different.in_words() if different else ()),
+        ),
+    )
+
+
+def _frames(first: Mapping[str, object]) -> tuple[str, ...]:
+    frames = first["frames"]
+    return tuple(f"    {frame}" for frame in frames) if isinstance(frames, list) else ()
+
+
+def _headline(run: RunSummary, found: Findings) -> str:
+    causes = [one for one in found.diagnoses if not one.secondary]
+    if causes:
+        return causes[0].summary if causes[0].confidence >= SURE_ENOUGH else f"Not sure: {causes[0].summary}"
+    return nothing_found(run, at_rest=found.at_rest)
+
+
+def _finding(diagnosis: Diagnosis) -> WhyFinding:
+    fixes = tuple(remedy_words(one) for one in diagnosis.remedies)
+    best = next((one for one in fixes if one.overrides or one.exclude), None)
+    return WhyFinding(
+        diagnosis=diagnosis.id,
+        summary=diagnosis.summary,
+        confidence=diagnosis.confidence,
+        is_secondary=diagnosis.secondary,
+        evidence=tuple((one.file, one.line, one.text) for one in diagnosis.evidence),
+        remedies=tuple(one.summary for one in fixes),
+        overrides=best.overrides if best else (),
+        exclude=best.exclude if best else (),
+        fixes=fixes,
+    )
+
+
+def remedy_words(remedy: Remedy) -> WhyRemedy:
+    """Return a remedy with its changes as words that a resubmission takes."""
+    others = tuple(change for change in remedy.changes if change.key != EXCLUDE)
+    fitted = all(change.operation == "set" for change in others)
+    return WhyRemedy(
+        id=remedy.id,
+        summary=remedy.summary,
+        # a change that is not in the layout's own numbers is no override
+        overrides=tuple(f"{change.key}={_value(change.value)}" for change in others) if fitted else (),
+        shown=tuple(change.own for change in others if change.own),
+        exclude=tuple(node for change in remedy.changes if change.key == EXCLUDE for node in _nodes(change.value)),
+        commands=remedy.commands,
+        safe=remedy.safe,
+    )
+
+
+def _value(value: bool | int | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _nodes(value: object) -> tuple[str, ...]:
+    return tuple(filter(None, (word.strip() for word in str(value).strip("[]").split(","))))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -21,11 +20,9 @@ from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent
 from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Diagnosis, Remedy
 from rltui.layout.load import LoadedLayout, dump_layout
 from rltui.layout.overrides import parse_override
+from rltui.layout.roles import RewardModel, Served
+from rltui.layout.schema import Layout
 from rltui.service.launch import launchable
-
-if TYPE_CHECKING:
-    from rltui.layout.roles import RewardModel, Served
-    from rltui.layout.schema import Layout
 
 TUNING = frozenset(cause.id for cause in slow.CAUSES)
 

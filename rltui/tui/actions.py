@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import RltuiError, tried
-from rltui.service.cockpit import ActionPreview
-from rltui.tui.messages import ACTION_WORDS
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import Cockpit
-    from rltui.tui.messages import Ask
+from rltui.service.cockpit import ACTION_WORDS, ActionPreview, Ask, Cockpit
 
 
 def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:
@@ -25,7 +19,7 @@ def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:
         RltuiError: It cannot be done to any of them.
     """
     if not ask.others:
-        return _preview_one(cockpit, ask)
+        return cockpit.preview(ask)
     answers = [(one.run_id, *tried(partial(_changeable, cockpit, one))) for one in ask.each()]
     parts = tuple(part for _, part, _ in answers if part is not None)
     left_alone = [f"{run_id} is left alone: {error.message}" for run_id, _, error in answers if error is not None]
@@ -41,9 +35,9 @@ def carry_out(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
         RltuiError: It was not done; of several, what did not work is named with what did.
     """
     if not ask.others:
-        return _carry_out_one(cockpit, ask, shown)
+        return cockpit.carry_out(ask, shown)
     asks = [(ask._replace(run_id=part.run_id, others=()), part) for part in shown.parts]
-    answers = [(one.run_id, *tried(partial(_carry_out_one, cockpit, one, part))) for one, part in asks]
+    answers = [(one.run_id, *tried(partial(cockpit.carry_out, one, part))) for one, part in asks]
     done = [run_id for run_id, sentence, _ in answers if sentence is not None]
     failed = [f"{run_id}: {error.message}" for run_id, _, error in answers if error is not None]
     if failed:
@@ -51,33 +45,9 @@ def carry_out(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
     return f"{ACTION_WORDS[ask.action]}: done for {len(done)}, {', '.join(done)}"
 
 
-def _preview_one(cockpit: Cockpit, ask: Ask) -> ActionPreview:
-    if ask.action == "cancel":
-        return cockpit.preview_cancel(ask.run_id)
-    if ask.action == "fix":
-        return cockpit.preview_fix(ask.run_id)
-    if ask.action == "auto":
-        return cockpit.preview_auto(ask.run_id)
-    if ask.action == "signal":
-        return cockpit.preview_signal(ask.run_id, ask.signal)
-    if ask.action == "lower_memory":
-        return cockpit.preview_lower_memory(ask.run_id)
-    return cockpit.preview_resubmit(ask.run_id, ask.overrides, ask.exclude, ask.set_aside)
-
-
-def _carry_out_one(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
-    if ask.action == "cancel":
-        return cockpit.cancel(ask.run_id)
-    if ask.action == "signal":
-        return cockpit.send_signal(ask.run_id, ask.signal)
-    if ask.action == "auto":
-        return cockpit.auto(ask.run_id, on=shown.switches_on)
-    return cockpit.resubmit(ask.run_id, shown.overrides, shown.exclude, shown.set_aside)
-
-
 def _changeable(cockpit: Cockpit, ask: Ask) -> ActionPreview:
     """The preview of one run; what stands in its way is raised, as it is not to stand in the way of the others."""
-    shown = _preview_one(cockpit, ask)
+    shown = cockpit.preview(ask)
     for finding in shown.findings:
         if finding.severity == "error":
             raise RltuiError(f"{finding.code} {finding.message}")

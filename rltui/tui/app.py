@@ -16,7 +16,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import ANSIToTruecolor
 
-from rltui.tui import commands, messages, terminal, theme
+from rltui.tui import commands, messages, notices, theme
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.notices import Notices
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.screen import Screen
 
-    from rltui.service.cockpit import Cockpit
+    from rltui.service.cockpit import Ask, Cockpit
     from rltui.tui.first_frame import FirstFrame
     from rltui.tui.host import Severity
-    from rltui.tui.messages import Ask, CockpitMessage
+    from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.views.bars import Health
 
@@ -185,21 +185,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Copy the report on a node, for a mail to the site's administrators."""
         self.copy(message.text, "report")
 
-    @on(messages.PresetsFetched)
-    @on(messages.ReviewFetched)
-    @on(messages.OutlookFetched)
-    @on(messages.LogPartFetched)
-    @on(messages.LogSearched)
-    @on(messages.SamplesArrived)
-    @on(messages.SampleRead)
-    @on(messages.ConfigRead)
-    @on(messages.JobsFetched)
-    @on(messages.QueueFetched)
-    @on(messages.ShellHeard)
-    @on(messages.NodeShellReady)
-    @on(messages.FieldsRead)
-    @on(messages.BesideFetched)
-    @on(messages.WandbFound)
+    @on(messages.ScreenMessage)
     def route(self, message: CockpitMessage) -> None:
         """Hand a message to every screen; each takes what concerns it."""
         for screen in self.screen_stack:
@@ -238,7 +224,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Let the terminal tell who looks elsewhere, and tell people beside it."""
         event = message.event
         if self._driver is not None:
-            self._driver.write(terminal.signal(message.terminal, event.title, event.text))
+            self._driver.write(notices.signal(message.terminal, event.title, event.text))
         if not self.readonly:
             self.controller.tell(event)
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rltui.tui.spans import BLANK, Line, fit, rule
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Span, fit, rule
 
 EXTRA = 3
 """Rank from which a section is an extra."""

@@ -24,11 +24,10 @@ from rltui.tui.searches import Searches
 if TYPE_CHECKING:
     from textual.message import Message
 
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, Cockpit
-    from rltui.service.doors import PendingQuestion
+    from rltui.cluster.prompts import PendingQuestion
+    from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, Cockpit
     from rltui.service.run_events import Event
     from rltui.service.sweep_points import Sweep
-    from rltui.tui.messages import Ask
     from rltui.tui.refresh import Attention, Source
     from rltui.watch.samples import Sample
 
@@ -190,7 +189,7 @@ class Controller:
 
         Nothing else ever asks: background reads are refused by the services instead.
         """
-        from rltui.service.doors import Door
+        from rltui.cluster.prompts import Door
 
         if self._connecting == cluster:
             return

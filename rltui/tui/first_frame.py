@@ -12,22 +12,18 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from msgspec import structs
 
 from rltui.paths import cache_dir
 from rltui.service.last_rows import last_of_all
-from rltui.service.run_columns import kept_columns
-from rltui.service.run_folds import Fold, folded
+from rltui.service.run_columns import Fold, folded, kept_columns
 from rltui.tui import formats
-from rltui.tui.glyphs import alphabet, to_ascii
+from rltui.tui.glyphs import Glyphs, alphabet, to_ascii
 from rltui.tui.spans import BLANK, Line, clean, fit, line
 from rltui.tui.views import bars, runs
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 LEAST_SIZE = (40, 10)
 """Columns and lines of the smallest terminal that the cockpit is made for."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from textual.app import App
+from textual.app import App
 
-    from rltui.tui.commands import Completion
-    from rltui.tui.controller import Controller
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.messages import Ask
-    from rltui.tui.pictures import Pictures
-    from rltui.tui.refresh import Source
-    from rltui.tui.views.bars import Health
+from rltui.service.cockpit import Ask
+from rltui.tui.commands import Completion
+from rltui.tui.controller import Controller
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.pictures import Pictures
+from rltui.tui.refresh import Source
+from rltui.tui.views.bars import Health
 
 Severity = Literal["information", "warning", "error"]
 

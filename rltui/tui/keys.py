@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from operator import attrgetter
+from typing import Literal, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.picking import PickItem
 
 MAX_HINTS = 9
 QUIT_HELP = "Quit from anywhere. Runs go on."
@@ -54,9 +55,28 @@ class KeyContext(NamedTuple):
     """Whether lines of the list can be marked."""
 
 
+Off: TypeAlias = "Callable[[KeyContext], str]"
+"""Gives the reason why a key cannot act, or an empty string."""
+
+
 def can_always(_: KeyContext) -> str:
     """The reason of a key that can always act: none."""
     return ""
+
+
+def what_is_wrong(context: KeyContext) -> str:
+    """Off where what is shown cannot be done."""
+    return context.problem
+
+
+def needs(holds: Callable[[KeyContext], object], otherwise: str) -> Off:
+    """Off for the reason ``otherwise`` where something does not hold."""
+    return lambda context: "" if holds(context) else otherwise
+
+
+def first_of(*reasons: Off) -> Off:
+    """Off for the first of several reasons."""
+    return lambda context: next(filter(None, (reason(context) for reason in reasons)), "")
 
 
 @dataclass(frozen=True)
@@ -79,7 +99,7 @@ class Key:
     label: str
     help: str
     hint: int = 0
-    off: Callable[[KeyContext], str] = can_always
+    off: Off = can_always
     quiet: bool = False
     stays: bool = False
 
@@ -165,11 +185,6 @@ def needs_line(context: KeyContext) -> str:
     return "" if context.on_fold else needs_run(context)
 
 
-def needs_marks(context: KeyContext) -> str:
-    """Off where fewer than two runs are marked, the baseline among them."""
-    return "" if context.num_compared > 1 else "mark two runs or more: space marks, B keeps one as the baseline"
-
-
 def needs_one_run(context: KeyContext) -> str:
     """Off where no run is selected, and where several are marked."""
     marked = f"it is for one run, and {context.num_marked} are marked: esc takes the marks away"
@@ -183,20 +198,12 @@ def may_change(context: KeyContext) -> str:
     return "this cockpit is read-only" if context.readonly else ""
 
 
-def needs_clusters(context: KeyContext) -> str:
-    """Off where there is one cluster only."""
-    return "" if context.num_clusters > 1 else "there is one cluster only: rltui setup adds another"
-
-
-def needs_job(context: KeyContext) -> str:
-    """Off where no job is selected, and in a cockpit that only shows."""
-    return may_change(context) or ("" if context.has_job else "no job is selected")
-
-
-def needs_question(context: KeyContext) -> str:
-    """Off where no cluster asks for anything."""
-    return "" if context.needs_you else "no cluster waits for an answer"
-
+needs_marks = needs(
+    lambda context: context.num_compared > 1, "mark two runs or more: space marks, B keeps one as the baseline"
+)
+needs_clusters = needs(lambda context: context.num_clusters > 1, "there is one cluster only: rltui setup adds another")
+needs_job = first_of(may_change, needs(attrgetter("has_job"), "no job is selected"))
+needs_question = needs(attrgetter("needs_you"), "no cluster waits for an answer")
 
 LIST = KeyGroup(
     "moving",
@@ -225,3 +232,38 @@ EVERYWHERE = KeyGroup(
     ),
 )
 """Keys of every screen that is no dialog. ``ctrl+c`` twice quits from anywhere; it is the application's own."""
+
+
+def key_table(title: str, *keys: Key, shared: tuple[KeyGroup, ...] = (), back: str = "") -> KeyTable:
+    """The keys of a screen: its own, those that it shares with some others, and those of all."""
+    return KeyTable((KeyGroup(title, keys), *shared, LIST, EVERYWHERE), back)
+
+
+def dialog_keys(title: str, *keys: Key) -> KeyTable:
+    """The keys of a dialog with a list."""
+    return KeyTable((KeyGroup(title, keys), LIST))
+
+
+def key_items(table: KeyTable, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+    """All keys of a screen but those that only move, with the reason where one cannot act."""
+    return [
+        _item(key, context, glyphs)
+        for group in table.groups
+        for key in group.keys
+        if group.title != LIST.title and key.id != "palette"
+    ]
+
+
+def action_items(group: KeyGroup, context: KeyContext, glyphs: Glyphs) -> list[PickItem]:
+    """The keys of a group, without the one that opens their menu."""
+    return [_item(key, context, glyphs) for key in group.keys if key.id != "actions"]
+
+
+def _item(key: Key, context: KeyContext, glyphs: Glyphs) -> PickItem:
+    return PickItem(
+        id=key.id,
+        label=key.label,
+        detail=key.help,
+        off=key.off(context),
+        key=shown(key.keys[0], glyphs) if key.keys else "",
+    )

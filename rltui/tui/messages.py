@@ -5,20 +5,20 @@ Each carries one frozen snapshot or a few words. A picture replaces an older one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.message import Message
 from typing_extensions import dataclass_transform
 
 if TYPE_CHECKING:
+    from rltui.cluster.prompts import PendingQuestion
     from rltui.layout.fields import Field
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob, WhyReport
+    from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, OpenJob, WhyReport
     from rltui.service.config import RunConfig
-    from rltui.service.doors import PendingQuestion
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.node_shell import NodeShell
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.run_events import Event
     from rltui.service.shell import ShellCommand
     from rltui.service.wandb_place import WandbPlace
@@ -26,49 +26,6 @@ if TYPE_CHECKING:
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import SampleGroup, SampleQuery, SamplesFound
     from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
-
-Action = Literal["cancel", "resubmit", "exclude", "lower_memory", "edit", "fix", "auto", "signal"]
-"""All but ``cancel``, ``auto`` and ``signal`` end in a resubmission: as it was, without some nodes, with less memory,
-with edits, with what its causes call for."""
-
-ACTION_WORDS: dict[Action, str] = {
-    "cancel": "cancel",
-    "resubmit": "resubmit",
-    "exclude": "exclude nodes and resubmit",
-    "lower_memory": "lower the memory peak and resubmit",
-    "edit": "resubmit with changes",
-    "fix": "fix",
-    "auto": "switch hands-off mode of",
-    "signal": "send a signal to",
-}
-
-
-class Ask(NamedTuple):
-    """An action that is asked about: on which run, with what change, and on which ``others`` the same."""
-
-    action: Action
-    run_id: str
-    overrides: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    signal: str = ""
-    set_aside: str = ""
-    """A damaged checkpoint that a resubmission is to rename first."""
-
-    @property
-    def runs(self) -> tuple[str, ...]:
-        """All runs that it is for."""
-        return (self.run_id, *self.others)
-
-    @property
-    def words(self) -> str:
-        """What is asked, in words."""
-        words = f"send SIG{self.signal} to" if self.signal else ACTION_WORDS[self.action]
-        return f"{words} {f'{len(self.runs)} runs' if self.others else self.run_id}"
-
-    def each(self) -> tuple[Ask, ...]:
-        """The same for each run alone."""
-        return tuple(self._replace(run_id=run_id, others=()) for run_id in self.runs)
 
 
 @dataclass_transform(eq_default=False)
@@ -79,6 +36,10 @@ class CockpitMessage(Message, bubble=False):
         super().__init__()
         for name, value in zip(type(self).__annotations__, values, strict=True):
             setattr(self, name, value)
+
+
+class ScreenMessage(CockpitMessage, bubble=False):
+    """What the application hands to every screen as it is; each takes what concerns it."""
 
 
 class RunsFetched(CockpitMessage):
@@ -129,19 +90,19 @@ class FetchFailed(CockpitMessage):
     hint: str
 
 
-class PresetsFetched(CockpitMessage):
+class PresetsFetched(ScreenMessage):
     """The presets that can be launched."""
 
     presets: tuple[PresetSummary, ...]
 
 
-class ReviewFetched(CockpitMessage):
+class ReviewFetched(ScreenMessage):
     """What launching a preset with these overrides would do."""
 
     review: LaunchReview
 
 
-class OutlookFetched(CockpitMessage):
+class OutlookFetched(ScreenMessage):
     """When a launch would start, and what is different from the last run of that name."""
 
     outlook: LaunchOutlook
@@ -183,7 +144,7 @@ def newest_lines(found: list[FoundLine], piece: Searched, most: int) -> list[Fou
     return sorted(found + new, key=lambda one: one.at)[-most:]
 
 
-class LogSearched(CockpitMessage):
+class LogSearched(ScreenMessage):
     """How far a search of whole logs is, and what it has found: the newest hits, oldest first."""
 
     run_id: str
@@ -193,7 +154,7 @@ class LogSearched(CockpitMessage):
     share: float
 
 
-class SamplesArrived(CockpitMessage):
+class SamplesArrived(ScreenMessage):
     """What a search for samples has found so far, and how far it is."""
 
     run_id: str
@@ -201,35 +162,35 @@ class SamplesArrived(CockpitMessage):
     found: SamplesFound
 
 
-class SampleRead(CockpitMessage):
+class SampleRead(ScreenMessage):
     """A sample in full, with its siblings."""
 
     run_id: str
     group: SampleGroup
 
 
-class BesideFetched(CockpitMessage):
+class BesideFetched(ScreenMessage):
     """A picture of a run that is drawn over the charts of another."""
 
     run_id: str
     snapshot: RunSnapshot
 
 
-class WandbFound(CockpitMessage):
+class WandbFound(ScreenMessage):
     """Where W&B has a run."""
 
     run_id: str
     place: WandbPlace
 
 
-class ConfigRead(CockpitMessage):
+class ConfigRead(ScreenMessage):
     """Every setting of an attempt, and where each comes from."""
 
     run_id: str
     config: RunConfig
 
 
-class LogPartFetched(CockpitMessage):
+class LogPartFetched(ScreenMessage):
     """A piece of a log of a run."""
 
     run_id: str
@@ -276,7 +237,7 @@ class Launched(CockpitMessage):
         )
 
 
-class FieldsRead(CockpitMessage):
+class FieldsRead(ScreenMessage):
     """A layout as a form."""
 
     preset: str
@@ -284,7 +245,7 @@ class FieldsRead(CockpitMessage):
     fields: tuple[Field, ...]
 
 
-class NodeShellReady(CockpitMessage):
+class NodeShellReady(ScreenMessage):
     """A shell where a run is can be opened."""
 
     run_id: str
@@ -296,13 +257,13 @@ def shell_phrase(run_id: str) -> str:
     return f"open a shell of {run_id}"
 
 
-class JobsFetched(CockpitMessage):
+class JobsFetched(ScreenMessage):
     """The user's jobs that are no runs."""
 
     jobs: tuple[OpenJob, ...]
 
 
-class QueueFetched(CockpitMessage):
+class QueueFetched(ScreenMessage):
     """Everybody's jobs on a cluster."""
 
     queue: ClusterQueue
@@ -319,7 +280,7 @@ class Adopted(CockpitMessage):
         return f"{self.run_id} is a run now"
 
 
-class ShellHeard(CockpitMessage):
+class ShellHeard(ScreenMessage):
     """A verb of the shell printed more, or ended."""
 
     command: ShellCommand

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from rltui.paths import config_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.tui.keys import Key, KeyTable
+from rltui.tui.keys import Key, KeyTable
 
 FILE_NAME = "keys.yaml"
 EVERYWHERE = "everywhere"

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from rltui.tui.refresh import freshness
+from rltui.service.cockpit import ClusterSummary, WhyReport
+from rltui.tui.refresh import Source, freshness
 from rltui.tui.views.bars import Health
-from rltui.watch.snapshots import RunsSnapshot
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import ClusterSummary, WhyReport
-    from rltui.tui.refresh import Source
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
+from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
 
 KEPT_RUNS = 8
 """Runs whose newest picture is kept, so that moving back to one shows it at once."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from textual.screen import Screen
+from textual.screen import Screen
 
-    from rltui.tui.keys import KeyTable
+from rltui.tui.keys import KeyTable
 
 PLACES: dict[str, str] = {
     "runs": "RunsScreen",

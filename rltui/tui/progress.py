@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.onnode.rundir import STAGES
 from rltui.watch.pending import held_words, pending_words, waiting_job
 from rltui.watch.silence import no_step_words
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import MetricsSnapshot, RunSummary
+from rltui.watch.snapshots import MetricsSnapshot, RunSummary
 
 STAGE_RAIL = tuple(stage for stage in STAGES if stage != "saving")
 """Stages as drawn; saving alternates with training and is drawn in its place."""

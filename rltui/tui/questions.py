@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rltui.tui.messages import Ask
+from rltui.service.cockpit import Ask
 
 if TYPE_CHECKING:
     from textual.screen import Screen

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from textual.screen import Screen
 
-from rltui.service.recorded_files import NOT_HERE
+from rltui.service.replay import NOT_HERE, ReplayCockpit
 from rltui.tui.app import CockpitApp
 from rltui.tui.screens.replay import ReplayScreen
-
-if TYPE_CHECKING:
-    from textual.screen import Screen
-
-    from rltui.service.replay import ReplayCockpit
 
 OPENS = ("why", "help")
 """Screens that are of the recording; all others are of what there is now."""

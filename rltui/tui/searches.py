@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from textual.message import Message
+
+from rltui.service.cockpit import Cockpit
 from rltui.threads import RequestThread
 from rltui.tui import messages
-from rltui.watch.log_search import NEWEST_HITS
-from rltui.watch.samples import SamplesFound
-
-if TYPE_CHECKING:
-    from textual.message import Message
-
-    from rltui.service.cockpit import Cockpit
-    from rltui.watch.log_search import LogQuery
-    from rltui.watch.samples import SampleQuery
+from rltui.watch.log_search import NEWEST_HITS, LogQuery
+from rltui.watch.samples import SampleQuery, SamplesFound
 
 
 class Searches:

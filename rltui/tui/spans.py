@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from rich.cells import cell_len
 
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
+from rltui.tui.glyphs import Glyphs
 
 Role = Literal[
     "text", "dim", "rule", "title", "accent", "ok", "attention", "bad", "waiting", "bar", "key", "off", "match"

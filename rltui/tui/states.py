@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from rltui.tui.spans import Role
+from rltui.tui.spans import Role
 
 
 class Look(NamedTuple):

@@ -6,14 +6,10 @@ for red-green colour blindness; a glyph and a word stand beside each of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from textual.app import App
 from textual.theme import Theme
 
-from rltui.service.kept import keep, kept_text
-
-if TYPE_CHECKING:
-    from textual.app import App
+from rltui.paths import keep, kept_text
 
 DARK = "rltui-dark"
 LIGHT = "rltui-light"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
-from rltui.service.saved_filters import ORDERS, saved_filters
-from rltui.tui import commands, keys, theme
-from rltui.tui.messages import Ask
+from rltui.service.cockpit import Action, Ask
+from rltui.service.run_filter import ORDERS, saved_filters
+from rltui.tui import commands, theme
+from rltui.tui.host import Host
+from rltui.tui.keys import KeyContext
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
 from rltui.tui.screens.runs_keys import SavedFilters
-
-if TYPE_CHECKING:
-    from rltui.tui.host import Host
-    from rltui.tui.messages import Action
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 
 def complete(app: Host, text: str) -> commands.Completion:
@@ -67,9 +65,9 @@ def _theme(app: Host, name: str) -> None:
     app.say(theme.remember(name), "warning")
 
 
-def _queue(app: Host, name: str) -> None:
+def _at_cluster(app: Host, name: str, do: Callable[[str], None]) -> None:
     if name in [cluster.name for cluster in app.pictures.clusters]:
-        app.open("queue", name)
+        do(name)
     else:
         app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
 
@@ -85,13 +83,6 @@ def _filter(app: Host, text: str) -> None:
         part.change(order, name)
     else:
         part.call(name)
-
-
-def _connect(app: Host, name: str) -> None:
-    if name in [cluster.name for cluster in app.pictures.clusters]:
-        app.controller.connect(name)
-    else:
-        app.say(f"there is no cluster {name!r}: :clusters lists them", "warning")
 
 
 def _why(app: Host, name: str) -> None:
@@ -141,7 +132,7 @@ def _current(app: Host) -> dict[str, str]:
 def _question(app: Host, action: Action, name: str) -> None:
     run_id = commands.resolve(name, app.pictures.ids)
     run = app.pictures.summary(run_id)
-    context = keys.KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
+    context = KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
     reason = (
         next(key for key in ACT.keys if key.id == action).off(context) if run is not None else commands.no_run(name)
     )
@@ -155,9 +146,9 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "open": lambda app, name: app.open_run(name),
     "why": _why,
     "theme": _theme,
-    "connect": _connect,
+    "connect": lambda app, name: _at_cluster(app, name, app.controller.connect),
     "filter": _filter,
-    "queue": _queue,
+    "queue": lambda app, name: _at_cluster(app, name, partial(app.open, "queue")),
     "clusters": lambda app, _: app.open("clusters"),
     "jobs": lambda app, _: app.open("jobs"),
     "adopt": lambda app, _: app.open("jobs"),

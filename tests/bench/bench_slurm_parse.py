@@ -10,9 +10,15 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-from rltui.cluster.slurm.folding import by_id
 from rltui.cluster.slurm.nodelist import expand, fold
-from rltui.cluster.slurm.queries import ACCOUNTING_FIELDS, QUEUE_FIELDS, read_accounting, read_pending, read_queue
+from rltui.cluster.slurm.queries import (
+    ACCOUNTING_FIELDS,
+    QUEUE_FIELDS,
+    by_id,
+    read_accounting,
+    read_pending,
+    read_queue,
+)
 
 ROWS = 10_000
 MARK = "^c0ffeec0ffee^"

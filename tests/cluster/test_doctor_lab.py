@@ -14,9 +14,9 @@ import pytest
 from lab.spec import PASSWORD
 
 from rltui.cli.main import main
-from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import UnattendedPrompter
+from rltui.cluster.transport import NeedsAttentionError
 from rltui.service.doctor import examine
 from rltui.service.doctor_checks import Check, verdict
 

@@ -15,10 +15,9 @@ from workstation import Workstation
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.folding import by_id
-from rltui.cluster.slurm.ids import read_id
-from rltui.cluster.slurm.marks import comment_of, job_name_of
+from rltui.cluster.slurm.ids import comment_of, job_name_of, read_id
 from rltui.cluster.slurm.poller import JobPoller
+from rltui.cluster.slurm.queries import by_id
 from rltui.cluster.slurm.steps import shell_argv
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve

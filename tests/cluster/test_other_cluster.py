@@ -12,8 +12,7 @@ from slurm_support import LabTransport, context_on, profile, small_layout
 from rltui.cluster.gather_facts import federation, gather_facts
 from rltui.runs.directory import new_run_id
 from rltui.service.actions import cancel
-from rltui.service.setup_cluster import propose
-from rltui.service.site import look_around
+from rltui.service.setup_cluster import look_around, propose
 from rltui.service.submit import submit_attempt
 from waiting import eventually
 

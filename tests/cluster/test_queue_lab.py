@@ -14,7 +14,7 @@ from rltui.cluster.profile import Profile
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.service.cluster_queue import QueueReader
 from rltui.service.context import Context
-from rltui.service.outlook import outlook
+from rltui.service.review import outlook
 from waiting import eventually
 
 if TYPE_CHECKING:

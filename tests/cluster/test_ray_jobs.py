@@ -16,8 +16,7 @@ from tls_front import HOST, front
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
-from rltui.cluster.ray_cluster import RayCluster
-from rltui.cluster.ray_jobs import RayJobs
+from rltui.cluster.ray_cluster import RayCluster, RayJobs
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, UsageError

@@ -20,9 +20,9 @@ from rltui.cluster.local_transport import LocalStream
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_program import relay_argv
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.errors import SlurmRefusedError, SlurmUnansweredError
-from rltui.cluster.slurm.marks import comment_of, job_name_of
+from rltui.cluster.slurm.ids import comment_of, job_name_of
 from rltui.cluster.slurm.poller import JobPoller
+from rltui.cluster.slurm.replies import SlurmRefusedError, SlurmUnansweredError
 from rltui.errors import ClusterError
 from waiting import eventually
 

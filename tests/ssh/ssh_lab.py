@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from free_ports import free_ports
-from rltui.cluster.attention import NeedsAttentionError
+from rltui.cluster.transport import NeedsAttentionError
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Question

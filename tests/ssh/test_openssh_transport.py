@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from ssh_lab import PASSWORD, Client, Link, Scripted, Sshd, make_key, wait_until
 
-from rltui.cluster.attention import AuthFailedError, HostKeyError, NeedsAttentionError
-from rltui.cluster.hops import Hop
 from rltui.cluster.open_transport import choose_way, open_transport
 from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live, why_ssh_failed
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import Prompter, UnattendedPrompter
 from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.ssh_host import Hop
+from rltui.cluster.transport import AuthFailedError, HostKeyError, NeedsAttentionError
 from rltui.errors import ClusterError
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="PAM's configuration can be another one for root only")

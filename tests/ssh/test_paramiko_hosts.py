@@ -11,10 +11,10 @@ import pytest
 from paramiko_support import accepted, connect, says_hello
 from ssh_lab import Client, Scripted, Sshd, make_key, script
 
-from rltui.cluster.attention import HostKeyError, NeedsAttentionError
 from rltui.cluster.known_hosts import fingerprint
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import UnattendedPrompter
+from rltui.cluster.transport import HostKeyError, NeedsAttentionError
 from rltui.errors import ClusterError
 from rltui.service.doctor import examine
 

@@ -9,8 +9,8 @@ import pytest
 from paramiko_support import accepted, connect, refused, says_hello
 from ssh_lab import Client, Scripted, Sshd, make_key, script, wait_until
 
-from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
 from rltui.cluster.prompts import UnattendedPrompter
+from rltui.cluster.transport import AuthFailedError, NeedsAttentionError
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])

@@ -11,12 +11,12 @@ from msgspec import structs
 from paramiko_support import accepted, connect, says_hello
 from ssh_lab import Client, Link, Sshd, wait_until
 
-from rltui.cluster.attention import NeedsAttentionError
 from rltui.cluster.open_transport import open_transport
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import UnattendedPrompter
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
+from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 from paramiko_support import accepted, connect, refused, says_hello
 from ssh_lab import PASSWORD, Client, Scripted, Sshd, wait_until
 
-from rltui.cluster.attention import AuthFailedError, NeedsAttentionError
 from rltui.cluster.prompts import SwitchedPrompter, UnattendedPrompter
+from rltui.cluster.transport import AuthFailedError, NeedsAttentionError
 
 if TYPE_CHECKING:
     from pathlib import Path

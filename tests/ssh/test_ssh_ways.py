@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssh_lab import Client, make_key
 
-from rltui.cluster.hops import Hop, parse_hop
 from rltui.cluster.known_hosts import KnownHosts, read_known_hosts, remember
 from rltui.cluster.open_transport import choose_way, open_transport
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import UnattendedPrompter
-from rltui.cluster.ssh_host import resolve_host, resolve_profile
+from rltui.cluster.ssh_host import Hop, parse_hop, resolve_host, resolve_profile
 from rltui.errors import UsageError
 
 HOSTILE = [

@@ -23,9 +23,9 @@ from rltui.layout.fields import Field, read_fields
 from rltui.layout.presets import resolve
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal
-from rltui.service.cockpit import ActionPreview, ClusterSummary, OpenJob, WhyReport
+from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, OpenJob, WhyReport
 from rltui.service.node_shell import NodeShell
-from rltui.service.outlook import LaunchOutlook
+from rltui.service.review import LaunchOutlook
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
 from rltui.service.wandb_place import WandbPlace
 from rltui.watch.log_search import LogHit, LogQuery, Searched
@@ -297,6 +297,22 @@ class FakeCockpit:
         self._called("node_shell", run_id, node)
         argv = ["sh", "-c", "echo this is a shell; exec cat"]
         return NodeShell(self._find(run_id), Journal(state_dir()), node or "node1", argv)
+
+    def preview(self, ask: Ask) -> ActionPreview:
+        if ask.action == "signal":
+            return self.preview_signal(ask.run_id, ask.signal)
+        if ask.action in ("cancel", "fix", "auto", "lower_memory"):
+            return getattr(self, f"preview_{ask.action}")(ask.run_id)
+        return self.preview_resubmit(ask.run_id, ask.overrides, ask.exclude, ask.set_aside)
+
+    def carry_out(self, ask: Ask, shown: ActionPreview) -> str:
+        if ask.action == "signal":
+            return self.send_signal(ask.run_id, ask.signal)
+        if ask.action == "auto":
+            return self.auto(ask.run_id, on=shown.switches_on)
+        if ask.action == "cancel":
+            return self.cancel(ask.run_id)
+        return self.resubmit(ask.run_id, shown.overrides, shown.exclude, shown.set_aside)
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         self._called("preview_cancel", run_id)

@@ -12,7 +12,7 @@ from pictures import cockpit, flushed, press
 from textual.keys import Keys
 
 from rltui.cluster.prompts import Field, Question
-from rltui.tui.messages import Ask
+from rltui.service.cockpit import Ask
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.door import DoorScreen

@@ -7,8 +7,7 @@ from canned_runs import RUNS
 from pictures import cockpit, enter, notices, press, screen_text, until, until_text
 
 from rltui.errors import UsageError
-from rltui.service.run_filter import picked
-from rltui.service.saved_filters import save_filter, saved_filters
+from rltui.service.run_filter import picked, save_filter, saved_filters
 from rltui.tui.screens.runs import RunsScreen
 
 BIG = [run for run in RUNS if "7b" in run.run_id and run.state == "running"]

@@ -9,7 +9,7 @@ from canned_sweep import sweep
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, confirmation, notices, press, screen_lines, screen_text, until, until_text
 
-from rltui.service.run_folds import Fold, fold_key, folded
+from rltui.service.run_columns import Fold, fold_key, folded
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.why import WhyScreen
 from rltui.watch.snapshots import EndSnapshot

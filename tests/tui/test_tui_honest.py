@@ -12,10 +12,11 @@ from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
 
 from rltui.service.run_filter import matches
-from rltui.tui import commands, formats, logtext, theme
+from rltui.tui import commands, formats, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.views import charts, launch, metrics, overview, parts, queues, stage, tabs
+from rltui.tui.widgets import log_pane
 from rltui.watch.runs import RATES
 from rltui.watch.snapshots import (
     ActorSnapshot,
@@ -271,7 +272,7 @@ async def test_the_theme_is_kept_for_the_next_start(tmp_path: Path, monkeypatch:
     ],
 )
 def test_whether_a_log_is_seen_from_its_beginning(lines: tuple[str, ...], end_bytes: int, tail: bool) -> None:
-    assert logtext.is_tail(lines, end_bytes) is tail
+    assert log_pane.is_tail(lines, end_bytes) is tail
 
 
 class LongLog(FakeCockpit):

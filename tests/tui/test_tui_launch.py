@@ -10,8 +10,8 @@ from fake_cockpit import FakeCockpit
 from pictures import DEADLINE_S, cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
 
 from rltui.errors import UsageError
-from rltui.service.outlook import LaunchOutlook
-from rltui.tui.overrides import complete_override, override_problem, with_override
+from rltui.service.review import LaunchOutlook
+from rltui.tui.commands import complete_override, override_problem, with_override
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
@@ -162,7 +162,7 @@ async def test_the_filter_finds_presets() -> None:
     async with cockpit() as pilot:
         screen = await launching(pilot)
         await enter(pilot, "/32b\n")
-        await until(pilot, lambda: [preset.name for preset in screen.presets.rows] == [PRESETS[3].name], "the preset")
+        await until(pilot, lambda: [preset.name for preset in screen.presets.items] == [PRESETS[3].name], "the preset")
         await until(pilot, lambda: screen.review is not None and "32b" in screen.review.preset, "its review")
 
 
@@ -383,7 +383,7 @@ async def test_escape_clears_the_filter_of_presets_before_it_leaves() -> None:
     async with cockpit() as pilot:
         screen = await launching(pilot)
         await enter(pilot, "/zzz\n")
-        await until(pilot, lambda: not screen.presets.rows, "the filter")
+        await until(pilot, lambda: not screen.presets.items, "the filter")
         await press(pilot, "escape")
-        assert screen.presets.rows
+        assert screen.presets.items
         assert pilot.app.screen is screen

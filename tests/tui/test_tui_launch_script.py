@@ -6,7 +6,7 @@ from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, notices, press, screen_text, until, until_text
 from test_tui_launch import launches, launching
 
-from rltui.tui.overrides import script_words
+from rltui.tui.commands import script_words
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 

@@ -10,8 +10,9 @@ from canned_runs import NOW, RUNS, metrics, summary
 from textual.geometry import Region
 
 from rltui.onnode.rundir import STAGES
-from rltui.tui import braille, commands, compose, formats, logtext, progress, refresh, spans
+from rltui.tui import braille, commands, compose, formats, progress, refresh, spans
 from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.widgets import log_pane
 from rltui.tui.widgets.pane import changed_part
 from rltui.watch.log_search import read_query
 from rltui.watch.snapshots import EndSnapshot, MetricsSnapshot
@@ -339,20 +340,20 @@ def test_a_name_is_resolved_only_where_it_is_certain() -> None:
     ],
 )
 def test_a_sliding_tail(old: str, new: str, gone: int) -> None:
-    assert logtext.dropped(tuple(old), tuple(new)) == gone
+    assert log_pane.dropped(tuple(old), tuple(new)) == gone
 
 
 def test_hits_go_around() -> None:
-    found = logtext.hits(["Error one", "fine", "an ERROR"], read_query("error"))
+    found = log_pane.hits(["Error one", "fine", "an ERROR"], read_query("error"))
     assert found == [0, 2]
-    assert logtext.next_hit(found, 0, 1) == 2
-    assert logtext.next_hit(found, 2, 1) == 0
-    assert logtext.next_hit(found, 0, -1) == 2
-    assert logtext.next_hit([], 0, 1) is None
+    assert log_pane.next_hit(found, 0, 1) == 2
+    assert log_pane.next_hit(found, 2, 1) == 0
+    assert log_pane.next_hit(found, 0, -1) == 2
+    assert log_pane.next_hit([], 0, 1) is None
 
 
 def test_hits_are_marked_as_text() -> None:
-    marked = logtext.marked("an [b]Error[/b] here", "error", "text", 80, "…")
+    marked = log_pane.marked("an [b]Error[/b] here", "error", "text", 80, "…")
     assert ("Error", "match") in marked
     assert "".join(text for text, _ in marked) == "an [b]Error[/b] here"
 

@@ -52,7 +52,7 @@ async def test_what_is_free_who_waits_and_where_you_stand() -> None:
         await press(pilot, "enter", "y")
         assert "no run of yours" in notices(pilot)
         await press(pilot, "v", "m")
-        assert [job.job_id for job in pilot.app.screen.list.jobs] == ["4712003"]
+        assert [job.job_id for job in pilot.app.screen.list.items] == ["4712003"]
 
 
 async def test_partitions_are_looked_at_one_by_one() -> None:

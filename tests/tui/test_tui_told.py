@@ -11,7 +11,7 @@ from msgspec import structs
 from pictures import cockpit, flushed, notices, until
 
 from rltui.errors import ClusterError
-from rltui.tui import terminal
+from rltui.tui.notices import signal as terminal_signal
 from rltui.watch.snapshots import EndSnapshot
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ ENDED = structs.replace(LIVE, state="failed", end=EndSnapshot(outcome="failed", 
 
 def test_the_sequences() -> None:
     none: dict[str, str] = {}
-    assert terminal.signal("none", "a", "b", none) == ""
-    assert terminal.signal("bell", "a", "b", none) == "\a"
-    assert terminal.signal("osc9", "run: failed", "why\nmore", none) == "\x1b]9;rltui – run: failed: why\a\a"
-    assert terminal.signal("osc777", "run: failed", "why", none) == "\x1b]777;notify;rltui – run: failed;why\a\a"
-    tmux = terminal.signal("osc9", "run: failed", "", {"TMUX": "/tmp/x"})
+    assert terminal_signal("none", "a", "b", none) == ""
+    assert terminal_signal("bell", "a", "b", none) == "\a"
+    assert terminal_signal("osc9", "run: failed", "why\nmore", none) == "\x1b]9;rltui – run: failed: why\a\a"
+    assert terminal_signal("osc777", "run: failed", "why", none) == "\x1b]777;notify;rltui – run: failed;why\a\a"
+    tmux = terminal_signal("osc9", "run: failed", "", {"TMUX": "/tmp/x"})
     assert tmux == "\x1bPtmux;\x1b\x1b]9;rltui – run: failed\a\x1b\\\a"
 
 
@@ -37,11 +37,11 @@ def test_the_sequences() -> None:
 def test_a_hostile_name_ends_no_sequence_and_begins_none(
     kind: str, separators: int, multiplexer: dict[str, str]
 ) -> None:
-    said = terminal.signal(kind, HOSTILE, HOSTILE, multiplexer)
-    own = terminal.signal(kind, "a", "b", multiplexer)
+    said = terminal_signal(kind, HOSTILE, HOSTILE, multiplexer)
+    own = terminal_signal(kind, "a", "b", multiplexer)
     assert [char for char in said if not char.isprintable()] == [char for char in own if not char.isprintable()]
     assert said.count(";") == own.count(";") == separators + bool(multiplexer)
-    assert len(terminal.signal(kind, "x" * 9999, "y" * 9999, multiplexer)) < 500
+    assert len(terminal_signal(kind, "x" * 9999, "y" * 9999, multiplexer)) < 500
 
 
 def heard(pilot: Pilot[int]) -> list[str]:

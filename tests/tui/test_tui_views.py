@@ -10,12 +10,12 @@ from canned_runs import HOSTILE_LOG, HOSTILE_RUNS, NOW, RUNS, gpu_hosts, snapsho
 from rltui.service.run_filter import matches
 from rltui.tui import progress
 from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
+from rltui.tui.screens.confirm import confirm_lines
 from rltui.tui.screens.help import help_lines
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.spans import Line, clean, width_of
 from rltui.tui.views import actors, bars, charts, gpus, hosts, launch, metrics, overview, queues, runs, tabs
 from rltui.tui.views.chart_view import ChartView
-from rltui.tui.views.confirm import confirm_lines
 from rltui.watch.node_samples import EngineSample
 from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, Owners, role_letter, title_letter
 from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot

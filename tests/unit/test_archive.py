@@ -13,8 +13,7 @@ from watch_support import attempt_of
 
 from rltui.cli.main import main
 from rltui.paths import state_dir
-from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import actions
+from rltui.runs.journal import Journal, actions
 
 RUN = "grpo-1a2b"
 

@@ -32,6 +32,7 @@ from rltui.onnode.bad_nodes import DAY_S, read, record
 from rltui.onnode.node_evidence import from_check, from_losses, remember
 from rltui.onnode.requeue import folder_of_start
 from rltui.service import bad_nodes as service
+from rltui.service.cockpit import Ask
 from rltui.service.context import Context
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_jobs import with_failed_nodes
@@ -338,9 +339,9 @@ def test_the_cockpits_reviews_and_the_verbs_offer_it_before_anything_is_submitte
         applied = cockpit.review("local/grpo-tiny", offer.fix, "hpc")
         assert "NODES" not in [one.code for one in applied.findings]
         assert "#SBATCH --exclude=n7" in applied.script
-        [warning] = [one for one in cockpit.preview_resubmit(run).findings if one.code == "NODES"]
+        [warning] = [one for one in cockpit.preview(Ask("resubmit", run)).findings if one.code == "NODES"]
         assert "--exclude n7 leaves them out" in warning.message
-        assert "NODES" not in [one.code for one in cockpit.preview_resubmit(run, exclude=("n7",)).findings]
+        assert "NODES" not in [one.code for one in cockpit.preview(Ask("exclude", run, exclude=("n7",))).findings]
         assert cockpit.node_report(run, "n7").startswith("Node n7 of hpc: ")
     finally:
         cockpit.close()

@@ -15,14 +15,14 @@ from watch_support import await_next_file_time
 
 from rltui.cli import queue as verb
 from rltui.cli.main import main
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.profile import Profile
 from rltui.cluster.profiles import Profiles
 from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.everybody import FIELDS, gpus_of, read_everybody
-from rltui.cluster.slurm.polling import ACTIVE_S, AFTER_CHANGE_S
+from rltui.cluster.slurm.poller import ACTIVE_S, AFTER_CHANGE_S
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import UsageError
 from rltui.onnode import host_tickets, processes

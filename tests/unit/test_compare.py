@@ -17,8 +17,7 @@ from rltui.cli.main import main
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.paths import run_root
-from rltui.service.compare_axes import spent
-from rltui.service.compare_picture import COLOURS, usual_metrics
+from rltui.service.compare import COLOURS, spent, usual_metrics
 from rltui.watch.history import StepTime
 from rltui.watch.snapshots import AttemptHistory, RunHistory
 

@@ -11,8 +11,7 @@ from rltui.cluster.relay_types import ProcessIdentity
 from rltui.cluster.transport import ByteStream
 from rltui.errors import ClusterError
 from rltui.onnode.host_tickets import RUNNING, WAITING
-from rltui.service.setup_cluster import propose
-from rltui.service.site import Site
+from rltui.service.setup_cluster import Site, propose
 
 AWAY = ClusterError("gpu9 cannot be reached.")
 

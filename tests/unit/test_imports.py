@@ -59,7 +59,7 @@ def test_the_cockpit_paints_without_its_services() -> None:
     """Each of these takes as long to import as a tenth of the first paint, which needs none of them."""
     late = ("rltui.service.live_cockpit", "rltui.dialects.load", "yaml", "urllib.request", "paramiko")
     code = (
-        "import sys; from rltui.service.opened_later import OpenedLater; from rltui.tui.app import CockpitApp; "
+        "import sys; from rltui.cli.cockpit import OpenedLater; from rltui.tui.app import CockpitApp; "
         f"CockpitApp(OpenedLater()); print([name for name in {late} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rltui.cluster.jobs import JobSnapshot
-from rltui.cluster.slurm.folding import by_id, waiting_among
 from rltui.cluster.slurm.ids import first_task
 from rltui.cluster.slurm.job_details import read_jobs
+from rltui.cluster.slurm.queries import by_id, waiting_among
 
 ONE = (
     "JobId=7 JobName=my run UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=1000 JobState=RUNNING "

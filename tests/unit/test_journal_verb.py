@@ -13,8 +13,7 @@ import pytest
 from rltui.cli.main import main
 from rltui.onnode.hands_off import STATE
 from rltui.paths import state_dir
-from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import actions
+from rltui.runs.journal import Journal, actions
 
 ABOUT = {"run": "grpo-1a2b", "cluster": "hpc"}
 

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 from watch_support import attempt_of, await_that
 
+from rltui.cli.cockpit import OpenedLater
 from rltui.cli.main import main
-from rltui.cluster.attention import NeedsAttentionError
-from rltui.cluster.prompts import Field, Question
+from rltui.cluster.prompts import Door, Field, PendingQuestion, Question
+from rltui.cluster.transport import NeedsAttentionError
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.memory.layouts import estimate_roles
 from rltui.paths import config_dir, run_root
-from rltui.service.doors import Door, PendingQuestion
+from rltui.service.cockpit import Ask
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
-from rltui.service.opened_later import OpenedLater
 
 NOW = 1_793_000_000.0
 RUN = "grpo-tiny-1a2b"
@@ -102,12 +102,12 @@ def test_evidence_can_be_read_in_its_place(cockpit: LiveCockpit) -> None:
 
 
 def test_a_resubmission_is_previewed_with_its_difference_and_findings(cockpit: LiveCockpit) -> None:
-    preview = cockpit.preview_resubmit(RUN, ("train.steps=7",))
+    preview = cockpit.preview(Ask("edit", RUN, ("train.steps=7",)))
     assert "+ train.steps: 7" in preview.diff
     assert preview.overrides == ("train.steps=7",)
-    [command] = cockpit.preview_resubmit(RUN, ("slurm.exclude=[n1, n2]",)).commands
+    [command] = cockpit.preview(Ask("edit", RUN, ("slurm.exclude=[n1, n2]",))).commands
     assert shlex.split(command) == ["rltui", "resubmit", RUN, "slurm.exclude=[n1, n2]"]
-    without = cockpit.preview_resubmit(RUN, (), ("n1",)).consequences
+    without = cockpit.preview(Ask("exclude", RUN, (), ("n1",))).consequences
     assert "runs on this machine all the same, the only one: nothing keeps away from n1" in without
 
 

@@ -11,15 +11,14 @@ import pytest
 from scripted_slurm import UUID, ScriptedSlurm
 
 from rltui.cli.main import main
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.jobs import AllocationShare
-from rltui.cluster.local import LocalCluster
 from rltui.cluster.profile import Profile
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm_cluster import SlurmCluster
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
-from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import actions
+from rltui.runs.journal import Journal, actions
 from rltui.service.node_shell import NodeShell, node_shell
 from rltui.watch.snapshots import RunSummary
 

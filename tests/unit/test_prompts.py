@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from rltui.cluster.askpass_server import answering
-from rltui.cluster.attention import NeedsAttentionError
+from rltui.cluster.openssh_transport import answering
 from rltui.cluster.prompts import Field, Question, SwitchedPrompter, UnattendedPrompter
+from rltui.cluster.transport import NeedsAttentionError
 
 QUESTION = Question("interactive", "alice@login", (Field("Password:"), Field("Code:", echo=True)), ("Welcome",))
 

@@ -18,9 +18,9 @@ from rltui.layout.secret_words import MASK
 from rltui.paths import ensure_private, run_root
 from rltui.service import recording
 from rltui.service.as_of import run_times
-from rltui.service.recorded_files import RecordedClient, RecordedFiles
+from rltui.service.cockpit import Ask
 from rltui.service.recording import Manifest, Recording, read_recording
-from rltui.service.replay import ReplayClock, ReplayCockpit, moment_of
+from rltui.service.replay import RecordedClient, RecordedFiles, ReplayClock, ReplayCockpit, moment_of
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "recording" / "grpo-tiny.tar.gz"
 """A real run of ``local/grpo-tiny`` with 240 steps, recorded with ``--follow``; its paths and host were renamed."""
@@ -333,7 +333,7 @@ def test_events_are_jumped_to_and_back_past_the_one_just_gone_to() -> None:
         assert found is not None
         assert found.text == "k e1100"
         with pytest.raises(UsageError, match="This is a recording"):
-            cockpit.cancel(RUN)
+            cockpit.preview(Ask("cancel", RUN))
     finally:
         cockpit.close()
 

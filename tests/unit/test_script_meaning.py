@@ -15,8 +15,8 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.service.resubmit import changed
+from rltui.service.script_asks import Reading, meaning_of, read_again, with_arguments
 from rltui.service.script_changes import changed_script
-from rltui.service.script_meaning import Reading, meaning_of, read_again, with_arguments
 
 VERL = """#!/bin/bash
 #SBATCH --nodes=2 --gpus-per-node=8

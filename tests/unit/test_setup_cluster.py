@@ -15,9 +15,7 @@ from rltui.cluster.profile_files import ProfileFile
 from rltui.cluster.profiles import merge_profiles
 from rltui.errors import UsageError
 from rltui.layout.document import parse
-from rltui.service.profile_editing import with_block, write_file
-from rltui.service.setup_cluster import as_block, gpu_type, propose
-from rltui.service.site import Site
+from rltui.service.setup_cluster import Site, as_block, gpu_type, propose, with_block, write_file
 
 
 def node(name: str, *partitions: str, gpu: str = "h100", gpus: int = 4, **keys: object) -> NodeFacts:
@@ -72,7 +70,7 @@ class Typed(io.StringIO):
 def test_a_name_that_nothing_knows_is_asked_for_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rltui.service.site.look_around", lambda _: site(GPU, nodes=(node("n1", "gpu"),)))
+    monkeypatch.setattr("rltui.service.setup_cluster.look_around", lambda _: site(GPU, nodes=(node("n1", "gpu"),)))
     monkeypatch.setattr("rltui.cli.setup.user_file", lambda: tmp_path / "clusters.yaml")
     # the partition is misspelt and mended, the hidden one is meant; so is a card that no table has
     monkeypatch.setattr("sys.stdin", Typed("gpuu\nhidden\nhidden\n\nH1000\nH100-SXM-80GB\n\n\n\nyes\n"))
@@ -92,7 +90,7 @@ def test_another_partition_brings_its_own_gpus_and_limits(
 ) -> None:
     old = PartitionFacts(name="old", max_time_s=3600.0)
     nodes = (node("n1", "gpu"), node("n2", "gpu"), node("n3", "old", gpu="a100", gpus=2))
-    monkeypatch.setattr("rltui.service.site.look_around", lambda _: site(GPU, old, nodes=nodes))
+    monkeypatch.setattr("rltui.service.setup_cluster.look_around", lambda _: site(GPU, old, nodes=nodes))
     monkeypatch.setattr("rltui.cli.setup.user_file", lambda: tmp_path / "clusters.yaml")
     monkeypatch.setattr("sys.stdin", Typed("old\nA100-SXM-40GB\n/runs\n\n\n\n\nyes\n"))
     assert main(["setup", "alps", "--host", "here"]) == 0, capsys.readouterr().err

@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from test_node_shell import ROW, context_of, run_of
 
-from rltui.cluster.local import LocalCluster
+from rltui.cluster.hosts import LocalCluster
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import pass_on, processes, rundir
-from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import actions
-from rltui.service.signals import SIGNALS, preview_signal, send_signal, signal_name
+from rltui.runs.journal import Journal, actions
+from rltui.service.actions import SIGNALS, preview_signal, send_signal, signal_name
 
 WAITS = "import signal, sys; print('up', flush=True); sys.stdin.read()"
 LISTENS = (

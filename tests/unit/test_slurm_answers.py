@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.relay_types import Completed
-from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.cluster.slurm.folding import by_id, is_same_job
 from rltui.cluster.slurm.queries import (
     ACCOUNTING_FIELDS,
     QUEUE_FIELDS,
     Place,
+    by_id,
+    is_same_job,
     read_accounting,
     read_exit,
     read_pending,
@@ -26,7 +26,7 @@ from rltui.cluster.slurm.queries import (
     told_apart,
 )
 from rltui.cluster.slurm.records import new_mark, split_records
-from rltui.cluster.slurm.replies import read_submission, read_trouble
+from rltui.cluster.slurm.replies import SlurmUnansweredError, read_submission, read_trouble
 from rltui.cluster.slurm.submitting import read_answer, read_test, submit_argv
 from rltui.errors import UsageError
 

@@ -12,7 +12,7 @@ from rltui.cluster.gather_facts import gather_facts, recent_facts
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.errors import SlurmRefusedError
+from rltui.cluster.slurm.replies import SlurmRefusedError
 from rltui.cluster.slurm.runner import on_cluster
 from rltui.errors import ClusterError
 

@@ -18,8 +18,7 @@ from scripted_slurm import DOWN, UUID, ScriptedSlurm
 
 from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.poller import JobPoller
-from rltui.cluster.slurm.polling import Needs, accounting_delay_s, next_look_s
+from rltui.cluster.slurm.poller import JobPoller, Needs, accounting_delay_s, next_look_s
 from rltui.runs.journal import Journal
 from rltui.service import job_changes
 

@@ -6,11 +6,10 @@ import pytest
 
 from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.job_details import read_jobs
-from rltui.cluster.slurm.nodes import read_nodes, read_partitions
+from rltui.cluster.slurm.nodes import read_nodes, read_partitions, read_reservations
 from rltui.cluster.slurm.queries import ACCOUNTING_FIELDS, QUEUE_FIELDS, read_accounting, read_queue
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.cluster.slurm.replies import read_submission, read_trouble
-from rltui.cluster.slurm.reservations import read_reservations
 from rltui.cluster.slurm.states import read_state
 from rltui.cluster.slurm.submitting import read_test
 

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltui.cluster.jobs import JobSnapshot
-from rltui.cluster.slurm.ids import JobId, base_id, checked, read_id
-from rltui.cluster.slurm.marks import comment_of, is_foreign, is_marked, job_name_of
+from rltui.cluster.slurm.ids import JobId, base_id, checked, comment_of, is_foreign, is_marked, job_name_of, read_id
 from rltui.cluster.slurm.reasons import FAMILIES, TABLE, explain_reason
+from rltui.cluster.slurm.records import read_duration_s, read_time, write_duration
 from rltui.cluster.slurm.states import LONG, SHORT, read_state
-from rltui.cluster.slurm.times import read_duration_s, read_time, write_duration
 from rltui.errors import UsageError
 from rltui.service.verb_table import VERBS
 

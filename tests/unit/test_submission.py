@@ -16,8 +16,8 @@ from rltui.onnode import chain, rundir
 from rltui.runs import claims
 from rltui.runs.script_job import read_script_job
 from rltui.runs.submission import Submission, fold_submissions
+from rltui.service.context import find_run
 from rltui.service.fixes import choose, shares_gpu
-from rltui.service.naming import find_run
 from rltui.service.recover import in_words
 from rltui.watch.run_facts import run_facts
 from rltui.watch.snapshots import RunSummary

@@ -16,8 +16,7 @@ from rltui.cli.main import main
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, UsageError
 from rltui.paths import run_root, state_dir
-from rltui.runs.journal import Journal
-from rltui.runs.journal_actions import actions
+from rltui.runs.journal import Journal, actions
 from rltui.service.run_filter import picked
 from rltui.service.tidy import REMOVED
 

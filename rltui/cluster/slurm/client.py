@@ -1,204 +1,36 @@
-"""The client of one Slurm cluster: looks, submits, changes; all through the relay, nothing through a shell."""
+"""The client of one Slurm cluster: asks, submits, changes; all through the relay, nothing through a shell."""
 
 from __future__ import annotations
 
-import math
-import re
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
-
-from msgspec.structs import replace
+from collections.abc import Sequence
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
+from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.relay_types import RelayError
-from rltui.cluster.slurm import changes, lookup
-from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.cluster.slurm.everybody import everybody_argv, read_everybody
-from rltui.cluster.slurm.ids import checked
-from rltui.cluster.slurm.job_details import JobDetails, read_jobs
-from rltui.cluster.slurm.nodes import NODES_ARGV, NODES_BYTES, read_nodes
-from rltui.cluster.slurm.queries import (
-    accounting_argv,
-    pending_argv,
-    queue_argv,
-    read_accounting,
-    read_pending,
-    read_queue,
-    told_apart,
-)
-from rltui.cluster.slurm.records import new_mark
-from rltui.cluster.slurm.replies import is_format_refused
-from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S, SlurmRunner
-from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, steps_argv
+from rltui.cluster.slurm.ids import checked, is_foreign
+from rltui.cluster.slurm.nodelist import expand, fold, merged
+from rltui.cluster.slurm.queries import by_id, is_same_job
+from rltui.cluster.slurm.questions import SlurmQuestions
+from rltui.cluster.slurm.records import new_mark, split_records, write_duration
+from rltui.cluster.slurm.replies import SlurmRefusedError, SlurmUnansweredError, read_trouble
+from rltui.cluster.slurm.runner import CHANGE_TIMEOUT_S
 from rltui.cluster.slurm.submitting import TestVerdict, read_answer, read_test, submit_argv, variables_against
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, UsageError
 
-if TYPE_CHECKING:
-    from rltui.cluster.facts import NodeFacts
-    from rltui.cluster.jobs import JobSnapshot
-    from rltui.cluster.queue_facts import QueuedJob
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.slurm.queries import Place
+WAIT_STEP_S = 2.0
+"""Between two looks at a job that is being requeued."""
 
-Answer = TypeVar("Answer")
-DEFAULT_MIN_JOB_AGE_S = 300
-QUEUE_BYTES = 16 << 20
-"""For the answer on everybody's jobs: 300 bytes each, and there are queues of tens of thousands."""
-LONGEST_AGO_S = 60 * 86400.0
-"""How far back the accounting is ever asked: long spans are a burden to sites, and no job runs that long."""
+ACTIVE = frozenset({"running", "suspended", "completing"})
+LONGEST = "Users cannot raise the limit of a running job, nor any beyond its partition's: resubmit it, or ask the site."
 
 
-class SlurmClient:
-    """Asks and steers one Slurm cluster as the user that the relay runs as; only that user's own jobs are changed.
+class SlurmClient(SlurmQuestions):
+    """Also submits to the cluster and changes jobs of the user's, and no others.
 
-    Questions raise ``SlurmUnansweredError`` where Slurm does not answer and ``ClusterError`` where the cluster cannot
-    be reached. Changes raise ``SlurmRefusedError`` where certainly nothing was done and ``ClusterError`` where nobody
-    can tell.
-
-    Args:
-        relay: The relay, on a host with Slurm's tools.
-        clock: Epoch seconds.
-        settle_s: How long after a submission with a lost answer it may still turn up, so that no earlier "there is no
-            such job" counts.
+    Each change looks first whose job it is and where it stands, and is told to Slurm once. Changes raise
+    ``SlurmRefusedError`` where certainly nothing was done and ``ClusterError`` where nobody can tell.
     """
-
-    def __init__(self, relay: RelayClient, clock: Callable[[], float] = time.time, *, settle_s: float = 60.0) -> None:
-        self.runner = SlurmRunner(relay, clock)
-        self._clock = clock
-        self._settle_s = settle_s
-        self._uid = ""
-        self._short_format = False
-        self._config: str | None = None
-
-    def now(self) -> float:
-        """Epoch seconds by this machine's clock."""
-        return self._clock()
-
-    # looking
-
-    def uid(self) -> str:
-        """The user's number on the cluster."""
-        if not self._uid:
-            self._uid = self.runner.relay.run(["id", "-u"], timeout_s=15, idempotent=True).out.strip()
-        return self._uid
-
-    def queue(self, only: Sequence[str] = ()) -> list[tuple[str, JobSnapshot]]:
-        """All jobs of the user that the controller remembers, or those with ids ``only``; each with its owner's uid."""
-        mark = new_mark()
-        try:
-            text = self._formatted(lambda short: queue_argv(mark, only=only, short=short))
-        except SlurmUnansweredError as error:
-            if only and error.trouble.kind == "gone":
-                return []
-            raise
-        return read_queue(text, mark)
-
-    def everybody(self) -> tuple[QueuedJob, ...]:
-        """All jobs of all users that have not ended, as far as the site shows them.
-
-        Like ``pending`` it makes the controller send other users' jobs: ask it rarely.
-        """
-        mark = new_mark()
-        text = self._formatted(lambda short: everybody_argv(mark, short=short), QUEUE_BYTES)
-        return read_everybody(text, mark, self.uid())
-
-    def nodes(self) -> tuple[NodeFacts, ...]:
-        """All nodes, with the GPUs that are taken."""
-        return read_nodes(self.runner.ask(NODES_ARGV, limit=NODES_BYTES))
-
-    def _formatted(self, argv: Callable[[bool], list[str]], limit: int = 0) -> str:
-        """What squeue answers; one that does not know the form of the question is asked in the old one from then on."""
-        try:
-            return self.runner.ask(argv(self._short_format), limit=limit)
-        except SlurmUnansweredError as error:
-            if self._short_format or not is_format_refused(error.trouble.sentence):
-                raise
-        self._short_format = True
-        return self.runner.ask(argv(True), limit=limit)
-
-    def accounting(self, since: float, only: Sequence[str] = ()) -> list[tuple[str, JobSnapshot]]:
-        """The records of the user's jobs since ``since`` (epoch seconds, our clock) and five minutes before."""
-        mark = new_mark()
-        span = min(LONGEST_AGO_S, max(0.0, self._clock() - since) + lookup.SLACK_S)
-        argv = accounting_argv(mark, span, only=only, user=self.uid())
-        rows = read_accounting(self.runner.ask(argv), mark)
-        return [(uid, replace(job, cancelled_by="me") if job.cancelled_by == self.uid() else job) for uid, job in rows]
-
-    def attempts(self, job_id: str, since: float = 0.0) -> tuple[JobSnapshot, ...]:
-        """Every start of a job, oldest first: requeues keep the id, and only the submit times tell them apart."""
-        return tuple(told_apart([job for _, job in self.accounting(since, [checked(job_id)])]))
-
-    def details(self, job_id: str) -> tuple[JobDetails, ...]:
-        """What the controller knows of a job, whoever owns it: several where the id is an array's; none of an unknown.
-
-        Raises:
-            SlurmUnansweredError: It did not answer.
-        """
-        return self._told_of(["scontrol", "--oneliner", "show", "job", checked(job_id)], read_jobs, ())
-
-    def allocations(self, job_id: str) -> tuple[Allocation, ...]:
-        """A job as a place to run in, whoever owns it: several where the id is an array's; none of an unknown."""
-        argv = ["scontrol", "--details", "--oneliner", "show", "job", checked(job_id)]
-        return self._told_of(argv, read_allocations, ())
-
-    def step_of(self, uuid: str) -> str | None:
-        """The id of the step with an attempt's mark in its name; None where it has ended, or never was."""
-        mark = new_mark()
-        steps = read_steps(self.runner.ask(steps_argv(mark)), mark)
-        return next((step for step, name in steps.items() if name.endswith(f"-{uuid[:8]}")), None)
-
-    def batch_script(self, job_id: str) -> str:
-        """The text that a job was submitted with; empty where it has none, or the controller gives none away."""
-        return self._told_of(["scontrol", "write", "batch_script", checked(job_id), "-"], str, "")
-
-    def _told_of(self, argv: Sequence[str], read: Callable[[str], Answer], otherwise: Answer) -> Answer:
-        try:
-            return read(self.runner.ask(argv))
-        except SlurmUnansweredError as error:
-            if error.trouble.kind not in ("gone", "refused", "unknown"):
-                raise
-            return otherwise
-
-    def pending(self, partitions: Sequence[str]) -> dict[str, Place]:
-        """The place in its partition's queue, from 1, of every pending job that may start; empty where jobs are hidden.
-
-        This is the one question that makes the controller send other users' jobs: ask it rarely.
-        """
-        if self.hides_jobs():
-            return {}
-        mark = new_mark()
-        return read_pending(self.runner.ask(pending_argv(mark, partitions)), mark)
-
-    def hides_jobs(self) -> bool:
-        """Whether the site hides other users' jobs (``PrivateData=jobs``)."""
-        match = re.search(r"(?m)^PrivateData\s*=\s*(\S+)", self._settings())
-        return match is not None and "jobs" in match[1].split(",")
-
-    def remembers_s(self) -> float:
-        """For how long the controller surely still lists a job that has ended: ``MinJobAge`` less a minute."""
-        match = re.search(r"(?m)^MinJobAge\s*=\s*([0-9]{1,9})", self._settings())
-        age_s = int(match[1]) if match else DEFAULT_MIN_JOB_AGE_S
-        return age_s - 60.0 if age_s else math.inf  # 0: it never forgets
-
-    def _settings(self) -> str:
-        if self._config is None:
-            self._config = self.runner.ask(["scontrol", "show", "config"])
-        return self._config
-
-    def find_by_comment(self, uuid: str, since: float) -> str | None:
-        """The id of the job with the mark ``rltui:<uuid>``, or None where Slurm certainly has none.
-
-        Args:
-            uuid: The attempt's mark.
-            since: When it may have been submitted, epoch seconds by this machine's clock.
-
-        Raises:
-            ClusterError: Slurm or its accounting did not answer, so None would be a guess.
-        """
-        return lookup.find(self, uuid, max(0.0, self._clock() - since), self._settle_s)
-
-    # submitting
 
     def submit(self, script_path: str, *, job_name: str, comment: str, chdir: str, extra: Sequence[str] = ()) -> str:
         """Submit a batch script, once, and return the job's id.
@@ -240,11 +72,13 @@ class SlurmClient:
         argv = submit_argv(script_path, job_name="", comment="", chdir="", extra=[*extra, "--test-only"])
         return read_test(self.runner.tell(argv))
 
-    # changing
-
     def cancel(self, job_id: str, *, uuid: str = "", known: JobSnapshot | None = None) -> bool:
         """End a job; False where it has ended already, or the id is another job's than ``uuid`` or ``known`` by now."""
-        return changes.cancel(self, checked(job_id), uuid, known)
+        return self.signal(job_id, (), uuid=uuid, known=known)
+
+    def signal(self, job_id: str, words: Sequence[str], *, uuid: str = "", known: JobSnapshot | None = None) -> bool:
+        """Run ``scancel WORDS JOB``; False as of ``cancel``."""
+        return bool(self.living(job_id, uuid=uuid, known=known)) and self._tell(["scancel", *words, job_id])
 
     def living(self, job_id: str, *, uuid: str = "", known: JobSnapshot | None = None) -> list[JobSnapshot]:
         """A job and its parts as they stand; none where it has ended, or the id is another job's by now.
@@ -252,36 +86,130 @@ class SlurmClient:
         Raises:
             SlurmRefusedError: It is somebody else's.
         """
-        return changes.living(self, checked(job_id), uuid, known)
-
-    def signal(self, job_id: str, words: Sequence[str], *, uuid: str = "", known: JobSnapshot | None = None) -> bool:
-        """Run ``scancel WORDS JOB``; False as of ``cancel``."""
-        return changes.cancel(self, checked(job_id), uuid, known, words)
+        rows = self.queue([checked(job_id)])
+        uid = self.uid()
+        if known is not None and any(owner != uid or not is_same_job(known, job) for owner, job in rows):
+            return []
+        if uuid and any(owner != uid or is_foreign(job, uuid) for owner, job in rows):
+            return []
+        return [job for job in self._own(job_id, rows) if not job.has_ended]
 
     def hold(self, job_id: str) -> None:
         """Keep a pending job from starting."""
-        changes.control(self, checked(job_id), ["hold"])
+        self._control(job_id, "hold")
 
     def release(self, job_id: str) -> None:
         """Let a held job start."""
-        changes.control(self, checked(job_id), ["release"])
+        self._control(job_id, "release")
+
+    def _control(self, job_id: str, word: str) -> None:
+        self._standing(job_id)
+        if not self._tell(["scontrol", word, job_id]):
+            raise _ended(job_id)
 
     def requeue(self, job_id: str) -> None:
         """End a running job and queue it again under the same id; an ended job is not run again."""
-        changes.requeue(self, checked(job_id))
+        # Slurm would run an ended job once more without a question, and a second checkpoint writer is no requeue
+        if self._standing(job_id).state not in ACTIVE:
+            raise SlurmRefusedError(
+                f"Job {job_id} is not running, so it cannot be requeued.", "A pending job starts anyway."
+            )
+        if not self._tell(["scontrol", "requeue", job_id]):
+            raise _ended(job_id)
 
     def requeue_without(self, job_id: str, nodes: Sequence[str], *, deadline_s: float = 120.0) -> None:
-        """Queue a job again under the same id so that it keeps away from ``nodes`` too."""
-        changes.requeue_without(self, checked(job_id), nodes, deadline_s)
+        """Queue a job again under the same id so that it keeps away from ``nodes`` too.
+
+        Hold, wait until it is pending, exclude, release: only a pending job's list can be changed.
+
+        Where it breaks off in between, the job is held, and calling it again goes on.
+        """
+        if self._standing(job_id).state in ACTIVE and not self._tell(["scontrol", "requeuehold", job_id]):
+            raise _ended(job_id)
+        deadline = time.monotonic() + deadline_s
+        while self._standing(job_id).state != "pending":
+            if time.monotonic() >= deadline:
+                late = f"is not pending after {deadline_s:.0f} s; it is or will be held."
+                raise SlurmUnansweredError(
+                    read_trouble("", 0, "scontrol"), f"Job {job_id} was told to requeue but {late}"
+                )
+            time.sleep(WAIT_STEP_S)
+        self.set_excluded(job_id, nodes)
+        self.release(job_id)
 
     def set_time_limit(self, job_id: str, seconds: float) -> None:
         """Change the time limit; a running job's can only be lowered by its user."""
-        changes.set_time_limit(self, checked(job_id), seconds)
+        try:
+            limit = write_duration(seconds)
+        except ValueError as error:
+            raise UsageError(f"{error}.") from error
+        try:
+            self._update(job_id, f"TimeLimit={limit}")
+        except SlurmRefusedError as error:
+            if "denied" not in error.message.lower():
+                raise
+            raise SlurmRefusedError(error.message, LONGEST) from error
 
     def excluded(self, job_id: str) -> tuple[str, ...]:
         """The nodes that a job keeps away from."""
-        return changes.excluded(self, checked(job_id))
+        mark = new_mark()
+        argv = [
+            "squeue",
+            f"--jobs={checked(job_id)}",
+            "--local",
+            "--all",
+            "--states=all",
+            "--noheader",
+            f"--format=%i{mark}%x{mark}",
+        ]
+        rows = split_records(self.runner.ask(argv), mark, 2)
+        return expand(rows[0][1]) if rows else ()
 
     def set_excluded(self, job_id: str, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Let a pending job keep away from ``nodes`` too, and return all that it keeps away from now."""
-        return changes.add_excluded(self, checked(job_id), nodes)
+        """Let a pending job keep away from ``nodes`` too, and return all that it keeps away from now.
+
+        Slurm replaces the list, so it is read, merged and written.
+        """
+        wanted = merged(self.excluded(job_id), nodes)
+        self._update(job_id, f"ExcNodeList={fold(wanted)}")
+        return wanted
+
+    def _standing(self, job_id: str) -> JobSnapshot:
+        """An own job that has not ended; a het job as one, which waits only where all of its components do.
+
+        Raises:
+            SlurmRefusedError: There is none with this id.
+        """
+        job = by_id(self._own(job_id, self.queue([checked(job_id)]))).get(job_id)
+        if job is None or job.has_ended:
+            raise _ended(job_id)
+        return job
+
+    def _own(self, job_id: str, rows: Sequence[tuple[str, JobSnapshot]]) -> list[JobSnapshot]:
+        uid = self.uid()
+        for owner, job in rows:
+            if owner != uid:
+                hint = "rltui changes your own jobs only."
+                raise SlurmRefusedError(f"Job {job_id} is {job.user}'s, not yours.", hint)
+        return [job for _, job in rows]
+
+    def _update(self, job_id: str, change: str) -> None:
+        self._standing(job_id)
+        if not self._tell(["scontrol", "update", f"JobId={job_id}", change]):
+            raise _ended(job_id)
+
+    def _tell(self, argv: Sequence[str]) -> bool:
+        """Whether Slurm did it; False where the job is gone."""
+        answer = self.runner.tell(argv)
+        if answer.rc == 0:
+            return True
+        trouble = read_trouble(answer.err or answer.out, answer.rc, argv[0])
+        if trouble.kind == "gone":
+            return False
+        if trouble.nothing_done:
+            raise SlurmRefusedError(f"Slurm did not do it: {trouble.sentence}.", trouble.hint)
+        raise SlurmUnansweredError(trouble, f"It is unknown whether Slurm did it: {trouble.sentence}.")
+
+
+def _ended(job_id: str) -> SlurmRefusedError:
+    return SlurmRefusedError(f"Job {job_id} has ended, or Slurm does not know it any more.")

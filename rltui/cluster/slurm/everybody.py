@@ -11,14 +11,12 @@ import re
 
 from rltui.cluster.plain_text import plain
 from rltui.cluster.queue_facts import QueuedJob
-from rltui.cluster.slurm.errors import SlurmUnansweredError
 from rltui.cluster.slurm.ids import read_id
 from rltui.cluster.slurm.nodes import read_gpus
 from rltui.cluster.slurm.queries import QUEUE_FIELDS, nodes_of, places_of
-from rltui.cluster.slurm.records import split_records, whole
-from rltui.cluster.slurm.replies import Trouble
+from rltui.cluster.slurm.records import NEVER, read_duration_s, read_time, split_records, whole
+from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble
 from rltui.cluster.slurm.states import read_state
-from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
 
 _AS_IN_THE_QUEUE = [
     "id",

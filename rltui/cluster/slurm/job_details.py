@@ -11,9 +11,8 @@ from msgspec import Struct
 from rltui.cluster.jobs import ENDED_STATES, JobSnapshot
 from rltui.cluster.plain_text import plain
 from rltui.cluster.slurm.ids import read_id
-from rltui.cluster.slurm.records import read_pairs, whole
+from rltui.cluster.slurm.records import NEVER, read_duration_s, read_pairs, read_time, whole
 from rltui.cluster.slurm.states import read_state
-from rltui.cluster.slurm.times import NEVER, read_duration_s, read_time
 
 _OWNER = re.compile(r"(.*)\((\d+)\)\Z")
 _GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?[=:](\d{1,6})")

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from rltui.cluster.plain_text import plain
+from rltui.errors import ClusterError, RltuiError
 
 TroubleKind = Literal[
     "refused", "gone", "controller", "rate", "auth", "database", "no-accounting", "missing", "unknown"
@@ -146,3 +147,19 @@ def read_submission(out: str) -> str | None:
         if (match := _JOB.fullmatch(plain(line).strip())) and int(match[1]):
             return match[1]
     return None
+
+
+class SlurmRefusedError(RltuiError):
+    """Slurm said no to a change: certainly nothing was done."""
+
+
+class SlurmUnansweredError(ClusterError):
+    """Slurm did not answer, or nobody can tell what its answer means.
+
+    Attributes:
+        trouble: Why, for programs.
+    """
+
+    def __init__(self, trouble: Trouble, message: str = "") -> None:
+        super().__init__(message or f"Slurm does not answer: {trouble.sentence}.", trouble.hint)
+        self.trouble = trouble

@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Completed, RelayError
-from rltui.cluster.slurm.errors import SlurmUnansweredError
-from rltui.cluster.slurm.replies import Trouble, is_format_refused, read_trouble
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble, is_format_refused, read_trouble
 
 ASK_TIMEOUT_S = 25.0
 """A healthy answer takes under a second, one from a loaded controller ten (``MessageTimeout``), and a tool whose munged

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobState
+from rltui.cluster.jobs import JobState
 
 LONG: dict[str, JobState] = {
     "PENDING": "pending",

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.slurm.job_details import read_jobs
 from rltui.cluster.slurm.nodelist import NodeListError, expand
-from rltui.cluster.slurm.records import read_pairs, split_records, whole
-from rltui.cluster.slurm.times import read_time
+from rltui.cluster.slurm.records import read_pairs, read_time, split_records, whole
 from rltui.onnode.allocation import step_command
-
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobSnapshot
 
 IMMEDIATE_S = 30
 """Slurm starts a step that overlaps all others at once, or something is wrong."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from rltui.tui.palette import key_items
+from rltui.tui.keys import key_items
 from rltui.tui.refresh import TICK_S
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.screens.prompting import Prompting
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from textual.events import Key
     from textual.widget import Widget
 
-    from rltui.tui.messages import Ask, CockpitMessage
+    from rltui.service.cockpit import Ask
+    from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
     from rltui.tui.widgets.prompt import Prompt
@@ -52,6 +53,10 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Show the bars."""
+        self.tick()
+
+    def moved(self) -> None:
+        """The cursor is on another row, by which keys of the footer may act."""
         self.tick()
 
     def on_resize(self) -> None:

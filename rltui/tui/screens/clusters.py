@@ -3,63 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from rltui.tui import keys, messages
+from textual.widget import Widget
+
+from rltui.service.cockpit import ClusterSummary
+from rltui.tui import messages
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs_question
+from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import line
+from rltui.tui.spans import Line, line
 from rltui.tui.views import clusters as view
-from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.service.cockpit import ClusterSummary
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import CockpitMessage
-    from rltui.tui.spans import Line
+from rltui.tui.widgets.list_pane import ItemsPane
 
 
-class ClusterList(ListPane):
+class ClusterList(ItemsPane[ClusterSummary]):
     """One line a cluster."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.rows: tuple[ClusterSummary, ...] = ()
         self._counts: dict[str, int] = {}
         self._now = 0.0
 
     def show(self, clusters: tuple[ClusterSummary, ...], counts: dict[str, int], now: float) -> None:
         """Show these, with the number of runs of each."""
-        chosen = self.selected.name if self.selected is not None else ""
-        self.rows, self._counts, self._now = clusters, counts, now
-        names = [cluster.name for cluster in clusters]
-        self.cursor = names.index(chosen) if chosen in names else 0
-        self.repaint()
+        self._counts, self._now = counts, now
+        self.put(clusters)
 
-    @property
-    def selected(self) -> ClusterSummary | None:
-        """The cluster under the cursor."""
-        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+    def key_of(self, item: ClusterSummary) -> str:
+        """Its name."""
+        return item.name
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
         return [view.cluster_head(self.size.width)]
 
-    def count(self) -> int:
-        """Number of clusters."""
-        return len(self.rows)
-
     def row(self, index: int) -> Line:
         """One cluster."""
-        cluster = self.rows[index]
+        cluster = self.items[index]
         return view.cluster_row(
-            cluster,
-            self._counts.get(cluster.name, 0),
-            self._now,
-            self.size.width,
-            self.is_selected(index),
-            self.glyphs,
+            cluster, self._counts.get(cluster.name, 0), self._now, self.size.width, self.is_selected(index), self.glyphs
         )
 
     def build(self) -> Sequence[Line]:
@@ -72,28 +55,18 @@ class ClusterList(ListPane):
         return [line((f" reading the profiles {self.glyphs.ellipsis}", "dim"))]
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "clusters",
-            (
-                keys.Key(
-                    "answer", ("a", "enter"), "answer", "Answer what the cluster asks for.", 1, keys.needs_question
-                ),
-                keys.Key("queue", ("Q",), "queue", "Its queue: who waits, who holds what, free GPUs.", 3),
-                keys.Key("copy", ("y",), "copy", "Copy why the cluster is away.", 2),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "clusters",
+    Key("answer", ("a", "enter"), "answer", "Answer what the cluster asks for.", 1, needs_question),
+    Key("queue", ("Q",), "queue", "Its queue: who waits, who holds what, free GPUs.", 3),
+    Key("copy", ("y",), "copy", "Copy why the cluster is away.", 2),
 )
 
 
 class ClustersScreen(CockpitScreen, inherit_bindings=False):
     """All clusters of the user's profiles."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,16 +104,10 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
         """The list."""
         return self.clusters
 
-    def moved(self) -> None:
-        """The footer depends on the cluster."""
-        self.tick()
-
     def key_context(self) -> KeyContext:
         """The cluster under the cursor decides."""
         cluster = self.clusters.selected
-        return keys.KeyContext(
-            readonly=self.cockpit.readonly, needs_you=cluster is not None and cluster.needs_attention
-        )
+        return KeyContext(readonly=self.cockpit.readonly, needs_you=cluster is not None and cluster.needs_attention)
 
     def do_answer(self) -> None:
         """Answer what the cluster asks for."""

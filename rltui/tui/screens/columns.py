@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import ClassVar
 
 from rltui.service.run_columns import COLUMNS, DEFAULTS
-from rltui.tui import keys
+from rltui.tui.keys import Key, KeyTable, dialog_keys
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.pick import PickScreen
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "choosing columns",
-            (
-                keys.Key("choose", ("enter",), "keep", "Show what is marked, in this order, and keep it.", 1),
-                keys.Key("mark", ("space",), "show", "Show the column, or leave it out.", 2),
-                keys.Key("lower", ("J", "shift+down"), "later", "Move the column down: later in the line.", 3),
-                keys.Key("higher", ("K", "shift+up"), "earlier", "Move the column up: earlier in the line.", 4),
-                keys.Key("usual", ("d",), "usual", "Mark the columns that are shown where nobody chose.", 5),
-                keys.Key("close", ("escape", "q"), "close", "Change nothing.", 6),
-            ),
-        ),
-        keys.LIST,
-    )
+KEYS = dialog_keys(
+    "choosing columns",
+    Key("choose", ("enter",), "keep", "Show what is marked, in this order, and keep it.", 1),
+    Key("mark", ("space",), "show", "Show the column, or leave it out.", 2),
+    Key("lower", ("J", "shift+down"), "later", "Move the column down: later in the line.", 3),
+    Key("higher", ("K", "shift+up"), "earlier", "Move the column up: earlier in the line.", 4),
+    Key("usual", ("d",), "usual", "Mark the columns that are shown where nobody chose.", 5),
+    Key("close", ("escape", "q"), "close", "Change nothing.", 6),
 )
 
 
@@ -37,7 +31,7 @@ def column_items(first: Sequence[str]) -> list[PickItem]:
 class ColumnsScreen(PickScreen, inherit_bindings=False):
     """The columns over the list; what is chosen comes back as their words, none where it was closed."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, shown: Sequence[str]) -> None:
         hint = "space shows, J K move, d usual, enter keeps"
@@ -56,14 +50,6 @@ class ColumnsScreen(PickScreen, inherit_bindings=False):
         """Show the column or leave it out; the cursor stays, so that the next key can move it."""
         self.pick_list.toggle()
 
-    def do_lower(self) -> None:
-        """Move the column down."""
-        self._move(1)
-
-    def do_higher(self) -> None:
-        """Move the column up."""
-        self._move(-1)
-
     def do_usual(self) -> None:
         """Mark what is shown where nobody chose."""
         self.pick_list.marked = set(DEFAULTS)
@@ -74,6 +60,9 @@ class ColumnsScreen(PickScreen, inherit_bindings=False):
         if 0 <= at + step < len(items):
             items.insert(at + step, items.pop(at))
             self._show(items, at + step)
+
+    do_lower = partialmethod(_move, 1)
+    do_higher = partialmethod(_move, -1)
 
     def _show(self, items: list[PickItem], cursor: int) -> None:
         self.pick_list.all_items = self.pick_list.items = tuple(items)

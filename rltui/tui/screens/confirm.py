@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from functools import partialmethod
+from operator import attrgetter
+from typing import ClassVar, Literal
 
+from textual.app import ComposeResult
 from textual.containers import Container
 
-from rltui.tui import keys
+from rltui.service.cockpit import ActionPreview, Ask
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.keys import Key, KeyContext, KeyTable, dialog_keys, needs, what_is_wrong
 from rltui.tui.screens.keyed import KeyedScreen
-from rltui.tui.views import confirm as view
+from rltui.tui.spans import BLANK, Line, Role, Span, line, rule, wrapped
+from rltui.tui.views.launch import finding_lines
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-
-    from rltui.service.cockpit import ActionPreview
-    from rltui.tui.messages import Ask
-    from rltui.tui.spans import Line
 
 MAX_WIDTH = 92
 
@@ -39,7 +38,7 @@ class _Text(ListPane):
     def lines(self, width: int) -> list[Line]:
         """All lines for a width."""
         if self._made[0] != width:
-            self._made = (width, view.confirm_lines(self._preview, width, self.glyphs))
+            self._made = (width, confirm_lines(self._preview, width, self.glyphs))
         return self._made[1]
 
     def count(self) -> int:
@@ -62,41 +61,28 @@ class _Buttons(Pane):
         self._problem, self._can_edit, self._text = problem, can_edit, text
 
     def build(self) -> Sequence[Line]:
-        return [view.buttons(self._problem, self._can_edit, self._text.below, self.size.width, self.glyphs)]
+        return [buttons(self._problem, self._can_edit, self._text.below, self.size.width, self.glyphs)]
 
 
-def _can_confirm(context: keys.KeyContext) -> str:
-    return context.problem
+_can_edit = needs(attrgetter("can_edit"), "there is nothing to edit in it")
 
-
-def _can_edit(context: keys.KeyContext) -> str:
-    return "" if context.can_edit else "there is nothing to edit in it"
-
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "confirm",
-            (
-                keys.Key("yes", ("y",), "do it", "Do what is shown.", 1, _can_confirm),
-                keys.Key("no", ("n", "escape", "q", "enter"), "no", "Leave everything as it is.", 2),
-                keys.Key("edit", ("e",), "edit", "Edit the changes first.", 3, _can_edit, quiet=True),
-            ),
-        ),
-        keys.LIST,
-    )
+KEYS = dialog_keys(
+    "confirm",
+    Key("yes", ("y",), "do it", "Do what is shown.", 1, what_is_wrong),
+    Key("no", ("n", "escape", "q", "enter"), "no", "Leave everything as it is.", 2),
+    Key("edit", ("e",), "edit", "Edit the changes first.", 3, _can_edit, quiet=True),
 )
 
 
 class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
     """Asks before an action. Its target is that of the preview, whatever happens to the list behind it."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, ask: Ask, preview: ActionPreview) -> None:
         super().__init__()
         self.preview = preview
-        self._problem = view.why_not(ask, preview)
+        self._problem = why_not(ask, preview)
         self._can_edit = ask.action not in ("cancel", "auto") and not ask.others
         self._text = _Text(preview)
         self._buttons = _Buttons(self._problem, self._can_edit, self._text)
@@ -121,22 +107,60 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
         self._box.styles.height = min(self.app.size.height, len(self._text.lines(width - 4)) + 6)
         self.call_after_refresh(self._buttons.repaint)
 
-    def key_context(self) -> keys.KeyContext:
+    def key_context(self) -> KeyContext:
         """The preview decides."""
-        return keys.KeyContext(problem=self._problem, can_edit=self._can_edit)
+        return KeyContext(problem=self._problem, can_edit=self._can_edit)
 
     def mover(self) -> ListPane:
         """What scrolls."""
         return self._text
 
-    def do_yes(self) -> None:
-        """Do it."""
-        self.dismiss("yes")
+    do_yes = partialmethod(KeyedScreen.dismiss, "yes")
+    do_no = partialmethod(KeyedScreen.dismiss, "no")
+    do_edit = partialmethod(KeyedScreen.dismiss, "edit")
 
-    def do_no(self) -> None:
-        """Leave everything as it is."""
-        self.dismiss("no")
 
-    def do_edit(self) -> None:
-        """Edit the changes first."""
-        self.dismiss("edit")
+def confirm_lines(preview: ActionPreview, width: int, glyphs: Glyphs) -> list[Line]:
+    """The text of the confirmation."""
+    lines = [*wrapped(preview.title, width, " ", "title"), BLANK]
+    for sentence in preview.consequences:
+        lines += wrapped(sentence, width, f" {glyphs.dot} ", "text")
+    if preview.diff:
+        lines += [BLANK, rule([("what changes", "dim")], [], width, glyphs), *_diff(preview.diff, width)]
+    if preview.findings:
+        lines += [BLANK, rule([("what a check says", "dim")], [], width, glyphs)]
+        lines += finding_lines(preview.findings, width, glyphs)
+    if preview.commands:
+        lines += [BLANK, rule([("what will run", "dim")], [], width, glyphs)]
+        for command in preview.commands:
+            lines += wrapped(command, width, "   ", "accent")
+    return lines
+
+
+def _diff(rows: Sequence[str], width: int) -> list[Line]:
+    lines: list[Line] = []
+    for row in rows:
+        role: Role = "ok" if row.startswith("+") else "bad" if row.startswith("-") else "text"
+        lines += wrapped(row[1:].lstrip(), width, "", role, mark=(f"   {row[:1]} ", role))
+    return lines
+
+
+def why_not(ask: Ask, preview: ActionPreview) -> str:
+    """Why what is shown cannot be done; empty where it can."""
+    if any(finding.severity == "error" for finding in preview.findings):
+        return "errors stand in the way: e edits the changes"
+    if ask.action == "lower_memory" and not preview.overrides:
+        return "there is nothing to change that would help"
+    return ""
+
+
+def buttons(problem: str, can_edit: bool, below: int, width: int, glyphs: Glyphs) -> Line:
+    """The answers; the default is No. Nobody is to answer without knowing that there are ``below`` lines more."""
+    gap = " " * (4 if width >= 50 or not below else 1)
+    more = f" {glyphs.down} {below} more" if width >= 50 else f"{glyphs.down}{below}"
+    spans: list[Span] = [(f"{more}{gap[1:]}", "attention")] if below else []
+    spans += [(" y ", "off" if problem else "key"), ("do it", "off" if problem else "text")]
+    spans += [(f"{gap}n ", "key"), ("no", "text"), (" (default)", "dim")]
+    if can_edit:
+        spans += [(f"{gap}e ", "key"), ("edit", "text")]
+    return line(*spans)

@@ -4,53 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar
+
+from textual.widget import Widget
 
 from rltui.layout.diff import setting_text
-from rltui.layout.fields import value_problem
+from rltui.layout.fields import Field, value_problem
 from rltui.layout.presets import resolve
+from rltui.service.cockpit import Ask
 from rltui.tui import keys, messages
-from rltui.tui.overrides import with_override
+from rltui.tui.commands import with_override
+from rltui.tui.keys import Key, KeyContext, KeyTable
+from rltui.tui.messages import CockpitMessage
+from rltui.tui.picking import fits
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.widgets.form_pane import FormPane
+from rltui.tui.spans import Line, Role, clip_start, line, pad, rule, wrapped
+from rltui.tui.widgets.list_pane import ItemsPane
 
-if TYPE_CHECKING:
-    from textual.widget import Widget
+_needs_set = keys.needs(attrgetter("has_overrides"), "this key is as the file has it")
+_needs_changes = keys.first_of(keys.what_is_wrong, keys.may_change)
 
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import CockpitMessage
-
-
-def _needs_set(context: KeyContext) -> str:
-    return "" if context.has_overrides else "this key is as the file has it"
-
-
-def _needs_changes(context: KeyContext) -> str:
-    return context.problem or keys.may_change(context)
-
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "the keys of a layout",
-            (
-                keys.Key("edit", ("enter",), "edit", "Edit the value; the schema judges it as you type.", 1),
-                keys.Key("drop", ("d",), "take back", "Take back what was set.", 2, _needs_set),
-                keys.Key("filter", ("/",), "filter", "Show only keys with these words; set: those that are set.", 3),
-                keys.Key("copy", ("y",), "copy", "Copy all that is set, as words of a command."),
-                keys.Key(
-                    "resubmit",
-                    ("r",),
-                    "resubmit",
-                    "Of a run: preview its resubmission with what is set.",
-                    1,
-                    _needs_changes,
-                    quiet=True,
-                ),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
+KEYS = keys.key_table(
+    "the keys of a layout",
+    Key("edit", ("enter",), "edit", "Edit the value; the schema judges it as you type.", 1),
+    Key("drop", ("d",), "take back", "Take back what was set.", 2, _needs_set),
+    Key("filter", ("/",), "filter", "Show only keys with these words; set: those that are set.", 3),
+    Key("copy", ("y",), "copy", "Copy all that is set, as words of a command."),
+    Key(
+        "resubmit",
+        ("r",),
+        "resubmit",
+        "Of a run: preview its resubmission with what is set.",
+        1,
+        _needs_changes,
+        quiet=True,
     ),
     back="back",
 )
@@ -66,7 +54,7 @@ class FormScreen(CockpitScreen):
         run_id: The run that is to be resubmitted; empty: a launch.
     """
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(
         self,
@@ -112,15 +100,11 @@ class FormScreen(CockpitScreen):
         one, is_run = self.pane.selected, bool(self._run_id)
         problem = "" if is_run and self.overrides else "nothing is set yet" if is_run else "this is for a launch: q"
         is_set = one is not None and one.is_set
-        return keys.KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
+        return KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
 
     def mover(self) -> FormPane:
         """The keys."""
         return self.pane
-
-    def moved(self) -> None:
-        """Another key is under the cursor."""
-        self.tick()
 
     def on_line_opened(self) -> None:
         """A double click edits."""
@@ -143,7 +127,7 @@ class FormScreen(CockpitScreen):
     def do_resubmit(self) -> None:
         """Go back, and preview the resubmission with what is set."""
         self.do_back()
-        self.cockpit.ask(messages.Ask("edit", self._run_id, self.overrides))
+        self.cockpit.ask(Ask("edit", self._run_id, self.overrides))
 
     def do_filter(self) -> None:
         """Type a filter."""
@@ -203,3 +187,87 @@ def _is_of(word: str, key: str) -> bool:
     """Whether an override sets a key, or the section or an item that it is in."""
     typed = word.partition("=")[0].strip()
     return typed == key or key.startswith(f"{typed}.") or typed.startswith(f"{key}[")
+
+
+ABOUT_ROWS = 4
+WIDEST_VALUE = 400
+
+
+class FormPane(ItemsPane["Field"]):
+    """One row a key."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.all_fields: tuple[Field, ...] = ()
+        self.words = ""
+        self.problem = ""
+        """What is wrong with what is being typed."""
+
+    def show(self, fields: Sequence[Field]) -> None:
+        """Show these; the cursor stays on its key."""
+        self.all_fields = tuple(fields)
+        self.narrow(self.words)
+
+    def narrow(self, words: str) -> None:
+        """Show only keys with these words in name, value or meaning; ``set`` alone: those that are set."""
+        self.words, is_set = words, words.lower().split() == ["set"]
+        self.put([one for one in self.all_fields if (one.is_set if is_set else fits(_text_of(one), words))])
+
+    def key_of(self, item: Field) -> str:
+        """Its name."""
+        return item.key
+
+    def complain(self, problem: str) -> None:
+        """Say what is wrong with what is being typed; empty: nothing."""
+        self.problem = problem
+        self.repaint()
+
+    def head(self) -> Sequence[Line]:
+        """How many keys there are, and what the one under the cursor means."""
+        width = self.size.width
+        changes = sum(one.is_set for one in self.all_fields)
+        right = f"{len(self.items)} of {len(self.all_fields)}  {changes} set"
+        lines = [rule([("keys", "title"), (f" {self.words}", "match")], [(right, "dim")], width, self.glyphs)]
+        about = self._about(width)[:ABOUT_ROWS]
+        return [*lines, *about, *[line(("", "dim"))] * (ABOUT_ROWS - len(about)), rule([], [], width, self.glyphs)]
+
+    def _about(self, width: int) -> list[Line]:
+        one = self.selected
+        if one is None:
+            return []
+        if self.problem:
+            return [line((f" {one.key}", "title")), *wrapped(self.problem, width, " ", "bad")]
+        rows = [line((f" {one.key}", "title"), (f"  {one.takes}", "accent"))]
+        rows += wrapped(one.about, width, " ", "text") if one.about else []
+        was = f"  was {setting_text(one.before, 60)}" if one.is_set else ""
+        return [*rows, line((f" {one.origin.rpartition('/')[2]}{was}", "dim"))]
+
+    def row(self, index: int) -> Line:
+        """One key with its value and where that comes from."""
+        one, width = self.items[index], self.size.width
+        key_width = min(max(len(each.key) for each in self.items), max(12, width * 2 // 5))
+        origin_width = min(30, width // 3) if width >= 60 else 0
+        room = max(4, width - key_width - origin_width - 8)
+        mark = self.glyphs.attention if one.is_set else " "
+        return line(
+            (self.glyphs.cursor if self.is_selected(index) else " ", "accent"),
+            (f"{mark} ", "attention"),
+            (pad(clip_start(one.key, key_width, self.glyphs.ellipsis), key_width), "text" if one.is_set else "accent"),
+            ("  ", "dim"),
+            (pad(setting_text(one.value, WIDEST_VALUE), room, ellipsis=self.glyphs.ellipsis), _role(one)),
+            ("  " if origin_width else "", "dim"),
+            (clip_start(one.origin.rpartition("/")[2], origin_width, self.glyphs.ellipsis), "dim"),
+            selected=self.is_selected(index),
+        )
+
+    def empty(self) -> Sequence[Line]:
+        """What stands there until the keys were read, or where none fits."""
+        return [line((" no key is like that" if self.all_fields else f" reading {self.glyphs.ellipsis}", "dim"))]
+
+
+def _role(one: Field) -> Role:
+    return "attention" if one.is_set else "dim" if one.origin == "default" else "title"
+
+
+def _text_of(one: Field) -> str:
+    return f"{one.key} {one.value} {one.about}".lower()

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from functools import partialmethod
+from typing import ClassVar
 
-from rltui.tui import keys
+from textual.app import ComposeResult
+
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.keys import EVERYWHERE, QUIT_HELP, Key, KeyTable, dialog_keys, shown
 from rltui.tui.screens.keyed import KeyedScreen
-from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
+from rltui.tui.spans import BLANK, Line, Span, line, pad, rule, wrapped
 from rltui.tui.states import RUN_STATES
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.owners import ROLE_NAMES
 
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-
 KEYS_WIDTH = 22
 
 
-def help_lines(table: keys.KeyTable, width: int, glyphs: Glyphs) -> list[Line]:
+def help_lines(table: KeyTable, width: int, glyphs: Glyphs) -> list[Line]:
     """Keys by scope, the screen's own first, then the signs."""
     lines: list[Line] = []
     for group in table.groups:
         lines.append(rule([(group.title, "title")], [], width, glyphs))
         for key in group.keys:
-            lines += _entry("  ".join(keys.shown(name, glyphs) for name in key.keys), key.help, width)
-        if group.title == keys.EVERYWHERE.title:
-            lines += _entry("ctrl+c ctrl+c", keys.QUIT_HELP, width)
+            lines += _entry("  ".join(shown(name, glyphs) for name in key.keys), key.help, width)
+        if group.title == EVERYWHERE.title:
+            lines += _entry("ctrl+c ctrl+c", QUIT_HELP, width)
         lines.append(BLANK)
     lines.append(rule([("signs", "title")], [], width, glyphs))
     signs: list[Span] = [
@@ -53,7 +51,7 @@ class _HelpPane(ListPane):
 
     has_cursor = False
 
-    def __init__(self, table: keys.KeyTable) -> None:
+    def __init__(self, table: KeyTable) -> None:
         super().__init__(id="help")
         self._table = table
 
@@ -75,20 +73,15 @@ class _HelpPane(ListPane):
         return help_lines(self._table, self.size.width, self.glyphs)
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup("help", (keys.Key("close", ("escape", "q", "?", "enter"), "close", "Close the help.", 1),)),
-        keys.LIST,
-    )
-)
+KEYS = dialog_keys("help", Key("close", ("escape", "q", "?", "enter"), "close", "Close the help.", 1))
 
 
 class HelpScreen(KeyedScreen[None], inherit_bindings=False):
     """All keys of a screen."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
-    def __init__(self, table: keys.KeyTable) -> None:
+    def __init__(self, table: KeyTable) -> None:
         super().__init__()
         self._pane = _HelpPane(table)
 
@@ -100,6 +93,4 @@ class HelpScreen(KeyedScreen[None], inherit_bindings=False):
         """The page."""
         return self._pane
 
-    def do_close(self) -> None:
-        """Close the help."""
-        self.dismiss(None)
+    do_close = partialmethod(KeyedScreen.dismiss, None)

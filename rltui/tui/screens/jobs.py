@@ -3,87 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from rltui.tui import keys, messages
+from textual.widget import Widget
+
+from rltui.service.cockpit import OpenJob
+from rltui.tui import formats, messages
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs_job
+from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import line
-from rltui.tui.views import jobs as view
-from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.service.cockpit import OpenJob
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import CockpitMessage
-    from rltui.tui.spans import Line
+from rltui.tui.spans import Line, clip, line, pad
+from rltui.tui.widgets.list_pane import ItemsPane
 
 
-class JobList(ListPane):
+class JobList(ItemsPane[OpenJob]):
     """One line a job."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.rows: tuple[OpenJob, ...] | None = None
+        self._is_asked = True
         self._now = 0.0
 
     def show(self, rows: tuple[OpenJob, ...] | None, now: float) -> None:
         """Show these; None while the clusters are asked. The cursor stays on its job."""
-        chosen = self.selected
-        self.rows, self._now = rows, now
-        ids = [(one.cluster, one.job.job_id) for one in rows or ()]
-        here = (chosen.cluster, chosen.job.job_id) if chosen is not None else None
-        self.cursor = ids.index(here) if here in ids else 0
-        self.repaint()
+        self._is_asked, self._now = rows is None, now
+        self.put(rows or ())
 
-    @property
-    def selected(self) -> OpenJob | None:
-        """The job under the cursor."""
-        return self.rows[self.cursor] if self.rows and self.cursor < len(self.rows) else None
+    def key_of(self, item: OpenJob) -> tuple[str, str]:
+        """Its cluster and its id there."""
+        return item.cluster, item.job.job_id
 
     def head(self) -> Sequence[Line]:
         """Titles of the columns."""
-        return [view.job_head(self.size.width)]
-
-    def count(self) -> int:
-        """Number of jobs."""
-        return len(self.rows or ())
+        return [job_head(self.size.width)]
 
     def row(self, index: int) -> Line:
         """One job."""
-        assert self.rows is not None
-        return view.job_row(self.rows[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
+        return job_row(self.items[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
 
     def empty(self) -> Sequence[Line]:
         """What stands there where there is no job."""
         waits = f" asking the schedulers {self.glyphs.ellipsis}"
         none = " no jobs beside the runs: whatever you submit without rltui is listed here"
-        return [line((waits if self.rows is None else none, "dim"))]
+        return [line((waits if self._is_asked else none, "dim"))]
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "jobs",
-            (
-                keys.Key(
-                    "adopt", ("x", "enter"), "adopt", "Make a run of the job, without touching it.", 1, keys.needs_job
-                ),
-                keys.Key("again", ("u",), "look again", "Ask the schedulers again.", 2),
-                keys.Key("copy", ("y",), "copy", "Copy the job's id.", 3, keys.needs_job),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "jobs",
+    Key("adopt", ("x", "enter"), "adopt", "Make a run of the job, without touching it.", 1, needs_job),
+    Key("again", ("u",), "look again", "Ask the schedulers again.", 2),
+    Key("copy", ("y",), "copy", "Copy the job's id.", 3, needs_job),
 )
 
 
 class JobsScreen(CockpitScreen, inherit_bindings=False):
     """The user's jobs that are no runs; asked for when it opens and by a key, never by itself."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,13 +93,9 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
         """The list."""
         return self.jobs
 
-    def moved(self) -> None:
-        """The footer depends on whether there is a job."""
-        self.tick()
-
     def key_context(self) -> KeyContext:
         """Whether there is a job under the cursor."""
-        return keys.KeyContext(readonly=self.cockpit.readonly, has_job=self.jobs.selected is not None)
+        return KeyContext(readonly=self.cockpit.readonly, has_job=self.jobs.selected is not None)
 
     def do_adopt(self) -> None:
         """Make a run of the job."""
@@ -138,3 +111,27 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
         """Copy the job's id."""
         if self.jobs.selected is not None:
             self.cockpit.copy(self.jobs.selected.job.job_id, "job")
+
+
+def job_head(width: int) -> Line:
+    """Titles of the columns."""
+    head = f"  {pad('JOB', 10)} {pad('CLUSTER', 12)} {pad('STATE', 10)} {pad('AGE', 6, right=True)}  NAME"
+    return line((clip(head, width), "dim"))
+
+
+def job_row(one: OpenJob, now: float, width: int, selected: bool, glyphs: Glyphs) -> Line:
+    """One job: what it is, since when it runs or waits, and where."""
+    job = one.job
+    since = job.started_at or job.submitted_at
+    age = formats.duration(now - since) if since else ""
+    nodes = ",".join(job.nodes) or f"{job.node_count} node{'s' * (job.node_count != 1)}"
+    return line(
+        (f"{glyphs.cursor if selected else ' '} ", "accent"),
+        (pad(job.job_id, 10), "text"),
+        (f" {pad(one.cluster, 12)} ", "dim"),
+        (pad(job.state, 10), "ok" if job.state == "running" else "dim"),
+        (f" {pad(age, 6, right=True)}", "dim"),
+        (f"  {clip(job.name, max(8, width - 62))}", "text"),
+        (clip(f"  {nodes} {job.partition}", max(0, width - 46 - len(job.name))), "dim"),
+        selected=selected,
+    )

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from functools import partialmethod
+from typing import Any, ClassVar, TypeVar, cast
 
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
 
-from rltui.tui import keys, own_keys
-
-if TYPE_CHECKING:
-    from rltui.tui.host import Host
-    from rltui.tui.keys import KeyTable
-    from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui import own_keys
+from rltui.tui.host import Host
+from rltui.tui.keys import KeyContext, KeyTable
+from rltui.tui.widgets.list_pane import ListPane
 
 Part = TypeVar("Part")
 
@@ -82,9 +81,9 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         do()
         self.tick()
 
-    def key_context(self) -> keys.KeyContext:
+    def key_context(self) -> KeyContext:
         """What decides which keys can act."""
-        return keys.KeyContext(readonly=self.cockpit.readonly)
+        return KeyContext(readonly=self.cockpit.readonly)
 
     def tick(self) -> None:
         """Bring up to date what depends on the time or on the last key."""
@@ -115,7 +114,8 @@ class Moving:
     def __init__(self, screen: KeyedScreen[Any]) -> None:
         self._screen = screen
 
-    def _move(self, step: Callable[[ListPane], None], pane: ListPane | None) -> None:
+    def _move(self, step: Callable[[ListPane], None], is_page: bool = False) -> None:
+        pane = self._screen.pager() if is_page else self._screen.mover()
         if pane is None:
             return
         before = pane.cursor
@@ -123,26 +123,9 @@ class Moving:
         if pane.cursor != before:
             self._screen.moved()
 
-    def do_down(self) -> None:
-        """One row down."""
-        self._move(lambda pane: pane.move(1), self._screen.mover())
-
-    def do_up(self) -> None:
-        """One row up."""
-        self._move(lambda pane: pane.move(-1), self._screen.mover())
-
-    def do_first(self) -> None:
-        """To the first row."""
-        self._move(lambda pane: pane.go_to(0), self._screen.mover())
-
-    def do_last(self) -> None:
-        """To the last row."""
-        self._move(lambda pane: pane.go_to_end(), self._screen.mover())
-
-    def do_page_down(self) -> None:
-        """A page down."""
-        self._move(lambda pane: pane.page(1), self._screen.pager())
-
-    def do_page_up(self) -> None:
-        """A page up."""
-        self._move(lambda pane: pane.page(-1), self._screen.pager())
+    do_down = partialmethod(_move, lambda pane: pane.move(1))
+    do_up = partialmethod(_move, lambda pane: pane.move(-1))
+    do_first = partialmethod(_move, lambda pane: pane.go_to(0))
+    do_last = partialmethod(_move, lambda pane: pane.go_to_end())
+    do_page_down = partialmethod(_move, lambda pane: pane.page(1), is_page=True)
+    do_page_up = partialmethod(_move, lambda pane: pane.page(-1), is_page=True)

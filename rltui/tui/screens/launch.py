@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,8 +14,8 @@ from textual.reactive import var
 from rltui.service.launch_review import opened_file
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import keys, messages
+from rltui.tui.keys import Key, KeyContext, KeyTable
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.screens.launch_keys import KEYS
 from rltui.tui.screens.launch_typing import CHECKED, LaunchTyping
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
@@ -23,8 +25,46 @@ if TYPE_CHECKING:
 
     from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.sweep_points import Sweep
-    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
+
+
+def _can_launch(context: KeyContext) -> str:
+    reasons = {
+        "none": "no preset is selected",
+        "pending": "still checking: wait for the findings",
+        "errors": "errors stand in the way: see the findings",
+        "ready": "",
+    }
+    return keys.may_change(context) or reasons[context.review]
+
+
+_needs_overrides = keys.needs(attrgetter("has_overrides"), "there is no override yet: s sets one")
+_needs_layout = keys.first_of(
+    keys.what_is_wrong, keys.needs(lambda context: context.review != "none", "no preset is selected")
+)
+_needs_one = keys.needs(
+    lambda context: not context.has_sweep, "hands-off mode goes without a sweep: a run that goes on takes no turn"
+)
+_needs_fix = keys.needs(attrgetter("has_fix"), "no finding comes with a fix")
+
+KEYS = keys.key_table(
+    "launch",
+    Key("submit", ("enter",), "launch", "Launch what is shown, then open the run.", 1, _can_launch),
+    Key("cluster", ("c",), "cluster", "Launch on the next cluster.", 2, keys.needs_clusters, quiet=True),
+    Key("cluster_before", ("C",), "cluster", "Launch on the cluster before.", 0, keys.needs_clusters),
+    Key("set", ("s",), "set", "Set a value: key.path=value; of a script, its options and words.", 3),
+    Key("script", ("v",), "script", "Show the job script exactly as it would be submitted, or the review.", 4),
+    Key("fix", ("f",), "fix", "Apply the fix of the first finding that has one.", 5, _needs_fix, quiet=True),
+    Key("edit", ("e",), "edit", "Edit the newest override.", 7, _needs_overrides, quiet=True),
+    Key("form", ("E",), "all keys", "Edit every key of the layout as a form.", 0, _needs_layout),
+    Key("sweep", ("S",), "sweep", "Give settings several values, each a run: train.seed=1,2,3 --at-once 2."),
+    Key("drop", ("d",), "drop", "Drop the sweep, or the newest override.", 8, _needs_overrides, quiet=True),
+    Key("open", ("o",), "open", "Launch a file: your own script, or a layout, by its path.", 6),
+    Key("auto", ("H",), "hands-off", "Launch it so that it goes on by itself after faults.", 0, _needs_one),
+    Key("filter", ("/",), "filter", "Show only presets with these words.", 9),
+    Key("copy", ("y",), "copy", "Copy the commands, or the script where it is shown."),
+)
+
 
 SETTLE_S = 0.03
 """Seconds that the cursor rests before the preset under it is checked."""
@@ -39,7 +79,7 @@ SIDE_BY_SIDE_FROM = 160
 class LaunchScreen(CockpitScreen):
     """Presets on the left, the review of the chosen one on the right."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
     PARTS = (LaunchTyping,)
 
     review: var[LaunchReview | None] = var(None, init=False)
@@ -179,7 +219,7 @@ class LaunchScreen(CockpitScreen):
         """Preset, review and overrides decide."""
         review = self.review
         state = "pending" if review is None else "ready" if review.can_launch else "errors"
-        return keys.KeyContext(
+        return KeyContext(
             readonly=self.cockpit.readonly,
             review="none" if self.presets.selected is None else "pending" if self._launching else state,  # type: ignore[arg-type]
             has_overrides=self.typing.is_any,
@@ -220,18 +260,13 @@ class LaunchScreen(CockpitScreen):
         self.presets.open(opened_file(self._opened))
         self.moved()
 
-    def do_cluster(self) -> None:
-        """Launch on the next cluster."""
-        self._turn_to(1)
-
-    def do_cluster_before(self) -> None:
-        """Launch on the cluster before."""
-        self._turn_to(-1)
-
     def _turn_to(self, step: int) -> None:
         names = self.clusters
         self.cockpit.launch_cluster = names[(names.index(self.cluster) + step) % len(names)]
         self.changed(at_once=True)
+
+    do_cluster = partialmethod(_turn_to, 1)
+    do_cluster_before = partialmethod(_turn_to, -1)
 
     def do_script(self) -> None:
         """Show the script, or the review again; where both are in sight, the page keys move the other one."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from rltui.errors import UsageError
 from rltui.service.sweep_points import NO_SWEEP, Sweep, read_sweep
+from rltui.tui.commands import complete_override, override_problem, script_words, with_override
 from rltui.tui.host import OnHost
-from rltui.tui.overrides import complete_override, override_problem, script_words, with_override
+from rltui.tui.screens.parts import Part
 
 if TYPE_CHECKING:
     from rltui.service.launch_review import LaunchReview
@@ -42,11 +43,8 @@ class HasLaunch(OnHost, Protocol):
         """Check once the fingers rest; what was found before stays in sight until then."""
 
 
-class LaunchTyping:
+class LaunchTyping(Part[HasLaunch]):
     """What the keys that set something do.
-
-    Args:
-        screen: The launch screen.
 
     Attributes:
         overrides: What is set.
@@ -54,7 +52,7 @@ class LaunchTyping:
     """
 
     def __init__(self, screen: HasLaunch) -> None:
-        self._screen = screen
+        super().__init__(screen)
         self._typing: Tried | None = None
         self.clear()
 
@@ -113,7 +111,7 @@ class LaunchTyping:
         """Edit every key as a form; what is set there is set here."""
         selected = self._screen.presets.selected
         if selected is not None:
-            self._screen.cockpit.open("form", selected.name, self.overrides, self._set)
+            self.cockpit.open("form", selected.name, self.overrides, self._set)
 
     def _ask_override(self, text: str) -> None:
         self._screen.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)

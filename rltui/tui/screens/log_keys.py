@@ -3,62 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partialmethod
 
 from rltui.errors import UsageError
 from rltui.onnode import rundir
-from rltui.tui.host import OnHost
+from rltui.tui.messages import FoundLine, LogSearched
+from rltui.tui.picking import PickItem
+from rltui.tui.screens.parts import HasTabs, Part
 from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.actors import own_log
-from rltui.tui.views.log_choice import log_items
+from rltui.tui.widgets.log_pane import LogPane
 from rltui.watch.log_search import NEWEST_HITS, read_query
-
-if TYPE_CHECKING:
-    from rltui.tui.messages import FoundLine, LogSearched
-    from rltui.tui.screens.prompting import Prompting
-    from rltui.tui.widgets.log_pane import LogPane
-    from rltui.watch.log_search import LogQuery
-    from rltui.watch.snapshots import ActorSnapshot, LogFile, LogPart
+from rltui.watch.snapshots import ALL_LOGS, ActorSnapshot, LogFile, LogPart
 
 
-class HasLog(OnHost, Protocol):
-    """A screen with a log.
+class LogKeys(Part[HasTabs]):
+    """What the keys of the log do."""
 
-    Attributes:
-        run_id: Whose logs they are.
-        log_name: Which log is wanted, as in ``LogSnapshot``.
-        prompting: Where one types what is searched.
-    """
-
-    run_id: str
-    log_name: str
-    prompting: Prompting
-
-    @property
-    def log_pane(self) -> LogPane | None:
-        """The log's pane, once it was opened."""
-
-    @property
-    def log_files(self) -> tuple[LogFile, ...]:
-        """The logs there are."""
-
-    def open_tab(self, index: int) -> None:
-        """Show a tab."""
-
-    def open_hit(self, name: str, line: int, offset: int, query: LogQuery) -> None:
-        """Show a hit of a search, of which is known where it begins."""
-
-
-class LogKeys:
-    """What the keys of the log do.
-
-    Args:
-        screen: Has the log.
-    """
-
-    def __init__(self, screen: HasLog) -> None:
-        self._screen = screen
+    def __init__(self, screen: HasTabs) -> None:
+        super().__init__(screen)
         self._whole: tuple[FoundLine, ...] | None = None
         self._here = 0
         self._step_wanted: int | None = None
@@ -76,7 +40,7 @@ class LogKeys:
             if ids:
                 self.in_log(lambda pane: pane.leave_part())
                 self._screen.log_name = ids[0]
-                self._screen.cockpit.controller.watch_log(self._screen.log_name)
+                self.cockpit.controller.watch_log(self._screen.log_name)
 
         self._screen.app.push_screen(
             PickScreen("which log", log_items(self._screen.log_files, self._screen.log_name)), chosen
@@ -86,16 +50,14 @@ class LogKeys:
         """Show the log of an actor's process: Ray's own, else its lines in the attempt's output, to go through."""
         name = own_log(actor, self._screen.log_files)
         self._screen.log_name = name
-        self._screen.cockpit.controller.watch_log(name)
+        self.cockpit.controller.watch_log(name)
         self._screen.open_tab(NUMBERS["logs"])
         self.in_log(lambda pane: pane.leave_part())
         if name:
             self.clear()
         elif actor.pid:
             self.search(rf"re:\(.*\bpid={actor.pid}\b")
-            self._screen.cockpit.say(
-                f"Ray's log of pid {actor.pid} is not here: n and N go to what the output has of it"
-            )
+            self.cockpit.say(f"Ray's log of pid {actor.pid} is not here: n and N go to what the output has of it")
 
     def do_follow(self) -> None:
         """Stay at the end of the log, or stop doing so."""
@@ -119,7 +81,7 @@ class LogKeys:
     def _ask_piece(self, step: int, name: str, place: Mapping[str, int] | None, at: float | None = None) -> None:
         self._step_wanted = step
         self.in_log(lambda pane: pane.expect(name))
-        self._screen.cockpit.controller.ask_log_piece(self._screen.run_id, name, place, at)
+        self.cockpit.controller.ask_log_piece(self._screen.run_id, name, place, at)
 
     def take_piece(self, part: LogPart) -> None:
         """Show the lines that were asked for; where there are none behind the last one, the end of the log."""
@@ -131,7 +93,7 @@ class LogKeys:
             pane.leave_part()
         elif step < 0 and part.here == 0:
             pane.expect_nothing()
-            self._screen.cockpit.say("this is the first line")
+            self.cockpit.say("this is the first line")
         else:
             pane.show_piece(part, step, frozenset((hit.log, hit.offset) for hit in self._whole or ()))
 
@@ -160,13 +122,13 @@ class LogKeys:
         self._whole, self._here = None, here
         if query.pattern and pane.is_piece:
             pane.tell("searching")
-            self._screen.cockpit.controller.searches.log(self._screen.run_id, self._log, query)
+            self.cockpit.controller.searches.log(self._screen.run_id, self._log, query)
         return ""
 
     def clear(self) -> None:
         """Search no more."""
         self._whole = None
-        self._screen.cockpit.controller.searches.end()
+        self.cockpit.controller.searches.end()
         self.in_log(lambda pane: pane.search(read_query("")))
 
     @property
@@ -192,14 +154,6 @@ class LogKeys:
         if found and not self._here and pane.hit is None:
             self._show(-1)
 
-    def do_next_hit(self) -> None:
-        """The next hit."""
-        self._step(1)
-
-    def do_previous_hit(self) -> None:
-        """The hit before."""
-        self._step(-1)
-
     def _step(self, step: int) -> None:
         pane = self._screen.log_pane
         if pane is None or pane.step(step, around=not self._whole):
@@ -213,6 +167,9 @@ class LogKeys:
         else:
             before = (place for place in range(len(hits) - 1, -1, -1) if self._is_before(hits[place], part))
             self._show(next(before, -1))
+
+    do_next_hit = partialmethod(_step, 1)
+    do_previous_hit = partialmethod(_step, -1)
 
     @staticmethod
     def _is_behind(hit: FoundLine, part: LogPart) -> bool:
@@ -250,3 +207,21 @@ class LogKeys:
         self._screen.prompting.ask(
             "search", "/", words, hint="words  since:10m  level:error  rank:3  role:engine  node:n1  re:REGEX"
         )
+
+
+OWN = ""
+
+
+def log_items(files: Sequence[LogFile], current: str) -> list[PickItem]:
+    """The attempt's own output, all logs together, then each; the one that is shown is marked."""
+    items = [
+        PickItem(id=OWN, label="the attempt's own output", detail="out.log"),
+        PickItem(id=ALL_LOGS, label="all logs, merged by time", detail=f"{len(files)} logs"),
+    ]
+    items += [PickItem(id=file.name, label=file.name, detail=_detail(file)) for file in files if file.name != "out.log"]
+    return [item._replace(urgent=item.id == current) for item in items]
+
+
+def _detail(file: LogFile) -> str:
+    size = f"{file.size / 1024:.0f} kB" if file.size < 1 << 20 else f"{file.size / (1 << 20):.1f} MB"
+    return f"{size}  {file.node}".rstrip()

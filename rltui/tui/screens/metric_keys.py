@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from functools import partial, partialmethod
+from typing import TYPE_CHECKING
 
-from rltui.tui import commands, keys
-from rltui.tui.host import OnHost
+from rltui.tui import commands
+from rltui.tui.keys import may_change
 from rltui.tui.picking import PickItem
+from rltui.tui.screens.parts import HasTabs, Part
 from rltui.tui.screens.run_actions import lend_terminal
 from rltui.tui.views import chart_view
 from rltui.tui.widgets.metrics_pane import MetricsPane
@@ -15,8 +16,6 @@ from rltui.tui.widgets.metrics_pane import MetricsPane
 if TYPE_CHECKING:
     from rltui.service.wandb_place import WandbPlace
     from rltui.tui.messages import BesideFetched, WandbFound
-    from rltui.tui.screens.prompting import Prompting
-    from rltui.tui.widgets.list_pane import ListPane
     from rltui.watch.snapshots import RunSnapshot
 
 AGAIN_S = 5.0
@@ -39,37 +38,11 @@ def wandb_items(place: WandbPlace, problem: str = "") -> list[PickItem]:
     return items
 
 
-class HasCharts(OnHost, Protocol):
-    """A screen with charts.
+class MetricKeys(Part[HasTabs]):
+    """What the keys of the charts do."""
 
-    Attributes:
-        run_id: Whose they are.
-        prompting: Where one types which run is drawn beside.
-    """
-
-    run_id: str
-    prompting: Prompting
-
-    @property
-    def on_top(self) -> bool:
-        """Whether this is the screen that takes the keys."""
-
-    def mover(self) -> ListPane | None:
-        """The list in sight."""
-
-    def key_context(self) -> keys.KeyContext:
-        """What decides which keys can act."""
-
-
-class MetricKeys:
-    """What the keys of the charts do.
-
-    Args:
-        screen: Has the charts.
-    """
-
-    def __init__(self, screen: HasCharts) -> None:
-        self._screen = screen
+    def __init__(self, screen: HasTabs) -> None:
+        super().__init__(screen)
         self._beside = ""
         """The run that is drawn beside; empty: none."""
         self._asked_at = 0.0
@@ -89,7 +62,7 @@ class MetricKeys:
 
     def _ask(self, at: float) -> None:
         self._asked_at = at
-        self._screen.cockpit.controller.ask_beside(self._screen.run_id, self._beside)
+        self.cockpit.controller.ask_beside(self._screen.run_id, self._beside)
 
     def receive(self, message: BesideFetched | WandbFound) -> None:
         """Draw the run beside, if it is still the one that is wanted; or offer what W&B has of this run."""
@@ -99,12 +72,12 @@ class MetricKeys:
             self._offer(message.place)
         elif self._pane is not None and message.snapshot.summary.run_id == self._beside:
             if not message.snapshot.metrics.series:
-                self._screen.cockpit.say(f"{self._beside} has no series yet", "warning")
+                self.cockpit.say(f"{self._beside} has no series yet", "warning")
             self._pane.show_beside(message.snapshot)
 
     def choose(self, text: str) -> str:
         """Draw the run that was typed; why it cannot be drawn comes back."""
-        name, pictures = text.strip(), self._screen.cockpit.pictures
+        name, pictures = text.strip(), self.cockpit.pictures
         named = (run.run_id for run in pictures.runs.runs if run.name == name and run.run_id != self._screen.run_id)
         run_id = commands.resolve(name, pictures.ids) or next(named, "")
         if not run_id:
@@ -122,7 +95,7 @@ class MetricKeys:
             if self._pane is not None:
                 self._pane.show_beside(None)
             return
-        ids = [run_id for run_id in self._screen.cockpit.pictures.ids if run_id != self._screen.run_id]
+        ids = [run_id for run_id in self.cockpit.pictures.ids if run_id != self._screen.run_id]
         complete = partial(commands.extend, choices=ids)
         hint = "a run's id, its beginning, or a name; tab completes"
         self._screen.prompting.ask("beside", "beside", hint=hint, complete=complete)
@@ -141,20 +114,17 @@ class MetricKeys:
         if self._pane is not None:
             self._pane.toggle_alone()
 
-    def do_zoom_in(self) -> None:
-        """Half of the axis."""
+    def _zoom(self, factor: float) -> None:
         if self._pane is not None:
-            self._pane.zoom(0.5)
+            self._pane.zoom(factor)
 
-    def do_zoom_out(self) -> None:
-        """Twice as much of the axis."""
-        if self._pane is not None:
-            self._pane.zoom(2.0)
+    do_zoom_in = partialmethod(_zoom, 0.5)
+    do_zoom_out = partialmethod(_zoom, 2.0)
 
     def do_axis(self) -> None:
         """Steps, time or GPU-hours."""
         if self._pane is not None and not self._pane.next_axis():
-            self._screen.cockpit.say("nobody has noted when its steps were: there are steps only", "warning")
+            self.cockpit.say("nobody has noted when its steps were: there are steps only", "warning")
 
     def do_log_y(self) -> None:
         """The logarithm of values, or the values."""
@@ -168,20 +138,20 @@ class MetricKeys:
 
     def do_wandb(self) -> None:
         """Look where W&B has this run."""
-        self._screen.cockpit.say(f"looking for W&B{self._screen.cockpit.glyphs.ellipsis}")
+        self.cockpit.say(f"looking for W&B{self.cockpit.glyphs.ellipsis}")
         self._wants_wandb = True
-        self._screen.cockpit.controller.ask_wandb(self._screen.run_id)
+        self.cockpit.controller.ask_wandb(self._screen.run_id)
 
     def _offer(self, place: WandbPlace) -> None:
         """Let what can be done with it be chosen, unless the user has turned to something else."""
         from rltui.tui.screens.pick import PickScreen
 
-        host = self._screen.cockpit
+        host = self.cockpit
         wanted, self._wants_wandb = self._wants_wandb, False
         if not wanted or not self._screen.on_top or self._pane is None:
             return
         host.hush()
-        problem = keys.may_change(self._screen.key_context())
+        problem = may_change(self._screen.key_context())
 
         def chosen(ids: tuple[str, ...] | None) -> None:
             if not ids:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+from textual.widget import Widget
 
 from rltui.errors import UNCONFIRMED, UsageError
-from rltui.tui import keys, messages
+from rltui.service.shell import ShellCommand
+from rltui.tui import messages
+from rltui.tui.keys import Key, KeyContext, KeyTable, first_of, key_table, may_change, what_is_wrong
+from rltui.tui.messages import CockpitMessage
 from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.spans import clean, clip, line, wrapped
+from rltui.tui.spans import Line, Span, clean, clip, line, wrapped
 from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.service.shell import ShellCommand
-    from rltui.tui.messages import CockpitMessage
-    from rltui.tui.spans import Line, Span
-
 
 YES = "--yes"
 USAGE = UsageError.exit_code
@@ -45,24 +42,14 @@ class _Text(ListPane):
         return wrapped(self.note, self.size.width, " ", "dim")
 
 
-def _waits(context: keys.KeyContext) -> str:
-    return keys.may_change(context) or context.problem
+_waits = first_of(may_change, what_is_wrong)
 
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "output",
-            (
-                keys.Key("yes", ("y",), "do it", "Run a command that changes something.", 1, _waits, quiet=True),
-                keys.Key("copy", ("Y",), "copy", "Copy the text.", 2),
-                keys.Key("pan_right", (">", "right"), "long lines", "Move long lines sideways.", 3),
-                keys.Key("pan_left", ("<", "left"), "left", "Move them back."),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    ),
+KEYS = key_table(
+    "output",
+    Key("yes", ("y",), "do it", "Run a command that changes something.", 1, _waits, quiet=True),
+    Key("copy", ("Y",), "copy", "Copy the text.", 2),
+    Key("pan_right", (">", "right"), "long lines", "Move long lines sideways.", 3),
+    Key("pan_left", ("<", "left"), "left", "Move them back."),
     back="close",
 )
 
@@ -75,7 +62,7 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         changes: Whether it changes something, and so waits for ``y`` and goes on when the screen is left.
     """
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, words: tuple[str, ...], changes: bool = False) -> None:
         super().__init__()
@@ -148,10 +135,10 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         said = f"exit code {self.command.exit_code} after {self.command.took_s:.1f} s"
         return [(said, "attention" if self.command.exit_code else "dim")]
 
-    def key_context(self) -> keys.KeyContext:
+    def key_context(self) -> KeyContext:
         """Whether it waits for a yes."""
         problem = "" if self._waits else "it waits for no answer"
-        return keys.KeyContext(readonly=self.cockpit.readonly, problem=problem)
+        return KeyContext(readonly=self.cockpit.readonly, problem=problem)
 
     def mover(self) -> ListPane:
         """The text."""

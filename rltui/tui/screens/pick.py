@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from functools import partialmethod
+from operator import attrgetter
+from typing import ClassVar
 
+from textual.app import ComposeResult
 from textual.containers import Container
+from textual.events import Key
 
 from rltui.tui import keys
-from rltui.tui.picking import fits
+from rltui.tui.picking import PickItem, fits
 from rltui.tui.screens.keyed import KeyedScreen
-from rltui.tui.spans import Line, cell_width, line, pad, rule
-from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-    from textual.events import Key
-
-    from rltui.tui.picking import PickItem
-    from rltui.tui.spans import Span
+from rltui.tui.spans import Line, Span, cell_width, line, pad, rule
+from rltui.tui.widgets.list_pane import ItemsPane, ListPane
 
 MAX_WIDTH = 84
 
 
-class PickList(ListPane):
+class PickList(ItemsPane[PickItem]):
     """The lines."""
 
     def __init__(self, title: str, items: Sequence[PickItem], hint: str) -> None:
         super().__init__(id="pick-list")
         self.title, self.hint = title, hint
         self.all_items = tuple(items)
-        self.items = tuple(items)
+        self.items = self.all_items
         self.marked: set[str] = set()
 
     def show(self, items: Sequence[PickItem]) -> None:
         """Show these; the cursor stays on its line once it was moved."""
-        chosen = self.selected.id if self.selected is not None and (self.cursor or self.marked) else ""
-        self.items = tuple(items)
-        places = [item.id for item in self.items]
-        self.cursor = places.index(chosen) if chosen in places else 0
-        self.repaint()
+        if not (self.cursor or self.marked):
+            self.items = ()
+        self.put(items)
 
-    @property
-    def selected(self) -> PickItem | None:
-        """The line under the cursor."""
-        return self.items[self.cursor] if self.cursor < len(self.items) else None
+    def key_of(self, item: PickItem) -> str:
+        """Its id."""
+        return item.id
 
     def toggle(self) -> None:
         """Mark the line under the cursor, or take its mark away."""
@@ -55,10 +49,6 @@ class PickList(ListPane):
     def head(self) -> Sequence[Line]:
         """The title, and what the keys do."""
         return [rule([(self.title, "title")], [(self.hint, "dim")], self.size.width, self.glyphs)]
-
-    def count(self) -> int:
-        """Number of lines."""
-        return len(self.items)
 
     def row(self, index: int) -> Line:
         """One line."""
@@ -81,22 +71,13 @@ class PickList(ListPane):
         return [line(("  nothing fits", "dim"))]
 
 
-def _can_mark(context: keys.KeyContext) -> str:
-    return "" if context.marking else "one line is chosen here, with enter"
+_can_mark = keys.needs(attrgetter("marking"), "one line is chosen here, with enter")
 
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "choosing from a list",
-            (
-                keys.Key("choose", ("enter",), "choose", "Choose the line, or all that are marked.", 1),
-                keys.Key("mark", ("space",), "mark", "Mark the line, or take its mark away.", 2, _can_mark, quiet=True),
-                keys.Key("close", ("escape", "q"), "close", "Choose nothing.", 3),
-            ),
-        ),
-        keys.LIST,
-    )
+KEYS = keys.dialog_keys(
+    "choosing from a list",
+    keys.Key("choose", ("enter",), "choose", "Choose the line, or all that are marked.", 1),
+    keys.Key("mark", ("space",), "mark", "Mark the line, or take its mark away.", 2, _can_mark, quiet=True),
+    keys.Key("close", ("escape", "q"), "close", "Choose nothing.", 3),
 )
 
 
@@ -164,24 +145,11 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         self.pick_list.toggle()
         self.pick_list.move(1)
 
-    def do_close(self) -> None:
-        """Choose nothing."""
-        self.dismiss(())
+    do_close = partialmethod(KeyedScreen.dismiss, ())
 
 
-NODE_KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "a node",
-            (
-                keys.Key(
-                    "report", ("y",), "report", "Copy what runs remember against the node, for the site's admins.", 2
-                ),
-            ),
-        ),
-        *KEYS.groups,
-    )
-)
+_REPORT = keys.Key("report", ("y",), "report", "Copy what runs remember against the node, for the site's admins.", 2)
+NODE_KEYS = keys.KeyTable((keys.KeyGroup("a node", (_REPORT,)), *KEYS.groups))
 
 
 class NodesScreen(PickScreen, inherit_bindings=False):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Protocol
 
-from rltui.tui.overrides import complete_override, override_problem
+from rltui.tui.commands import complete_override, override_problem
 
 if TYPE_CHECKING:
     from textual.events import Key
     from textual.widget import Widget
 
+    from rltui.service.cockpit import Ask
     from rltui.tui.host import Host
-    from rltui.tui.messages import Ask
     from rltui.tui.widgets.bars import FooterBar
     from rltui.tui.widgets.prompt import Complete, Prompt
 

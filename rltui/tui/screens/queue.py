@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from rltui.tui import formats, keys, messages
+from rltui.tui import formats, messages
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import wrapped
 from rltui.tui.views import queue as view
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import ItemsPane
 
 if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.cluster.queue_facts import QueuedJob
     from rltui.service.cluster_queue import ClusterQueue
-    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.spans import Line, Role, Span
     from rltui.watch.snapshots import RunSummary
@@ -25,7 +27,7 @@ LOOK_S = 2.0
 """Between two questions to the services, which ask the scheduler at its own, slower pace."""
 
 
-class QueueList(ListPane):
+class QueueList(ItemsPane["QueuedJob"]):
     """One part of the queue at a time, one line a job or a kind of nodes."""
 
     def __init__(self, *, id: str) -> None:
@@ -35,8 +37,6 @@ class QueueList(ListPane):
         self.partition = ""
         self.only_mine = False
         self.problem = ""
-        self.jobs: Sequence[QueuedJob] = ()
-        """Those that are listed; none where the nodes are."""
         self._now = 0.0
         self._all: ClusterQueue | None = None
 
@@ -63,8 +63,8 @@ class QueueList(ListPane):
     def _pick(self) -> None:
         chosen = self.selected
         self.queue = self._all.of_partition(self.partition) if self._all is not None else None
-        self.jobs = self._jobs()
-        ids = [job.job_id for job in self.jobs]
+        self.items = self._jobs()
+        ids = [job.job_id for job in self.items]
         if chosen is not None and chosen.job_id in ids:
             self.cursor = ids.index(chosen.job_id)
         self.cursor = min(self.cursor, max(0, self.count() - 1))
@@ -80,11 +80,6 @@ class QueueList(ListPane):
     def partitions(self) -> tuple[str, ...]:
         """All partitions of the cluster."""
         return self._all.partitions if self._all is not None else ()
-
-    @property
-    def selected(self) -> QueuedJob | None:
-        """The job under the cursor."""
-        return self.jobs[self.cursor] if self.cursor < len(self.jobs) else None
 
     def head(self) -> Sequence[Line]:
         """What is free, what can be listed, and the titles of the columns."""
@@ -103,14 +98,14 @@ class QueueList(ListPane):
         """Number of lines."""
         if self.part == "nodes":
             return len(self.queue.groups) if self.queue is not None else 0
-        return len(self.jobs)
+        return len(self.items)
 
     def row(self, index: int) -> Line:
         """One job, or nodes that are alike."""
         width, here = self.size.width, self.is_selected(index)
         if self.part == "nodes" and self.queue is not None:
             return view.group_row(self.queue.groups[index], width, here, self.glyphs)
-        return view.job_row(self.jobs[index], self.part, self._now, width, here, self.glyphs)
+        return view.job_row(self.items[index], self.part, self._now, width, here, self.glyphs)
 
     def empty(self) -> Sequence[Line]:
         """Why there is nothing."""
@@ -125,35 +120,23 @@ class QueueList(ListPane):
         return wrapped(text, self.size.width, " ", role)
 
 
-def _needs_line(context: keys.KeyContext) -> str:
-    return "" if context.has_job else "no job is under the cursor"
-
-
-def _can_open(context: keys.KeyContext) -> str:
-    return "" if context.can_open else "this job is no run of yours: y copies its id"
+_needs_line = needs(attrgetter("has_job"), "no job is under the cursor")
+_can_open = needs(attrgetter("can_open"), "this job is no run of yours: y copies its id")
 
 
 def _job_id(run: RunSummary) -> str:
     return run.job_id or (run.job.job_id if run.job is not None else "")
 
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "queue",
-            (
-                keys.Key("open", ("enter",), "open", "Open the run whose job it is.", 3, _can_open),
-                keys.Key("part", ("v", "tab"), "view", "What waits, what runs, or the nodes.", 1),
-                keys.Key("mine", ("m",), "mine", "Only your own jobs, or all.", 2),
-                keys.Key("next_partition", ("]",), "partition", "Only the next partition; all behind the last.", 4),
-                keys.Key("previous_partition", ("[",), "partition", "Only the partition before."),
-                keys.Key("again", ("u",), "look again", "Look again, where the last look is 10 s ago.", 5),
-                keys.Key("copy", ("y",), "copy", "Copy the job's id.", 0, _needs_line),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "queue",
+    Key("open", ("enter",), "open", "Open the run whose job it is.", 3, _can_open),
+    Key("part", ("v", "tab"), "view", "What waits, what runs, or the nodes.", 1),
+    Key("mine", ("m",), "mine", "Only your own jobs, or all.", 2),
+    Key("next_partition", ("]",), "partition", "Only the next partition; all behind the last.", 4),
+    Key("previous_partition", ("[",), "partition", "Only the partition before."),
+    Key("again", ("u",), "look again", "Look again, where the last look is 10 s ago.", 5),
+    Key("copy", ("y",), "copy", "Copy the job's id.", 0, _needs_line),
 )
 
 
@@ -164,7 +147,7 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         cluster: Its name.
     """
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, cluster: str) -> None:
         super().__init__()
@@ -209,10 +192,6 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         """The list."""
         return self.list
 
-    def moved(self) -> None:
-        """The footer depends on the job."""
-        self.tick()
-
     def on_line_opened(self) -> None:
         """A double click opens."""
         self.act("open")
@@ -230,10 +209,8 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
 
     def key_context(self) -> KeyContext:
         """The job under the cursor decides."""
-        return keys.KeyContext(
-            readonly=self.cockpit.readonly,
-            has_job=self.list.selected is not None,
-            can_open=bool(self._run_id),
+        return KeyContext(
+            readonly=self.cockpit.readonly, has_job=self.list.selected is not None, can_open=bool(self._run_id)
         )
 
     def do_open(self) -> None:
@@ -249,18 +226,13 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         """Only the user's own, or all."""
         self.list.toggle_mine()
 
-    def do_next_partition(self) -> None:
-        """Only the next partition."""
-        self._turn(1)
-
-    def do_previous_partition(self) -> None:
-        """Only the partition before."""
-        self._turn(-1)
-
     def _turn(self, step: int) -> None:
         choices = ("", *self.list.partitions)
         at = choices.index(self.list.partition) if self.list.partition in choices else 0
         self.list.turn_to(partition=choices[(at + step) % len(choices)])
+
+    do_next_partition = partialmethod(_turn, 1)
+    do_previous_partition = partialmethod(_turn, -1)
 
     def do_again(self) -> None:
         """Look again."""

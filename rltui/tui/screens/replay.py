@@ -4,40 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from functools import partialmethod
+from typing import ClassVar
+
+from textual.widget import Widget
 
 from rltui.errors import UsageError
-from rltui.service.replay import moment_of
-from rltui.tui import keys
+from rltui.service.replay import ReplayClock, ReplayCockpit, moment_of
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.keys import Key, KeyContext, KeyGroup, KeyTable
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_actions import ACT
-from rltui.tui.views.replay import replay_line
+from rltui.tui.spans import Line, Span, cell_width, clip, line
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.service.replay import ReplayCockpit
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.spans import Line
 
 EVERY_S = 0.5
 SHARE = 0.02
 """Of the whole recording, how far one press goes."""
 
-CLOCK = keys.KeyGroup(
+CLOCK = KeyGroup(
     "replay",
     (
-        keys.Key(
-            "play", ("space",), "play", "Stop the recording's clock, or let it go on; at the end, begin again.", 1
-        ),
-        keys.Key("forward", (".",), "forward", "A fiftieth of the recording forward.", 2),
-        keys.Key("backward", (",",), "back", "A fiftieth of the recording back.", 2),
-        keys.Key("next_event", ("}",), "event", "To the next event.", 2),
-        keys.Key("previous_event", ("{",), "event before", "To the event before."),
-        keys.Key("faster", ("=",), "faster", "Twice as fast.", 3),
-        keys.Key("slower", ("-",), "slower", "Half as fast.", 3),
-        keys.Key("moment", ("t",), "time", "Go to a time: 90s, 12m, 1:02:03, 50%, end.", 3),
+        Key("play", ("space",), "play", "Stop the recording's clock, or let it go on; at the end, begin again.", 1),
+        Key("forward", (".",), "forward", "A fiftieth of the recording forward.", 2),
+        Key("backward", (",",), "back", "A fiftieth of the recording back.", 2),
+        Key("next_event", ("}",), "event", "To the next event.", 2),
+        Key("previous_event", ("{",), "event before", "To the event before."),
+        Key("faster", ("=",), "faster", "Twice as fast.", 3),
+        Key("slower", ("-",), "slower", "Half as fast.", 3),
+        Key("moment", ("t",), "time", "Go to a time: 90s, 12m, 1:02:03, 50%, end.", 3),
     ),
 )
 _ACT = ACT._replace(keys=tuple(replace(key, hint=0) for key in ACT.keys))
@@ -66,9 +61,7 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
         recording: What is shown.
     """
 
-    KEYS: ClassVar[keys.KeyTable] = keys.KeyTable(
-        (CLOCK, *(_ACT if group is ACT else group for group in RunScreen.KEYS.groups))
-    )
+    KEYS: ClassVar[KeyTable] = KeyTable((CLOCK, *(_ACT if group is ACT else group for group in RunScreen.KEYS.groups)))
 
     def __init__(self, recording: ReplayCockpit) -> None:
         super().__init__(recording.run_id, None, None)
@@ -111,36 +104,23 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
         clock = self._recording.clock
         self.go_to(clock.now + share * (clock.end - clock.begin))
 
-    def do_forward(self) -> None:
-        """A step forward."""
-        self._step(SHARE)
-
-    def do_backward(self) -> None:
-        """A step back."""
-        self._step(-SHARE)
+    do_forward = partialmethod(_step, SHARE)
+    do_backward = partialmethod(_step, -SHARE)
 
     def _jump(self, forward: bool) -> None:
         if self._recording.jump(forward) is None:
             self.cockpit.say(f"there is no event {'after' if forward else 'before'} this one", "warning")
         self._moved()
 
-    def do_next_event(self) -> None:
-        """To the next event."""
-        self._jump(True)
+    do_next_event = partialmethod(_jump, True)
+    do_previous_event = partialmethod(_jump, False)
 
-    def do_previous_event(self) -> None:
-        """To the event before."""
-        self._jump(False)
-
-    def do_faster(self) -> None:
-        """Twice as fast."""
-        self._recording.clock.hurry(True)
+    def _hurry(self, faster: bool) -> None:
+        self._recording.clock.hurry(faster)
         self._moved()
 
-    def do_slower(self) -> None:
-        """Half as fast."""
-        self._recording.clock.hurry(False)
-        self._moved()
+    do_faster = partialmethod(_hurry, True)
+    do_slower = partialmethod(_hurry, False)
 
     def do_moment(self) -> None:
         """Ask for a time."""
@@ -160,3 +140,28 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
     def leave(self) -> None:
         """Leave the cockpit: there is nothing behind."""
         self.cockpit.leave()
+
+
+NARROW = 60
+BAR = 16
+
+
+def replay_line(clock: ReplayClock, said: str, width: int, glyphs: Glyphs) -> Line:
+    """The line of a clock.
+
+    Args:
+        clock: Which moment it is.
+        said: The event before it.
+        width: Cells of the line.
+        glyphs: The alphabet.
+    """
+    over, paused = clock.is_over, clock.paused
+    sign: Span = (glyphs.done, "ok") if over else (glyphs.paused, "attention") if paused else (glyphs.current, "accent")
+    state = "end of recording" if over else "paused" if paused else "replay"
+    head = f" {state} {glyphs.times}{clock.speed:g} "
+    words = clock.in_words if width >= NARROW else clock.in_words.partition(",")[0]
+    full = round(BAR * (clock.now - clock.begin) / (clock.end - clock.begin))
+    used = cell_width(f" {sign[0]}{head} {words} ") + BAR + 2
+    bar: tuple[Span, ...] = (glyphs.bar_full * full, "accent"), (glyphs.bar_empty * (BAR - full), "dim")
+    rest = clip(f"  {said}", max(0, width - used), glyphs.ellipsis)
+    return line(" ", sign, (head, "title"), (f" {words} ", "text"), *bar, (rest, "dim"))

@@ -3,49 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
+from textual.widget import Widget
 
 from rltui.service.run_columns import place_of, size_of
-from rltui.tui import keys, messages
+from rltui.tui import messages
+from rltui.tui.keys import KeyContext, KeyTable
+from rltui.tui.messages import CockpitMessage
+from rltui.tui.refresh import Source
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
 from rltui.tui.screens.run_actions import RunActions, nodes_of
-from rltui.tui.screens.run_keys import KEYS
-from rltui.tui.screens.run_tabs import NUMBERS, TABS, all_tabs
+from rltui.tui.screens.run_keys import KEYS, TabKeys
+from rltui.tui.screens.run_tabs import NUMBERS, TABS, Tab, TabPane, all_tabs
 from rltui.tui.screens.sample_keys import SampleKeys
-from rltui.tui.screens.tab_keys import TabKeys
-from rltui.tui.spans import clip
+from rltui.tui.spans import Span, clip
 from rltui.tui.views import stage
 from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.bars import TabBar
 from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
+from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.log_pane import NOTHING, LogPane
 from rltui.tui.widgets.run_panes import OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
-from rltui.watch.snapshots import RunSnapshot
-
-if TYPE_CHECKING:
-    from textual.widget import Widget
-
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import CockpitMessage
-    from rltui.tui.refresh import Source
-    from rltui.tui.screens.run_tabs import Tab, TabPane
-    from rltui.tui.spans import Span
-    from rltui.tui.widgets.list_pane import ListPane
-    from rltui.watch.log_search import LogQuery
-    from rltui.watch.snapshots import LogFile, LogPart, RunSummary
+from rltui.watch.log_search import LogQuery
+from rltui.watch.snapshots import LogFile, LogPart, RunSnapshot, RunSummary
 
 
 class RunScreen(CockpitScreen, inherit_bindings=False):
     """The open run."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "run"
     PARTS = (RunActions, LogKeys, SampleKeys, MetricKeys, TabKeys)
 
@@ -197,7 +190,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The run and the tab decide."""
         pane, gpus = self.log_pane, self.mover()
-        return keys.KeyContext(
+        return KeyContext(
             can_open=not isinstance(gpus, GpusPane) or gpus.shown == "map",
             readonly=self.cockpit.readonly,
             run_state=self.snapshot.summary.state if self.snapshot is not None else "",

@@ -3,107 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from functools import partial, partialmethod
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 
-from rltui.service.signals import SIGNALS
+from rltui.service.actions import SIGNALS
+from rltui.service.cockpit import Action, Ask, WhyReport
 from rltui.tui import keys
-from rltui.tui.host import OnHost
-from rltui.tui.messages import Action, Ask, shell_phrase
-from rltui.tui.palette import action_items
+from rltui.tui.keys import Key, KeyContext, KeyGroup
+from rltui.tui.messages import shell_phrase
 from rltui.tui.picking import PickItem
-from rltui.tui.views.nodes import known_nodes, node_items
-from rltui.watch.snapshots import LIVE_STATES
+from rltui.tui.screens.parts import HasRun, Part
+from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunSummary
 
 if TYPE_CHECKING:
     from rltui.service.cockpit import WhyReport
     from rltui.service.node_shell import NodeShell
     from rltui.tui.host import Host
-    from rltui.tui.keys import KeyContext, KeyTable
+    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import NodeShellReady
     from rltui.tui.screens.pick import PickScreen
     from rltui.watch.snapshots import RunSummary
 
 
-def _can_act(context: keys.KeyContext) -> str:
-    return keys.may_change(context) or keys.needs_run(context)
+_can_act = keys.first_of(keys.may_change, keys.needs_run)
+_can_act_on_one = keys.first_of(keys.may_change, keys.needs_one_run)
 
 
-def _can_act_on_one(context: keys.KeyContext) -> str:
-    return keys.may_change(context) or keys.needs_one_run(context)
-
-
-def _can_cancel(context: keys.KeyContext) -> str:
+def _can_cancel(context: KeyContext) -> str:
     ended = "" if context.run_state in LIVE_STATES else f"nothing to cancel: the run is {context.run_state} already"
     return _can_act(context) or ended
 
 
-def _can_signal(context: keys.KeyContext) -> str:
+def _can_signal(context: KeyContext) -> str:
     ended = "" if context.run_state in LIVE_STATES else f"no process is left: the run is {context.run_state}"
     return _can_act(context) or ended
 
 
-def _can_exclude(context: keys.KeyContext) -> str:
-    unknown = "" if context.num_nodes else "the run's nodes are not known: there is none to keep away from"
-    return _can_act_on_one(context) or unknown
-
-
-ACT = keys.KeyGroup(
-    "acting on a run, always previewed first",
-    (
-        keys.Key(
-            "why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_one_run
-        ),
-        keys.Key(
-            "fix", ("f",), "fix", "Preview one fix for all causes: change, nodes to avoid, resubmission.", 0, _can_act
-        ),
-        keys.Key("actions", ("x",), "act", "A menu of all actions, with the reason where one cannot be done.", 4),
-        keys.Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
-        keys.Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
-        keys.Key("exclude", ("e",), "exclude", "Resubmit without some of its nodes.", 0, _can_exclude),
-        keys.Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act_on_one),
-        keys.Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act_on_one),
-        keys.Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act_on_one),
-        keys.Key("form", ("M",), "form", "Resubmit with changes made in a form of all keys.", 0, _can_act_on_one),
-        keys.Key("shell", ("$",), "shell", "Open a shell on one of its nodes, inside its job.", 0, _can_act_on_one),
-        keys.Key("signal", ("K",), "signal", "Send a signal, and say first what it would do.", 0, _can_signal),
-    ),
+_can_exclude = keys.first_of(
+    _can_act_on_one,
+    keys.needs(attrgetter("num_nodes"), "the run's nodes are not known: there is none to keep away from"),
 )
 
-
-class HasRun(OnHost, Protocol):
-    """A screen on which a run is selected or open."""
-
-    @property
-    def target(self) -> RunSummary | None:
-        """The run that actions are for."""
-
-    @property
-    def bound(self) -> KeyTable:
-        """The table with the user's own keys."""
-
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """Ids of the runs that are marked, for which actions are instead."""
-
-    @property
-    def on_top(self) -> bool:
-        """Whether this is the screen that takes the keys."""
-
-    @property
-    def node(self) -> str:
-        """The node that is in sight; empty where none is looked at."""
-
-    def act(self, key_id: str) -> None:
-        """Do what a key of the table stands for."""
-
-    def ask_changes(self, ask: Ask) -> None:
-        """Ask which keys a resubmission is to change."""
-
-    def key_context(self) -> KeyContext:
-        """What decides which keys can act."""
+ACT = KeyGroup(
+    "acting on a run, always previewed first",
+    (
+        Key("why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_one_run),
+        Key("fix", ("f",), "fix", "Preview one fix for all causes: change, nodes to avoid, resubmission.", 0, _can_act),
+        Key("actions", ("x",), "act", "A menu of all actions, with the reason where one cannot be done.", 4),
+        Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
+        Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),
+        Key("exclude", ("e",), "exclude", "Resubmit without some of its nodes.", 0, _can_exclude),
+        Key("lower_memory", ("m",), "less memory", "Resubmit with a lower memory peak.", 0, _can_act_on_one),
+        Key("auto", ("H",), "hands-off", "Let it go on by itself after faults, or stop that.", 0, _can_act_on_one),
+        Key("edit", ("s",), "edit", "Resubmit with changes: key.path=value.", 0, _can_act_on_one),
+        Key("form", ("M",), "form", "Resubmit with changes made in a form of all keys.", 0, _can_act_on_one),
+        Key("shell", ("$",), "shell", "Open a shell on one of its nodes, inside its job.", 0, _can_act_on_one),
+        Key("signal", ("K",), "signal", "Send a signal, and say first what it would do.", 0, _can_signal),
+    ),
+)
 
 
 def nodes_of(run: RunSummary | None, host: Host) -> tuple[str, ...]:
@@ -125,15 +85,11 @@ def lend_terminal(host: Host, shell: NodeShell, otherwise: str) -> None:
     host.say(problem, "error")
 
 
-class RunActions:
-    """What the keys of ``ACT`` do.
-
-    Args:
-        screen: Says which run they are for.
-    """
+class RunActions(Part[HasRun]):
+    """What the keys of ``ACT`` do."""
 
     def __init__(self, screen: HasRun) -> None:
-        self._screen = screen
+        super().__init__(screen)
         self._picking: tuple[str, PickScreen] | None = None
         """The run whose nodes are being picked, and where."""
         self._shell_of = ""
@@ -142,29 +98,15 @@ class RunActions:
     def _ask(self, action: Action, signal: str = "") -> None:
         if self._screen.marked:
             first, *others = self._screen.marked
-            self._screen.cockpit.ask(Ask(action, first, others=tuple(others), signal=signal))
+            self.cockpit.ask(Ask(action, first, others=tuple(others), signal=signal))
         elif self._screen.target is not None:
-            self._screen.cockpit.ask(Ask(action, self._screen.target.run_id, signal=signal))
+            self.cockpit.ask(Ask(action, self._screen.target.run_id, signal=signal))
 
-    def do_cancel(self) -> None:
-        """Ask what cancelling would do."""
-        self._ask("cancel")
-
-    def do_resubmit(self) -> None:
-        """Ask what resubmitting would do."""
-        self._ask("resubmit")
-
-    def do_lower_memory(self) -> None:
-        """Ask what would lower the memory peak."""
-        self._ask("lower_memory")
-
-    def do_fix(self) -> None:
-        """Ask what mends everything that is known to be wrong."""
-        self._ask("fix")
-
-    def do_auto(self) -> None:
-        """Ask what hands-off mode would do, or what its end would."""
-        self._ask("auto")
+    do_cancel = partialmethod(_ask, "cancel")
+    do_resubmit = partialmethod(_ask, "resubmit")
+    do_lower_memory = partialmethod(_ask, "lower_memory")
+    do_fix = partialmethod(_ask, "fix")
+    do_auto = partialmethod(_ask, "auto")
 
     def do_edit(self) -> None:
         """Type what a resubmission is to change."""
@@ -174,19 +116,17 @@ class RunActions:
     def do_form(self) -> None:
         """Make the changes of a resubmission in a form."""
         if self._screen.target is not None:
-            self._screen.cockpit.open("form", "", (), lambda _: None, self._screen.target.run_id)
+            self.cockpit.open("form", "", (), lambda _: None, self._screen.target.run_id)
 
     def do_why(self) -> None:
         """Say why it died or stands still."""
         if self._screen.target is not None:
-            self._screen.cockpit.open("why", self._screen.target.run_id)
+            self.cockpit.open("why", self._screen.target.run_id)
 
     def do_actions(self) -> None:
         """A menu of all of these."""
         run, marked = self._screen.target, self._screen.marked
-        items = action_items(
-            self._screen.bound.group(ACT.title), self._screen.key_context(), self._screen.cockpit.glyphs
-        )
+        items = keys.action_items(self._screen.bound.group(ACT.title), self._screen.key_context(), self.cockpit.glyphs)
         title = f"{len(marked)} marked runs" if marked else run.run_id if run is not None else "actions"
         self._pick(title, items, self._screen.act)
 
@@ -202,7 +142,7 @@ class RunActions:
                 if self._screen.marked == marked and (marked or self._screen.target.run_id == run.run_id):
                     do(ids[0])
                 else:
-                    self._screen.cockpit.say("the list has changed: nothing was done", "warning")
+                    self.cockpit.say("the list has changed: nothing was done", "warning")
 
         self._screen.app.push_screen(PickScreen(title, items), chosen)
 
@@ -218,18 +158,18 @@ class RunActions:
         run = self._screen.target
         if run is None:
             return
-        report = self._screen.cockpit.pictures.why(run.run_id)
-        screen = NodesScreen(run.run_id, node_items(nodes_of(run, self._screen.cockpit), report))
+        report = self.cockpit.pictures.why(run.run_id)
+        screen = NodesScreen(run.run_id, node_items(nodes_of(run, self.cockpit), report))
         self._picking = (run.run_id, screen)
 
         def chosen(ids: tuple[str, ...] | None) -> None:
             self._picking = None
             if ids:
-                self._screen.cockpit.ask(Ask("exclude", run.run_id, exclude=ids))
+                self.cockpit.ask(Ask("exclude", run.run_id, exclude=ids))
 
         self._screen.app.push_screen(screen, chosen)
         if report is None:
-            self._screen.cockpit.controller.ask_why(run.run_id)
+            self.cockpit.controller.ask_why(run.run_id)
 
     def do_shell(self) -> None:
         """Open a shell on the only node, or on one that is picked: the one in sight comes first."""
@@ -238,7 +178,7 @@ class RunActions:
         run = self._screen.target
         if run is None:
             return
-        nodes = nodes_of(run, self._screen.cockpit) if run.cluster != LOCAL else ()
+        nodes = nodes_of(run, self.cockpit) if run.cluster != LOCAL else ()
         if len(nodes) < 2:
             self._open_shell(run.run_id, "")
             return
@@ -247,8 +187,8 @@ class RunActions:
 
     def _open_shell(self, run_id: str, node: str) -> None:
         self._shell_of = run_id
-        self._screen.cockpit.say(f"{shell_phrase(run_id)} {self._screen.cockpit.glyphs.ellipsis}")
-        self._screen.cockpit.controller.ask_node_shell(run_id, node)
+        self.cockpit.say(f"{shell_phrase(run_id)} {self.cockpit.glyphs.ellipsis}")
+        self.cockpit.controller.ask_node_shell(run_id, node)
 
     def take_shell(self, message: NodeShellReady) -> None:
         """Give the terminal to a shell that was asked for here, unless the user has turned to something else."""
@@ -256,10 +196,43 @@ class RunActions:
         if not self._screen.on_top or wanted != message.run_id:
             return
         otherwise = f"this terminal cannot be lent: rltui shell {message.run_id} in another one"
-        lend_terminal(self._screen.cockpit, message.shell, otherwise)
+        lend_terminal(self.cockpit, message.shell, otherwise)
 
     def take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""
         if self._picking is not None and self._picking[0] == report.run_id:
-            nodes = nodes_of(self._screen.target, self._screen.cockpit)
+            nodes = nodes_of(self._screen.target, self.cockpit)
             self._picking[1].pick_list.show(node_items(nodes, report))
+
+
+def known_nodes(run: RunSummary, picture: RunSnapshot | None) -> tuple[str, ...]:
+    """Names of the nodes of a run: the scheduler's word, then the samplers', then those of Ray's actors."""
+    found: dict[str, None] = dict.fromkeys(run.job.nodes if run.job is not None else ())
+    if picture is not None:
+        found |= dict.fromkeys(picture.summary.job.nodes if picture.summary.job is not None else ())
+        found |= dict.fromkeys(host.host for host in picture.hosts)
+        found |= dict.fromkeys(actor.node for actor in picture.actors if actor.node)
+    return tuple(found)
+
+
+def node_items(nodes: Sequence[str], report: WhyReport | None) -> list[PickItem]:
+    """One line a node; a node that a diagnosis would keep away from comes first and says why."""
+    blamed = _blamed(report)
+    here = {node: because for node, because in blamed.items() if node in nodes}
+    # a diagnosis may also name nodes that are kept away from already; only where it knows better are they all shown
+    blamed = here or blamed
+    others = [node for node in nodes if node not in blamed]
+    first = [PickItem(id=node, label=node, detail=because, urgent=True) for node, because in blamed.items()]
+    return first + [PickItem(id=node, label=node) for node in others]
+
+
+def _blamed(report: WhyReport | None) -> dict[str, str]:
+    """Node → the diagnosis that names it, causes first."""
+    blamed: dict[str, str] = {}
+    for finding in report.findings if report is not None else ():
+        for fix in finding.fixes:
+            for node in fix.exclude:
+                blamed.setdefault(node, finding.diagnosis)
+        for node in finding.exclude:
+            blamed.setdefault(node, finding.diagnosis)
+    return blamed

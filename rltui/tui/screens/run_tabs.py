@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rltui.plugins import Plugin
 from rltui.tui.views import history, panel, queues, tabs
 from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.config_pane import ConfigPane
@@ -14,9 +15,6 @@ from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.metrics_pane import MetricsPane
 from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
-
-if TYPE_CHECKING:
-    from rltui.plugins import Plugin
 
 TabPane = LinesPane | ActorsPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
 
 from rltui.service.run_columns import place_of
-from rltui.tui import keys, messages
+from rltui.tui import messages
+from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.refresh import IDLE_S, TICK_S
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import RunActions, nodes_of
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
@@ -37,7 +38,7 @@ SETTLE_S = 0.08
 class RunsScreen(CockpitScreen, inherit_bindings=False):
     """The list of runs."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
     PARTS = (RunActions, Doors, SortKeys, Marks, TableColumns, SavedFilters)
 
@@ -190,7 +191,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The selected run decides."""
         run, pictures, marked = self.table.selected, self.cockpit.pictures, self.table.marked
-        return keys.KeyContext(
+        return KeyContext(
             readonly=self.cockpit.readonly,
             run_state=self._state_of(marked) if marked else run.state if run is not None else "",
             num_marked=len(marked),
@@ -223,19 +224,14 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         """The table."""
         return self.table
 
-    def do_next_cluster(self) -> None:
-        """Show the runs of the next cluster only, and of all behind the last."""
-        self._turn_to(1)
-
-    def do_previous_cluster(self) -> None:
-        """Show the runs of the cluster before only."""
-        self._turn_to(-1)
-
     def _turn_to(self, step: int) -> None:
         choices = ("", *self._clusters)
         at = choices.index(self.table.cluster) if self.table.cluster in choices else 0
         self.table.narrow_to(choices[(at + step) % len(choices)])
         self._show_selected()
+
+    do_next_cluster = partialmethod(_turn_to, 1)
+    do_previous_cluster = partialmethod(_turn_to, -1)
 
     def leave(self) -> None:
         """Quit."""

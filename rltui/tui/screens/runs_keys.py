@@ -2,91 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from functools import partialmethod
+from typing import Protocol
 
 from rltui.errors import RltuiError
-from rltui.service.kept import keep, kept_text
-from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
-from rltui.service.run_filter import known_words
-from rltui.service.run_folds import LEAST
-from rltui.service.saved_filters import drop_filter, save_filter, saved_filters
+from rltui.paths import keep, kept_text
+from rltui.service.run_columns import DEFAULTS, GPUS, LEAST, keep_columns, kept_columns
+from rltui.service.run_filter import drop_filter, known_words, save_filter, saved_filters
 from rltui.tui import commands, keys
 from rltui.tui.host import OnHost
+from rltui.tui.keys import Key, KeyGroup, KeyTable
+from rltui.tui.screens.parts import Part
 from rltui.tui.screens.run_actions import ACT
-
-if TYPE_CHECKING:
-    from rltui.tui.widgets.runs_table import RunsTable
+from rltui.tui.widgets.runs_table import RunsTable
 
 BASELINE = "baseline"
 """File of the state directory with the run that others are held against."""
 
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "runs",
-            (
-                keys.Key(
-                    "open", ("enter",), "open", "Open the run; of several as one line, show each.", 1, keys.needs_line
-                ),
-                keys.Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
-                keys.Key(
-                    "filter",
-                    ("/",),
-                    "filter",
-                    "Show only runs with these words; state: algo: cluster: why: name a field, since:2h a time, @name "
-                    "a saved filter. :filter save NAME saves what is shown, :filter NAME calls it.",
-                    6,
-                ),
-                keys.Key(
-                    "answer", ("a",), "answer", "Answer the cluster that needs you.", 5, keys.needs_question, quiet=True
-                ),
-                keys.Key(
-                    "next_cluster", ("]",), "cluster", "Show the runs of the next cluster only.", 0, keys.needs_clusters
-                ),
-                keys.Key(
-                    "previous_cluster",
-                    ("[",),
-                    "cluster",
-                    "Show the runs of the cluster before.",
-                    0,
-                    keys.needs_clusters,
-                ),
-                keys.Key(
-                    "queue", ("Q",), "queue", "The queue of the run's cluster: who waits, who holds what, free GPUs."
-                ),
-                keys.Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
-                keys.Key(
-                    "fold", ("+",), "fold", "Show each run of a sweep or array, or all as one line.", 0, keys.needs_line
-                ),
-                keys.Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
-                keys.Key(
-                    "columns", ("|",), "columns", "Choose the columns of the list, and their order; they are kept."
-                ),
-                keys.Key("times", ("t",), "times", "Show since when runs are there, or day and hour."),
-                keys.Key("sort_age", ("A",), "by age", "Sort by age, as at first: the newest on top."),
-                keys.Key("sort_ended", ("E",), "by end", "Sort by end: what ended last on top."),
-                keys.Key("sort_reward", ("R",), "by reward", "Sort by reward, the highest on top."),
-                keys.Key("sort_speed", ("T",), "by tok/s", "Sort by tokens a second, the most on top."),
-                keys.Key(
-                    "mark", ("space",), "mark", "Mark the run: c, r and f are for all marked ones.", 0, keys.needs_line
-                ),
-                keys.Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_line),
-                keys.Key("compare", ("=",), "compare", "Compare the marked runs.", 0, keys.needs_marks),
-                keys.Key(
-                    "baseline",
-                    ("B",),
-                    "baseline",
-                    "Hold others against this run at each =, until B is pressed on it again.",
-                    0,
-                    keys.needs_run,
-                ),
-                keys.Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
-            ),
-        ),
-        ACT,
-        keys.LIST,
-        keys.EVERYWHERE,
+KEYS = keys.key_table(
+    "runs",
+    Key("open", ("enter",), "open", "Open the run; of several as one line, show each.", 1, keys.needs_line),
+    Key("launch", ("n",), "launch", "Choose a preset and a cluster, look at it, and launch it.", 2),
+    Key(
+        "filter",
+        ("/",),
+        "filter",
+        "Show only runs with these words; state: algo: cluster: why: name a field, since:2h a time, @name "
+        "a saved filter. :filter save NAME saves what is shown, :filter NAME calls it.",
+        6,
     ),
+    Key("answer", ("a",), "answer", "Answer the cluster that needs you.", 5, keys.needs_question, quiet=True),
+    Key("next_cluster", ("]",), "cluster", "Show the runs of the next cluster only.", 0, keys.needs_clusters),
+    Key("previous_cluster", ("[",), "cluster", "Show the runs of the cluster before.", 0, keys.needs_clusters),
+    Key("queue", ("Q",), "queue", "The queue of the run's cluster: who waits, who holds what, free GPUs."),
+    Key("clusters", ("C",), "clusters", "The clusters: which are away, and which need you."),
+    Key("fold", ("+",), "fold", "Show each run of a sweep or array, or all as one line.", 0, keys.needs_line),
+    Key("failures", ("F",), "failures", "Only runs that failed, the one that failed last first."),
+    Key("columns", ("|",), "columns", "Choose the columns of the list, and their order; they are kept."),
+    Key("times", ("t",), "times", "Show since when runs are there, or day and hour."),
+    Key("sort_age", ("A",), "by age", "Sort by age, as at first: the newest on top."),
+    Key("sort_ended", ("E",), "by end", "Sort by end: what ended last on top."),
+    Key("sort_reward", ("R",), "by reward", "Sort by reward, the highest on top."),
+    Key("sort_speed", ("T",), "by tok/s", "Sort by tokens a second, the most on top."),
+    Key("mark", ("space",), "mark", "Mark the run: c, r and f are for all marked ones.", 0, keys.needs_line),
+    Key("mark_all", ("*",), "mark all", "Mark all runs that are shown, or none.", 0, keys.needs_line),
+    Key("compare", ("=",), "compare", "Compare the marked runs.", 0, keys.needs_marks),
+    Key(
+        "baseline",
+        ("B",),
+        "baseline",
+        "Hold others against this run at each =, until B is pressed on it again.",
+        0,
+        keys.needs_run,
+    ),
+    Key("copy", ("y",), "copy", "Copy the id of the selected run.", 0, keys.needs_run),
+    shared=(ACT,),
     back="quit",
 )
 
@@ -97,7 +67,7 @@ class ShowsRuns(OnHost, Protocol):
     table: RunsTable
 
     @property
-    def bound(self) -> keys.KeyTable:
+    def bound(self) -> KeyTable:
         """The keys, with the user's own."""
 
     def moved(self) -> None:
@@ -107,15 +77,8 @@ class ShowsRuns(OnHost, Protocol):
         """Show only runs that fit these words."""
 
 
-class Doors:
-    """What the keys do that lead elsewhere.
-
-    Args:
-        screen: Has the list.
-    """
-
-    def __init__(self, screen: ShowsRuns) -> None:
-        self._screen = screen
+class Doors(Part[ShowsRuns]):
+    """What the keys do that lead elsewhere."""
 
     @property
     def _selected_id(self) -> str:
@@ -127,7 +90,7 @@ class Doors:
         if self._screen.table.selected is None and self._screen.table.line is not None:
             self.do_fold()
             return
-        self._screen.cockpit.open_run(self._selected_id)
+        self.cockpit.open_run(self._selected_id)
 
     def do_fold(self) -> None:
         """Show each of several runs that stand as one line, or put them together again."""
@@ -135,66 +98,48 @@ class Doors:
             self._screen.moved()
         else:
             said = f"this run is by itself: {LEAST} or more of one sweep or array of jobs are one line"
-            self._screen.cockpit.say(said, "warning")
+            self.cockpit.say(said, "warning")
 
     def do_launch(self) -> None:
         """Open the launch screen."""
-        self._screen.cockpit.open("launch")
+        self.cockpit.open("launch")
 
     def do_clusters(self) -> None:
         """Open the list of clusters."""
-        self._screen.cockpit.open("clusters")
+        self.cockpit.open("clusters")
 
     def do_queue(self) -> None:
         """Open the queue of the cluster that is looked at."""
         from rltui.cluster.profile import LOCAL
 
         run = self._screen.table.pictured
-        self._screen.cockpit.open("queue", self._screen.table.cluster or (run.cluster if run is not None else LOCAL))
+        self.cockpit.open("queue", self._screen.table.cluster or (run.cluster if run is not None else LOCAL))
 
     def do_answer(self) -> None:
         """Answer the cluster that needs somebody."""
-        self._screen.cockpit.controller.connect(self._screen.cockpit.pictures.needs_you)
+        self.cockpit.controller.connect(self.cockpit.pictures.needs_you)
 
     def do_compare(self) -> None:
         """Show the marked runs side by side, against the baseline where there is one."""
-        self._screen.cockpit.open("output", ("compare", *self._screen.table.compared), False)
+        self.cockpit.open("output", ("compare", *self._screen.table.compared), False)
 
     def do_copy(self) -> None:
         """Copy the run's id."""
-        self._screen.cockpit.copy(self._selected_id, "run id")
+        self.cockpit.copy(self._selected_id, "run id")
 
 
-class SortKeys:
-    """What the shifted letters do: sort the list.
-
-    Args:
-        screen: Has the list.
-    """
-
-    def __init__(self, screen: ShowsRuns) -> None:
-        self._screen = screen
+class SortKeys(Part[ShowsRuns]):
+    """What the shifted letters do: sort the list."""
 
     def _sort(self, order: str) -> None:
         self._screen.table.sort_by(order)
         self._screen.table.go_to(0)
         self._screen.moved()
 
-    def do_sort_age(self) -> None:
-        """The newest on top."""
-        self._sort("")
-
-    def do_sort_ended(self) -> None:
-        """What ended last on top."""
-        self._sort("ended")
-
-    def do_sort_reward(self) -> None:
-        """The highest reward on top."""
-        self._sort("reward")
-
-    def do_sort_speed(self) -> None:
-        """The most tokens a second on top."""
-        self._sort("tok/s")
+    do_sort_age = partialmethod(_sort, "")
+    do_sort_ended = partialmethod(_sort, "ended")
+    do_sort_reward = partialmethod(_sort, "reward")
+    do_sort_speed = partialmethod(_sort, "tok/s")
 
     def do_times(self) -> None:
         """Since when, or day and hour."""
@@ -208,15 +153,8 @@ class SortKeys:
         self._screen.moved()
 
 
-class Marks:
-    """What the marking keys do.
-
-    Args:
-        screen: Has the list.
-    """
-
-    def __init__(self, screen: ShowsRuns) -> None:
-        self._screen = screen
+class Marks(Part[ShowsRuns]):
+    """What the marking keys do."""
 
     def do_mark(self) -> None:
         """Mark the run under the cursor and go to the next."""
@@ -240,18 +178,11 @@ class Marks:
         problem = keep(BASELINE, pinned)
         table.pin(pinned)
         done = f"{pinned} is the baseline of =" if pinned else "there is no baseline any more"
-        self._screen.cockpit.say(problem or done, "warning" if problem else "information")
+        self.cockpit.say(problem or done, "warning" if problem else "information")
 
 
-class TableColumns:
-    """What the key for the columns does.
-
-    Args:
-        screen: Has the list.
-    """
-
-    def __init__(self, screen: ShowsRuns) -> None:
-        self._screen = screen
+class TableColumns(Part[ShowsRuns]):
+    """What the key for the columns does."""
 
     def begin(self) -> None:
         """Show the columns that were chosen last."""
@@ -264,25 +195,18 @@ class TableColumns:
         def chosen(words: tuple[str, ...] | None) -> None:
             if words:
                 words = () if words == DEFAULTS else words
-                self._screen.cockpit.say(keep_columns(words), "warning")
+                self.cockpit.say(keep_columns(words), "warning")
                 self._show(words)
 
         self._screen.app.push_screen(ColumnsScreen(self._screen.table.columns or DEFAULTS), chosen)
 
     def _show(self, words: tuple[str, ...]) -> None:
         self._screen.table.show_columns(words)
-        self._screen.cockpit.controller.want_gpus(GPUS in words)
+        self.cockpit.controller.want_gpus(GPUS in words)
 
 
-class SavedFilters:
-    """Filters with a name: kept, called, forgotten.
-
-    Args:
-        screen: Has the list.
-    """
-
-    def __init__(self, screen: ShowsRuns) -> None:
-        self._screen = screen
+class SavedFilters(Part[ShowsRuns]):
+    """Filters with a name: kept, called, forgotten."""
 
     def begin(self) -> None:
         """Read what was saved."""
@@ -296,7 +220,7 @@ class SavedFilters:
         else:
             known = ", ".join(self._screen.table.saved)
             said = f"saved are {known}" if known else "/ and then :filter save NAME saves one"
-            self._screen.cockpit.say(f"there is no saved filter {name!r}: {said}", "warning")
+            self.cockpit.say(f"there is no saved filter {name!r}: {said}", "warning")
 
     def change(self, order: str, name: str) -> None:
         """Save the filter of the list under ``name``, or drop the one that is called so."""
@@ -304,25 +228,25 @@ class SavedFilters:
         try:
             save_filter(name, words) if order == "save" else drop_filter(name)
         except RltuiError as error:
-            self._screen.cockpit.say(error.in_one_line, "warning")
+            self.cockpit.say(error.in_one_line, "warning")
             return
         self.begin()
         done = f"saved: {words}   :filter {name} or @{name} calls it" if order == "save" else f"@{name} is forgotten"
-        self._screen.cockpit.say(done)
+        self.cockpit.say(done)
 
     def complete(self, text: str) -> commands.Completion:
         """Complete the last word of a filter: a field with a value that runs have, or the name of a saved one."""
         before, space, last = text.rpartition(" ")
         saved = [f"@{name}" for name in self._screen.table.saved]
-        words = [*known_words(self._screen.cockpit.pictures.runs.runs), *saved]
+        words = [*known_words(self.cockpit.pictures.runs.runs), *saved]
         return commands.extend(last, words, before=before + space)
 
     def open_help(self) -> None:
         """The keys, and what was saved."""
         table, saved = self._screen.bound, self._screen.table.saved
         if saved:
-            entries = tuple(keys.Key(name, (f"@{name}",), name, words) for name, words in saved.items())
+            entries = tuple(Key(name, (f"@{name}",), name, words) for name, words in saved.items())
             first, *rest = table.groups
-            group = keys.KeyGroup("saved filters, behind / or :filter", entries)
-            table = keys.KeyTable((first, group, *rest), table.back)
-        self._screen.cockpit.open("help", table)
+            group = KeyGroup("saved filters, behind / or :filter", entries)
+            table = KeyTable((first, group, *rest), table.back)
+        self.cockpit.open("help", table)

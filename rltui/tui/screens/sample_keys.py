@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from functools import partialmethod
 
 from msgspec import structs
 
 from rltui.errors import UsageError
-from rltui.tui.host import OnHost
-from rltui.watch.samples import SampleQuery, read_sample_query
-
-if TYPE_CHECKING:
-    from rltui.tui.messages import SampleRead, SamplesArrived
-    from rltui.tui.screens.prompting import Prompting
-    from rltui.tui.widgets.list_pane import ListPane
-    from rltui.tui.widgets.samples_pane import SamplesPane
-    from rltui.watch.samples import Order
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.tui.messages import SampleRead, SamplesArrived
+from rltui.tui.screens.parts import HasTabs, Part
+from rltui.watch.samples import Order, SampleQuery, read_sample_query
+from rltui.watch.snapshots import RunSnapshot
 
 AGAIN_S = 5.0
 """Between two looks for new samples of a live run, which writes some every 10 s."""
 
 
-class HasSamples(OnHost, Protocol):
-    """A screen with samples.
+class SampleKeys(Part[HasTabs]):
+    """What the keys of the samples do."""
 
-    Attributes:
-        run_id: Whose they are.
-        prompting: Where one types what is searched.
-    """
-
-    run_id: str
-    prompting: Prompting
-
-    @property
-    def samples_pane(self) -> SamplesPane | None:
-        """The samples' pane, where it is in sight."""
-
-    def mover(self) -> ListPane | None:
-        """The list in sight."""
-
-
-class SampleKeys:
-    """What the keys of the samples do.
-
-    Args:
-        screen: Has the samples.
-    """
-
-    def __init__(self, screen: HasSamples) -> None:
-        self._screen = screen
+    def __init__(self, screen: HasTabs) -> None:
+        super().__init__(screen)
         self._asked_at: float | None = None
 
     def look(self, snapshot: RunSnapshot) -> None:
@@ -84,7 +55,7 @@ class SampleKeys:
         if pane is None or one is None:
             return
         if not pane.knows(one):
-            self._screen.cockpit.controller.ask_sample(self._screen.run_id, one, pane.query_shown.evaluation)
+            self.cockpit.controller.ask_sample(self._screen.run_id, one, pane.query_shown.evaluation)
 
     def search(self, text: str) -> str:
         """Search for what was typed, in the order at hand; why it cannot be searched comes back."""
@@ -119,7 +90,7 @@ class SampleKeys:
         pane = self._screen.samples_pane
         if pane is not None:
             pane.expect(query)
-            self._screen.cockpit.controller.searches.samples(self._screen.run_id, query)
+            self.cockpit.controller.searches.samples(self._screen.run_id, query)
 
     def _order(self, order: Order) -> None:
         pane = self._screen.samples_pane
@@ -127,17 +98,9 @@ class SampleKeys:
             wanted: Order = "newest" if pane.query_shown.order == order else order
             self._ask(structs.replace(pane.query_shown, order=wanted))
 
-    def do_worst(self) -> None:
-        """The lowest rewards first, or the newest again."""
-        self._order("worst")
-
-    def do_best(self) -> None:
-        """The highest rewards first, or the newest again."""
-        self._order("best")
-
-    def do_longest(self) -> None:
-        """The longest answers first, or the newest again."""
-        self._order("longest")
+    do_worst = partialmethod(_order, "worst")
+    do_best = partialmethod(_order, "best")
+    do_longest = partialmethod(_order, "longest")
 
     def do_evaluation(self) -> None:
         """Answers of evaluations, or of the training again."""
@@ -151,26 +114,13 @@ class SampleKeys:
         if pane is not None and pane.selected is not None:
             pane.toggle_whole()
 
-    def do_next_sibling(self) -> None:
-        """The next answer to the same prompt."""
-        self._sibling(1)
-
-    def do_previous_sibling(self) -> None:
-        """The answer before."""
-        self._sibling(-1)
-
     def _sibling(self, step: int) -> None:
         pane = self._screen.samples_pane
         if pane is not None:
             pane.step(step)
 
-    def do_page_down(self) -> None:
-        """A page down: of the sample, where one is in sight."""
-        self._page(1)
-
-    def do_page_up(self) -> None:
-        """A page up."""
-        self._page(-1)
+    do_next_sibling = partialmethod(_sibling, 1)
+    do_previous_sibling = partialmethod(_sibling, -1)
 
     def _page(self, pages: int) -> None:
         pane, mover = self._screen.samples_pane, self._screen.mover()
@@ -178,3 +128,6 @@ class SampleKeys:
             pane.scroll_sample(pages)
         elif mover is not None:
             mover.page(pages)
+
+    do_page_down = partialmethod(_page, 1)
+    do_page_up = partialmethod(_page, -1)

@@ -3,59 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
-from rltui.tui import keys, messages
-from rltui.tui.messages import Ask
+from rltui.service.cockpit import Action, Ask, WhyReport
+from rltui.tui import messages
+from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, may_change, needs
 from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.spans import Line, line, wrapped
 from rltui.tui.views import stage
-from rltui.tui.widgets.why_pane import WhyPane
+from rltui.tui.views import why as view
+from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.service.cockpit import WhyRemedy
-    from rltui.tui.keys import KeyContext
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.screens.run import RunScreen
     from rltui.tui.spans import Span
+
 
 END_FILE = "end.json"
 """What the attempt's end is quoted as: it is no log."""
 
 
-def _leads_somewhere(context: keys.KeyContext) -> str:
-    return "" if context.can_open else "this line leads nowhere"
+_leads_somewhere = needs(attrgetter("can_open"), "this line leads nowhere")
 
-
-KEYS = keys.KeyTable(
-    (
-        keys.KeyGroup(
-            "why",
-            (
-                keys.Key(
-                    "open",
-                    ("enter",),
-                    "open",
-                    "Evidence: go to that line in the log. A remedy: preview it.",
-                    1,
-                    _leads_somewhere,
-                ),
-                keys.Key("fix", ("f",), "fix", "Preview one fix for all causes.", 2, keys.may_change),
-                keys.Key("again", ("r",), "look again", "Read the logs again.", 3),
-                keys.Key("copy", ("y",), "copy", "Copy the line under the cursor.", 4),
-            ),
-        ),
-        keys.LIST,
-        keys.EVERYWHERE,
-    )
+KEYS = key_table(
+    "why",
+    Key("open", ("enter",), "open", "Evidence: go to that line in the log. A remedy: preview it.", 1, _leads_somewhere),
+    Key("fix", ("f",), "fix", "Preview one fix for all causes.", 2, may_change),
+    Key("again", ("r",), "look again", "Read the logs again.", 3),
+    Key("copy", ("y",), "copy", "Copy the line under the cursor.", 4),
 )
 
 
 class WhyScreen(CockpitScreen, inherit_bindings=False):
     """The answer to `!`."""
 
-    KEYS: ClassVar[keys.KeyTable] = KEYS
+    KEYS: ClassVar[KeyTable] = KEYS
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
@@ -109,11 +96,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The line under the cursor decides."""
         row = self.pane.selected
-        return keys.KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
-
-    def moved(self) -> None:
-        """The footer depends on the line."""
-        self.tick()
+        return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
 
     def on_line_opened(self) -> None:
         """A double click opens."""
@@ -152,7 +135,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         if self.cockpit.readonly:
             self.cockpit.say("this cockpit is read-only", "warning")
             return
-        action: messages.Action = "exclude" if fix.exclude and not fix.overrides else "edit"
+        action: Action = "exclude" if fix.exclude and not fix.overrides else "edit"
         self.cockpit.ask(Ask(action, self.run_id, fix.overrides, fix.exclude))
 
     def do_fix(self) -> None:
@@ -169,3 +152,105 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         """Copy the line under the cursor."""
         row = self.pane.selected
         self.cockpit.copy(row.line.plain.strip() if row is not None else "", "line")
+
+
+class WhyPane(ListPane):
+    """A report, line by line."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._report: WhyReport | None = None
+        self._problem = ""
+        self._made: tuple[int, list[view.WhyLine]] = (-1, [])
+
+    def show(self, report: WhyReport) -> None:
+        """Show a report; the cursor stays where it was in one that says the same."""
+        if report == self._report:
+            return
+        self._report = report
+        self._made = (-1, [])
+        rows = self.lines
+        self.cursor = next((index for index, row in enumerate(rows) if row.leads), 0)
+        self.top = 0
+        self.repaint()
+
+    def fail(self, problem: str) -> None:
+        """Say why there is no report where there is none; empty while it is asked for again."""
+        self._problem = problem
+        self.repaint()
+
+    @property
+    def report(self) -> WhyReport | None:
+        """What is shown."""
+        return self._report
+
+    @property
+    def lines(self) -> list[view.WhyLine]:
+        """All lines for the present width."""
+        width = self.size.width or 80
+        if self._made[0] != width and self._report is not None:
+            before = self.selected if self._made[1] else None
+            made = view.why_lines(self._report, width, self.glyphs)
+            self._made = (width, made)
+            if before is not None:  # another width breaks the lines elsewhere
+                self.cursor = _place_of(before, made)
+        return self._made[1]
+
+    @property
+    def selected(self) -> view.WhyLine | None:
+        """The line under the cursor."""
+        lines = self._made[1]
+        return lines[self.cursor] if self.cursor < len(lines) else None
+
+    def move(self, rows: int) -> None:
+        """To the next line on which the cursor rests; pages go to the nearest."""
+        if abs(rows) > 1:
+            self.go_to(self.cursor + rows)
+            return
+        stops = [index for index, row in enumerate(self.lines) if row.stop]
+        beyond = [index for index in stops if (index - self.cursor) * rows > 0]
+        if beyond:
+            super().go_to(min(beyond) if rows > 0 else max(beyond))
+
+    def go_to(self, index: int) -> None:
+        """To the line on which the cursor rests that is nearest."""
+        stops = [number for number, row in enumerate(self.lines) if row.stop]
+        if stops:
+            super().go_to(min(stops, key=lambda number: abs(number - index)))
+
+    def build(self) -> Sequence[Line]:
+        """From the top, where the first stop can be seen from there: what stands above it is its headline."""
+        if self.cursor < self.size.height and self.cursor <= next(
+            (index for index, row in enumerate(self.lines) if row.leads), 0
+        ):
+            self.top = 0
+        return super().build()
+
+    def count(self) -> int:
+        """Number of lines."""
+        return len(self.lines)
+
+    def row(self, index: int) -> Line:
+        """One line."""
+        row = self.lines[index].line
+        if not self.is_selected(index):
+            return row
+        spans = row.spans
+        if spans and spans[0][0].startswith(" "):
+            spans = ((self.glyphs.cursor, "accent"), (spans[0][0][1:], spans[0][1]), *spans[1:])
+        return Line(spans, selected=True)
+
+    def empty(self) -> Sequence[Line]:
+        """What stands there while the logs are read, or why they could not be."""
+        if self._problem:
+            return wrapped(f"{self._problem}  r tries again", self.size.width, " ", "attention")
+        return [line((f" reading the logs {self.glyphs.ellipsis}", "dim"))]
+
+
+def _place_of(before: view.WhyLine, lines: Sequence[view.WhyLine]) -> int:
+    same = [
+        index
+        for index, row in enumerate(lines)
+        if (row.finding, row.evidence, row.fix, row.stop) == (before.finding, before.evidence, before.fix, before.stop)
+    ]
+    return same[0] if same else 0

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import structs
 
 from rltui.tui import formats
 from rltui.tui.compose import Section
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.picking import fits
-from rltui.tui.spans import Line, clip, clip_middle, line, pad
+from rltui.tui.spans import Line, Span, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
-from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, actor_letter, ancestors, of_newest
+from rltui.watch.node_samples import HostSnapshot
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, Patterns, actor_letter, ancestors, of_newest
 from rltui.watch.silence import STOPPED
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-    from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.owners import Patterns
-    from rltui.watch.snapshots import ActorSnapshot, LogFile, RunSnapshot
+from rltui.watch.snapshots import ActorSnapshot, LogFile, RunSnapshot
 
 RESTARTS_FROM, NODE_FROM = 64, 56
 """Cells from which the list of actors has columns of restarts and of nodes."""

@@ -7,12 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rltui.tui.picking import after
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunHistory, RunSnapshot
+from rltui.watch.snapshots import RunHistory, RunSnapshot
 
 Axis = Literal["step", "time", "hours"]
 """Training steps, seconds since the first step, or hours × GPUs that were held since the first step."""

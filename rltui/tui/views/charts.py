@@ -7,18 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section, beside, exactly, split
-from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Role, Span, clip, line, pad, rule, width_of
 from rltui.tui.views import chart_view
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.tui.views.chart_view import ChartView
-    from rltui.watch.snapshots import MetricsSnapshot, RunSnapshot
+from rltui.tui.views.chart_view import ChartView
+from rltui.watch.snapshots import MetricsSnapshot, RunSnapshot
 
 REWARD = "reward"
 TOKENS = "actor_tokens_per_second"

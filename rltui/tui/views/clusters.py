@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rltui.service.cockpit import ClusterSummary
 from rltui.tui import formats
-from rltui.tui.spans import BLANK, Line, clip, cut, line, pad, wrapped
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import ClusterSummary
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Span, clip, cut, line, pad, wrapped
 
 
 def cluster_head(width: int) -> Line:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import Line, cut, line
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Role, Span, cut, line
 from rltui.watch.card_faults import ecc_words, held_words, xids_by_card
+from rltui.watch.node_samples import GpuSample, HostSnapshot
 from rltui.watch.owners import ROLE_NAMES, owners_of
 from rltui.watch.silence import silent_nodes
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.node_samples import GpuSample, HostSnapshot
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 SLOWED, FAULTY, LOST = 1000.0, 2000.0, 3000.0
 """By how much a card that is held back, has errors of memory or does not answer is worse than an idle one."""

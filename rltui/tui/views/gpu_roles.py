@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rltui.tui import progress
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.picking import fits
-from rltui.tui.spans import BLANK, clip, line, width_of
+from rltui.tui.spans import BLANK, Line, Span, clip, line, width_of
 from rltui.tui.views.gpus import GpuTable
+from rltui.watch.node_samples import GpuSample, HostSnapshot, RoleMemory
 from rltui.watch.owners import ROLE_NAMES
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Line, Span
-    from rltui.watch.node_samples import GpuSample, HostSnapshot, RoleMemory
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 OFF_BY = 0.15
 """Share by which a role may hold more than was estimated before that is pointed out: what estimates are good for."""

@@ -5,22 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rltui.tui import braille, formats, progress
-from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Span, clip, line, pad, rule, width_of
 from rltui.tui.views import hosts as host_views
 from rltui.watch.card_faults import ecc_words, held_words, unused_words, xids_by_card
-from rltui.watch.owners import owners_of
+from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
+from rltui.watch.owners import Owners, owners_of
 from rltui.watch.silence import silent_nodes
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-    from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
-    from rltui.watch.owners import Owners
-    from rltui.watch.snapshots import RunSnapshot
-
+from rltui.watch.snapshots import RunSnapshot
 
 Order = Literal["", "worst first", "by role"]
 ORDERS: tuple[Order, ...] = ("", "worst first", "by role")

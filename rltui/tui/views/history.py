@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import BLANK, Line, line, pad, rule, wrapped
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Role, Span, line, pad, rule, wrapped
 from rltui.watch.history import loss_words
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.snapshots import AttemptHistory, RunHistory, RunSnapshot
+from rltui.watch.snapshots import AttemptHistory, RunHistory, RunSnapshot
 
 BAR_WIDTH = 24
 NAME_WIDTH = 32

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
-from rltui.tui.spans import Line, cell_width, clean, clip_middle, line, pad, width_of
-from rltui.watch.owners import ROLE_NAMES, owners_of
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Role, Span, cell_width, clean, clip_middle, line, pad, width_of
+from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
+from rltui.watch.owners import ROLE_NAMES, Owners, owners_of
 from rltui.watch.silence import halts_told, silent_nodes
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.node_samples import GpuSample, HostSnapshot, ProcessSample
-    from rltui.watch.owners import Owners
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 Told = Set[tuple[str, int]]
 """Node and pid of halted processes that the line of the stage has told of."""

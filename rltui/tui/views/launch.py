@@ -15,7 +15,7 @@ from rltui.tui.states import SEVERITIES
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
     from rltui.service.launch_review import LaunchReview, PresetSummary
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.sweep_points import Sweep
     from rltui.tui.glyphs import Glyphs
     from rltui.tui.spans import Role, Span

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import Line, cut, line, rule, wrapped
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Span, cut, line, rule, wrapped
 from rltui.tui.views import chart_view, charts, step_time
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-    from rltui.tui.views.charts import ChartPage
-    from rltui.watch.snapshots import RunSummary
+from rltui.tui.views.charts import ChartPage
+from rltui.watch.snapshots import RunSummary
 
 ROOM_FOR_KEYS = 70
 """Columns from which the head says how to read values."""

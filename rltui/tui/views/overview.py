@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import structs
 
 from rltui.tui.compose import EXTRA, Section, abreast, stack
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Span
 from rltui.tui.views import actors, charts, hosts, parts, queues, stage
-from rltui.watch.snapshots import StatusSnapshot
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Line, Span
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot, StatusSnapshot
 
 PAIRS = 64
 """Cells from which two small sections stand side by side."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.plugins import PluginError
+from rltui.plugins import Plugin, PluginError
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Line, clean, clip, line, rule, wrapped
-
-if TYPE_CHECKING:
-    from rltui.plugins import Plugin
-    from rltui.tui.glyphs import Glyphs
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 MOST_LINES = 10_000
 

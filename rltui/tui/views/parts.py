@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section
-from rltui.tui.spans import Line, cell_width, clip, line, pad, width_of, wrapped
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Role, Span, cell_width, clip, line, pad, width_of, wrapped
 from rltui.tui.views import step_time
 from rltui.watch.events import details
 from rltui.watch.phases import REST, TOTAL, stacked
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 _TROUBLE = re.compile(
     r"\b(?:error|exception|traceback|fatal|out of memory|killed|uncorrectable)\b|Error\b", re.IGNORECASE

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
-from rltui.tui.spans import BLANK, Line, clip, line, pad, rule, width_of, wrapped
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Span, clip, line, pad, rule, width_of, wrapped
+from rltui.watch.node_samples import EngineSample, HostSnapshot
 from rltui.watch.pending import reason_words, start_words
-from rltui.watch.snapshots import StatusSnapshot
+from rltui.watch.snapshots import RunSnapshot, StatusSnapshot
 
 if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-    from rltui.watch.node_samples import EngineSample, HostSnapshot
-    from rltui.watch.snapshots import RunSnapshot
 
 
 def queue_rows(status: StatusSnapshot, width: int, glyphs: Glyphs) -> list[Line]:

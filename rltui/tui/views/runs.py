@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rltui.service.run_columns import COLUMNS as WORDS
-from rltui.service.run_columns import DEFAULTS, GPUS, shape_of
+from rltui.service.run_columns import DEFAULTS, GPUS, Fold, shape_of
 from rltui.service.run_filter import latest
 from rltui.tui import braille, formats, progress
-from rltui.tui.spans import BLANK, Line, cell_width, clip, clip_middle, line, pad
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Role, Span, cell_width, clip, clip_middle, line, pad
 from rltui.tui.states import RUN_STATES, run_look
 from rltui.watch.pending import is_stuck, pending_short, waiting_job
-
-if TYPE_CHECKING:
-    from rltui.service.run_folds import Fold
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
-
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 Times = Literal["age", "date"]
 """How times are shown: since when, or on which day and at what hour."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.tui import formats
-from rltui.tui.spans import BLANK, Line, cell_width, clip, line, pad, rule, wrapped
-from rltui.watch.sample_text import differences, pieces
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.sample_text import Kind, Piece
-    from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Role, Span, cell_width, clip, line, pad, rule, wrapped
+from rltui.watch.sample_text import Kind, Piece, differences, pieces
+from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
 
 MOST_SIBLINGS = 16
 ALL_COLUMNS_FROM = 44

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
-from rltui.tui.spans import Line, cell_width, clip, cut, line, width_of, wrapped
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Role, Span, cell_width, clip, cut, line, width_of, wrapped
 from rltui.tui.states import run_look
 from rltui.watch.silence import no_step_words
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
-
+from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 REASON_CELLS = 70
 """Cells for which a section asks for rows for the reason of an end: what it is given decides how it is wrapped."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rltui.tui import braille, formats
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Line, Role, Span, cut, line, pad, rule
 from rltui.watch.phases import PREFIX, REST, REST_FROM, TOTAL, phase_names
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.watch.snapshots import MetricsSnapshot
+from rltui.watch.snapshots import MetricsSnapshot
 
 SHORT_NAMES = {"weight_sync": "sync", "saving": "save"}
 

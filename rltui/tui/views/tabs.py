@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rltui.tui import formats
-from rltui.tui.spans import Line, clip, rule, wrapped
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Span, clip, rule, wrapped
 from rltui.tui.views import actors as actor_views
 from rltui.tui.views import parts
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Span
-    from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
+from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 
 
 class ActorLine(NamedTuple):

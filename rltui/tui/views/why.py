@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from rltui.tui.spans import BLANK, Line, clip, line, rule, wrapped
+from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import BLANK, Line, Role, Span, clip, line, rule, wrapped
 from rltui.tui.views.parts import log_role
-
-if TYPE_CHECKING:
-    from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Role, Span
 
 SURE, LIKELY = 0.85, 0.6
 """Confidence from which a cause is called sure, and likely."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.tui.picking import after
-from rltui.tui.spans import wrapped
+from rltui.tui.spans import Line, wrapped
 from rltui.tui.views import actors as view
 from rltui.tui.views import tabs
 from rltui.tui.widgets.list_pane import ListPane
-
-if TYPE_CHECKING:
-    from rltui.tui.spans import Line
-    from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
+from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
 
 
 class ActorsPane(ListPane):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from rltui.tui.spans import Line, line, width_of
+from textual import events
+
+from rltui.tui.keys import Hint
+from rltui.tui.spans import Line, Span, line, width_of
 from rltui.tui.views import bars
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual import events
-
-    from rltui.tui.keys import Hint
-    from rltui.tui.spans import Span
 
 
 class HeaderBar(Pane):

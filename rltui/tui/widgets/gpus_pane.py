@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import structs
 
 from rltui.tui.picking import after
-from rltui.tui.spans import wrapped
+from rltui.tui.spans import Line, wrapped
 from rltui.tui.views import gpus as view
 from rltui.tui.views.gpu_map import MapTable
 from rltui.tui.views.gpu_roles import ChosenTable
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.silence import silent_nodes
-
-if TYPE_CHECKING:
-    from rltui.tui.spans import Line
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 View = Literal["cards", "wall", "map"]
 VIEWS: tuple[View, ...] = ("cards", "wall", "map")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui.spans import Line, line, rule, wrapped
 from rltui.tui.views import launch as view
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import ItemsPane, ListPane
 
 if TYPE_CHECKING:
     from textual.timer import Timer
 
     from rltui.service.launch_review import LaunchReview, PresetSummary
-    from rltui.service.outlook import LaunchOutlook
+    from rltui.service.review import LaunchOutlook
     from rltui.service.sweep_points import Sweep
     from rltui.tui.spans import Span
 
@@ -27,7 +27,7 @@ OUTLOOK_APART_S = 5.0
 """Between two such questions: Slurm answers them out of the same hand as everybody's."""
 
 
-class PresetList(ListPane):
+class PresetList(ItemsPane["PresetSummary"]):
     """The presets that fit the filter."""
 
     def __init__(self, *, id: str) -> None:
@@ -35,7 +35,6 @@ class PresetList(ListPane):
         self._presets: tuple[PresetSummary, ...] = ()
         self._fetched = False
         self.query_words = ""
-        self.rows: list[PresetSummary] = []
 
     def show(self, presets: tuple[PresetSummary, ...]) -> None:
         """Take the presets."""
@@ -45,16 +44,16 @@ class PresetList(ListPane):
 
     def narrow(self, words: str) -> None:
         """Show only presets that fit ``words``."""
-        chosen = self.selected.name if self.selected is not None else None
         self.query_words = words
-        self.rows = [preset for preset in self._presets if view.preset_fits(preset, words)]
-        names = [preset.name for preset in self.rows]
-        self.cursor = names.index(chosen) if chosen in names else 0
-        self.repaint()
+        self.put([preset for preset in self._presets if view.preset_fits(preset, words)])
+
+    def key_of(self, item: PresetSummary) -> str:
+        """Its name."""
+        return item.name
 
     def choose(self, name: str) -> None:
         """Put the cursor on a preset by name."""
-        names = [preset.name for preset in self.rows]
+        names = [preset.name for preset in self.items]
         if name in names:
             self.go_to(names.index(name))
 
@@ -75,23 +74,14 @@ class PresetList(ListPane):
         """Names of all presets."""
         return [preset.name for preset in self._presets]
 
-    @property
-    def selected(self) -> PresetSummary | None:
-        """The preset under the cursor."""
-        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
-
     def head(self) -> Sequence[Line]:
         """The rule with the count."""
-        shown = f"{len(self.rows)} of {len(self._presets)}" if self.query_words else str(len(self._presets))
+        shown = f"{len(self.items)} of {len(self._presets)}" if self.query_words else str(len(self._presets))
         return [rule([("presets", "title")], [(shown, "dim")], self.size.width, self.glyphs)]
-
-    def count(self) -> int:
-        """Number of presets shown."""
-        return len(self.rows)
 
     def row(self, index: int) -> Line:
         """One preset."""
-        return view.preset_row(self.rows[index], self.size.width, self.is_selected(index), self.glyphs)
+        return view.preset_row(self.items[index], self.size.width, self.is_selected(index), self.glyphs)
 
     def empty(self) -> Sequence[Line]:
         """Why there are no presets."""

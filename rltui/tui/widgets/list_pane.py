@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
+
+from textual import events
 
 from rltui.tui.messages import CursorMoved, LineOpened
-from rltui.tui.spans import line
+from rltui.tui.spans import Line, line
 from rltui.tui.widgets.pane import Pane
 
-if TYPE_CHECKING:
-    from textual import events
-
-    from rltui.tui.spans import Line
+Item = TypeVar("Item")
 
 WHEEL_ROWS = 3
 PAN_CELLS = 16
@@ -131,3 +130,31 @@ class ListPane(Pane):
             return
         self.go_to(index)
         self.post_message(LineOpened() if event.chain == 2 else CursorMoved())
+
+
+class ItemsPane(ListPane, Generic[Item]):
+    """A row an item, with a cursor that stays on its item when others are listed. Subclasses say which is which."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.items: Sequence[Item] = ()
+
+    def key_of(self, item: Item) -> object:
+        """What an item is known by."""
+        raise NotImplementedError
+
+    def put(self, items: Sequence[Item]) -> None:
+        """List these; where the cursor's item is gone it goes to the first."""
+        chosen = self.key_of(self.selected) if self.selected is not None else None
+        self.items = items
+        self.cursor = next((place for place, one in enumerate(items) if self.key_of(one) == chosen), 0)
+        self.repaint()
+
+    @property
+    def selected(self) -> Item | None:
+        """The item under the cursor."""
+        return self.items[self.cursor] if self.cursor < len(self.items) else None
+
+    def count(self) -> int:
+        """Number of items."""
+        return len(self.items)

@@ -2,22 +2,76 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.tui import formats, logtext
+from rltui.tui import formats
 from rltui.tui.messages import LogEdge
-from rltui.tui.spans import Line, clip, line, rule
+from rltui.tui.spans import Line, Role, Span, clean, clip, line, rule
 from rltui.tui.views.parts import log_role
 from rltui.tui.widgets.list_pane import ListPane
+from rltui.watch.attempt_logs import FIRST_BYTES, MAX_LINES
 from rltui.watch.log_folds import fold
 from rltui.watch.log_search import LogQuery
-from rltui.watch.snapshots import ALL_LOGS
+from rltui.watch.snapshots import ALL_LOGS, LogPart, LogSnapshot, RunSnapshot
 
-if TYPE_CHECKING:
-    from rltui.tui.spans import Span
-    from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot
+
+def dropped(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many of the first lines of ``old`` are gone in ``new``, so that a view can stay where it is.
+
+    Both are tails of the same log. Where nothing of the old tail is left, all of it is gone.
+    """
+    for shift in range(len(old)):
+        kept = len(old) - shift
+        if kept <= len(new) and old[shift] == new[0] and old[-1] == new[kept - 1] and old[shift:] == new[:kept]:
+            return shift
+    return len(old)
+
+
+WHOLE_SHARE = 0.9
+"""Share of a log's bytes that its lines make up where all of them were read: colour codes are not counted."""
+
+
+def is_tail(lines: Sequence[str], end_bytes: int) -> bool:
+    """Whether lines come before the first of ``lines``.
+
+    Args:
+        lines: What is known of a log, up to its end.
+        end_bytes: Byte offset of its end; 0: unknown.
+    """
+    if len(lines) >= MAX_LINES:
+        return True
+    return end_bytes > FIRST_BYTES and sum(len(text) + 1 for text in lines) < WHOLE_SHARE * end_bytes
+
+
+def hits(lines: Sequence[str], query: LogQuery) -> list[int]:
+    """Indices of lines that a search means."""
+    if not query.pattern:
+        return []
+    matches, anchors = re.compile(query.pattern).search, query.anchors or ("",)
+    return [index for index, text in enumerate(lines) if any(anchor in text for anchor in anchors) and matches(text)]
+
+
+def next_hit(found: Sequence[int], at: int, step: int, around: bool = True) -> int | None:
+    """The hit after (``step`` 1) or before (-1) line ``at``; where none is, the one ``around`` the end, or None."""
+    ordered = found if step > 0 else found[::-1]
+    there = next((index for index in ordered if (index > at if step > 0 else index < at)), None)
+    return ordered[0] if there is None and around and found else there
+
+
+def marked(text: str, words: str, role: Role, width: int, ellipsis: str) -> tuple[Span, ...]:
+    """``text`` cut to ``width`` cells, with the places where ``words`` occur marked."""
+    text = clip(text, width, ellipsis)
+    if not words:
+        return ((text, role),)
+    spans: list[Span] = []
+    lowered, wanted, start = text.lower(), clean(words).lower(), 0
+    while wanted and len(lowered) == len(text) and (at := lowered.find(wanted, start)) >= 0:
+        spans += [(text[start:at], role), (text[at : at + len(wanted)], "match")]
+        start = at + len(wanted)
+    return (*(span for span in spans if span[0]), (text[start:], role))
+
 
 NOTHING = LogQuery("")
 """No search."""
@@ -61,8 +115,8 @@ class LogPane(ListPane):
             return
         if self._name != snapshot.log.name:
             self._name, before, self.following = snapshot.log.name, (), True
-        self._is_tail = logtext.is_tail(snapshot.log.lines, snapshot.log.offset)
-        self._put(snapshot.log.lines, logtext.dropped(before, snapshot.log.lines))
+        self._is_tail = is_tail(snapshot.log.lines, snapshot.log.offset)
+        self._put(snapshot.log.lines, dropped(before, snapshot.log.lines))
         self.repaint()
 
     def _put(self, lines: tuple[str, ...], gone: int = 0) -> None:
@@ -77,7 +131,7 @@ class LogPane(ListPane):
             self.lines, self._firsts = tuple(one.shown for one in folds), [one.first for one in folds]
         self.top = max(0, self._shown_as(top))
         self.hit = None if hit is None or hit < 0 else self._shown_as(hit)
-        self._hits = logtext.hits(self.lines, self.sought) if not self.sought.is_limited else []
+        self._hits = hits(self.lines, self.sought) if not self.sought.is_limited else []
 
     def _first_of(self, index: int) -> int:
         return self._firsts[index] if 0 <= index < len(self._firsts) else index
@@ -192,7 +246,7 @@ class LogPane(ListPane):
     def step(self, step: int, from_line: int | None = None, around: bool = True) -> bool:
         """Go to the next hit (1) or the one before (-1); whether there is one."""
         at = from_line if from_line is not None else self.hit if self.hit is not None else self.top
-        found = logtext.next_hit(self._hits, at, step, around)
+        found = next_hit(self._hits, at, step, around)
         if found is not None:
             self.hit = found
             self.following = False
@@ -261,7 +315,7 @@ class LogPane(ListPane):
         return line(
             (here, "accent"),
             (number, "dim"),
-            *logtext.marked(shown, self.sought.words, log_role(text), room, self.glyphs.ellipsis),
+            *marked(shown, self.sought.words, log_role(text), room, self.glyphs.ellipsis),
             selected=self.part is not None and index == self.hit,
         )
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line
 from rltui.tui.views import chart_view, charts, metrics
 from rltui.tui.views.chart_view import ChartView
+from rltui.tui.views.charts import ChartPage
 from rltui.tui.widgets.run_panes import LinesPane
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Line
-    from rltui.tui.views.charts import ChartPage
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 
 class MetricsPane(LinesPane):

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.events import Key
 from textual.widgets import Input
 
 from rltui.tui.commands import Completion
-from rltui.tui.spans import line
+from rltui.tui.spans import Line, line
 from rltui.tui.views.bars import choice_rows
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-
-    from rltui.tui.spans import Line
 
 Complete = Callable[[str], Completion]
 """What the tab key makes of a text."""

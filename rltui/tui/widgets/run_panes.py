@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.tui.compose import stack
+from rltui.tui.glyphs import Glyphs
+from rltui.tui.spans import Line, Span
 from rltui.tui.views import overview, parts
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from rltui.tui.glyphs import Glyphs
-    from rltui.tui.spans import Line, Span
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 LOG_FROM_HEIGHT = 20
 """Terminal rows below which the end of the log is not shown beside other things."""

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from rltui.service.run_filter import matches
-from rltui.service.run_folds import Fold, fold_key, folded
-from rltui.service.saved_filters import expanded
+from rltui.service.run_columns import Fold, fold_key, folded
+from rltui.service.run_filter import expanded, matches
+from rltui.tui.spans import Line
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.list_pane import ListPane
-from rltui.watch.snapshots import RunsSnapshot
-
-if TYPE_CHECKING:
-    from rltui.tui.spans import Line
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 
 class RunsTable(ListPane):

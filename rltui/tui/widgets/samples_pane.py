@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
+from textual import events
 
 from rltui.tui.messages import CursorMoved, LineOpened
 from rltui.tui.spans import Line, fit
 from rltui.tui.views import samples as view
 from rltui.tui.widgets.list_pane import ListPane
-from rltui.watch.samples import PIECE_BYTES, SampleGroup, SampleQuery
-
-if TYPE_CHECKING:
-    from textual import events
-
-    from rltui.watch.samples import Sample, SamplesFound
-    from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.samples import PIECE_BYTES, Sample, SampleGroup, SampleQuery, SamplesFound
+from rltui.watch.snapshots import RunSnapshot
 
 BELOW_FROM = 14
 """Rows from which the chosen sample stands below the list."""
