@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from worker_forks import worker_forks
+
 from free_ports import free_ports
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
@@ -60,7 +62,10 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
     options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
     try:
-        with ray_process(options, environment, folder / "ray.out", START_OWN):
+        with (
+            worker_forks(str(folder / "workers"), environment) as used,
+            ray_process(options, environment, folder / "ray.out", used + START_OWN),
+        ):
             yield environment
     finally:
         shutil.rmtree(folder, ignore_errors=True)
