@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker_forks import worker_forks
+from forks import fork_server, forked, workers_from
 
 from free_ports import free_ports
 from rltui.layout.load import dump_layout, load_layout
@@ -34,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = ROOT / "layouts" / "local" / "grpo-tiny.yaml"
 WAIT_S = 300.0
 """Longest that a test waits for anything; an idle machine needs a tenth of it."""
+FORKS = "TESTS_FORKS"
+"""Variable with the path of the server from which this Ray's workers and trainers are forked."""
 QUICK_S = 0.05
 """Between two looks for what a test wants to catch before the trainer is much further."""
 
@@ -55,6 +57,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
         # else the same for every Ray of the machine, and each process of pytest has one
         "DASHBOARD_METRIC_PORT": str(ports[3]),
+        FORKS: str(folder / "forks"),
     }
     options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
     options += ["--no-monitor"]  # as the product does
@@ -63,8 +66,8 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
     try:
         with (
-            worker_forks(str(folder / "workers"), environment) as used,
-            ray_process(options, environment, folder / "ray.out", used + START_OWN),
+            fork_server(environment[FORKS], environment),
+            ray_process(options, environment, folder / "ray.out", workers_from(environment[FORKS]) + START_OWN),
         ):
             yield environment
     finally:
@@ -226,7 +229,7 @@ class Attempt:
             words = ["-c", program, *words[2:]]
         with (self.path / rundir.OUT_LOG).open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *words], env=environment, stdout=log, stderr=log, cwd=self.path
+                [*forked(environment[FORKS]), *words], env=environment, stdout=log, stderr=log, cwd=self.path
             )
         return self
 
