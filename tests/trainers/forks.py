@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -35,17 +35,18 @@ IMPORTED = (
 """Ray is not among them: it reads a worker's job from the environment as it is imported."""
 READ_AT_IMPORT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 """What these read then, as roles on CPU have it. A role that has it otherwise starts as Ray starts it."""
+ASK = "ask"
 N_STREAMS = 3
 HEAD_BYTES = 16
 
 
 @contextlib.contextmanager
-def fork_server(path: str, environment: dict[str, str]) -> Iterator[None]:
+def fork_server(path: str, environment: dict[str, str], modules: Sequence[str] = IMPORTED) -> Iterator[None]:
     """A server at ``path`` for as long as this process lives, and no longer than the context."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen(128)  # who comes while the server imports is served after it
-        words = [sys.executable, HERE, str(listening.fileno())]
+        words = [sys.executable, HERE, str(listening.fileno()), *modules]
         settings = {**environment, **READ_AT_IMPORT}
         server = subprocess.Popen(words, stdin=subprocess.PIPE, env=settings, pass_fds=[listening.fileno()])
     try:
@@ -57,7 +58,7 @@ def fork_server(path: str, environment: dict[str, str]) -> Iterator[None]:
 
 def forked(path: str) -> list[str]:
     """What stands for Python in the command line of a process that the server at ``path`` is to fork."""
-    return [sys.executable, "-IS", HERE, path]
+    return [sys.executable, "-IS", HERE, ASK, path]
 
 
 def workers_from(path: str) -> str:
@@ -90,9 +91,9 @@ def ask(path: str, words: list[str]) -> None:
     sys.exit(code)
 
 
-def serve(listening: socket.socket) -> None:
+def serve(listening: socket.socket, modules: Sequence[str]) -> None:
     """Fork a process for each that asks, until the standard input ends. In such a process, return when it is done."""
-    for name in IMPORTED:
+    for name in modules:
         importlib.import_module(name)
     assert "ray" not in sys.modules
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -168,8 +169,8 @@ def run(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        ask(sys.argv[1], sys.argv[2:])
+    if sys.argv[1] == ASK:
+        ask(sys.argv[2], sys.argv[3:])
     else:
         del sys.path[0]  # this folder
-        serve(socket.socket(fileno=int(sys.argv[1])))
+        serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -227,10 +227,9 @@ class Attempt:
         if preamble:
             program = f"{preamble}\nimport sys; from {self.program} import main; sys.exit(main(sys.argv[1:]))"
             words = ["-c", program, *words[2:]]
+        python = forked(environment[FORKS]) if FORKS in environment else [sys.executable]
         with (self.path / rundir.OUT_LOG).open("ab") as log:
-            self.process = subprocess.Popen(
-                [*forked(environment[FORKS]), *words], env=environment, stdout=log, stderr=log, cwd=self.path
-            )
+            self.process = subprocess.Popen([*python, *words], env=environment, stdout=log, stderr=log, cwd=self.path)
         return self
 
     @property
