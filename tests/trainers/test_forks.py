@@ -24,7 +24,7 @@ TELL = "import os, sys; print(sys.argv, os.getcwd(), os.environ['TOLD'], 'json' 
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The path of a server that has imported next to nothing."""
     path = str(tmp_path_factory.mktemp("forks") / "socket")
-    with fork_server(path, dict(os.environ), ["json", "numpy"]):
+    with fork_server(path, dict(os.environ), ["json", "numpy.random"]):
         yield path
 
 
