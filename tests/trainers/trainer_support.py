@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forks import fork_server, forked, workers_from
+
 from free_ports import free_ports
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
@@ -32,6 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = ROOT / "layouts" / "local" / "grpo-tiny.yaml"
 WAIT_S = 300.0
 """Longest that a test waits for anything; an idle machine needs a tenth of it."""
+FORKS = "TESTS_FORKS"
+"""Variable with the path of the server from which this Ray's workers and trainers are forked."""
 QUICK_S = 0.05
 """Between two looks for what a test wants to catch before the trainer is much further."""
 
@@ -53,6 +57,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
         # else the same for every Ray of the machine, and each process of pytest has one
         "DASHBOARD_METRIC_PORT": str(ports[3]),
+        FORKS: str(folder / "forks"),
     }
     options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
     options += ["--no-monitor"]  # as the product does
@@ -60,7 +65,10 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
     options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
     try:
-        with ray_process(options, environment, folder / "ray.out", START_OWN):
+        with (
+            fork_server(environment[FORKS], environment),
+            ray_process(options, environment, folder / "ray.out", workers_from(environment[FORKS]) + START_OWN),
+        ):
             yield environment
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -219,10 +227,9 @@ class Attempt:
         if preamble:
             program = f"{preamble}\nimport sys; from {self.program} import main; sys.exit(main(sys.argv[1:]))"
             words = ["-c", program, *words[2:]]
+        python = forked(environment[FORKS]) if FORKS in environment else [sys.executable]
         with (self.path / rundir.OUT_LOG).open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *words], env=environment, stdout=log, stderr=log, cwd=self.path
-            )
+            self.process = subprocess.Popen([*python, *words], env=environment, stdout=log, stderr=log, cwd=self.path)
         return self
 
     @property

@@ -1,0 +1,67 @@
+"""What is forked in place of a new Python is told apart from it by nothing that tests see."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from forks import fork_server, forked
+
+from waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.trainers]
+
+TELL = "import os, sys; print(sys.argv, os.getcwd(), os.environ['TOLD'], 'json' in sys.modules)"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The path of a server that has imported next to nothing."""
+    path = str(tmp_path_factory.mktemp("forks") / "socket")
+    with fork_server(path, dict(os.environ), ["json", "numpy.random"]):
+        yield path
+
+
+def test_it_has_the_words_folder_environment_and_streams_of_who_asked(server: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "TOLD": "by who asked"}
+    done = subprocess.run(
+        [*forked(server), "-c", TELL, "one", "two"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"['-c', 'one', 'two'] {tmp_path} by who asked True\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("import sys; sys.exit(3)", 3), ("raise ValueError", 1), ("import os; os.kill(os.getpid(), 9)", -9)],
+)
+def test_who_asked_ends_as_it_does(server: str, program: str, code: int) -> None:
+    done = subprocess.run([*forked(server), "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("ValueError" in done.stderr) == (code == 1)
+
+
+def test_it_is_killed_with_who_asked(server: str) -> None:
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    with subprocess.Popen([*forked(server), "-c", program], stdout=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        pid = int(asking.stdout.readline())
+        asking.kill()
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
+
+
+def test_two_draw_other_numbers(server: str) -> None:
+    program = "import numpy, random; print(numpy.random.random(), random.random())"
+    drawn = [subprocess.check_output([*forked(server), "-c", program], text=True).split() for _ in range(2)]
+    assert len({number for numbers in drawn for number in numbers}) == 4
