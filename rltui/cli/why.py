@@ -67,7 +67,7 @@ class Said(Struct, frozen=True):
 
 def _of_logs(names: Sequence[str]) -> Said:
     from rltui.diagnose.diagnose import examine
-    from rltui.diagnose.log_steps import Ends
+    from rltui.diagnose.sources import Ends
 
     for name in names:
         if name != "-":
@@ -78,7 +78,9 @@ def _of_logs(names: Sequence[str]) -> Said:
     found = examine(chain(logs, _compared(records)))
     if found.diagnoses or found.first_exception is not None:
         return Said(found)
-    slow = examine(ends.words())  # nothing ended it: it may go on, and slowly
+    from rltui.diagnose.log_steps import words_of
+
+    slow = examine(words_of(ends.of))  # nothing ended it: it may go on, and slowly
     return Said(slow if slow.diagnoses else found)
 
 

@@ -22,9 +22,6 @@ from rltui.onnode.script_output import Follower
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.snapshots import StageSnapshot
 
-END_BYTES = 2 << 20
-"""End of a log in which steps are looked for: some hundred of them."""
-
 READ_AT = 1.0
 """When all steps of a log ended, as far as is known: at one time, which says nothing of what they took."""
 
@@ -32,28 +29,13 @@ _ENDS = re.compile("[\r\n]+")
 _KNOWN = frozenset(ALIASES.values())
 
 
-class Ends:
-    """Keeps the ends of logs while somebody else reads them: standard input can be read only once."""
-
-    def __init__(self) -> None:
-        self._ends: dict[str, bytes] = {}
-
-    def kept(self, source: Source) -> Source:
-        """``source``, whose end is kept when it is read."""
-        return msgspec.structs.replace(source, blocks=self._read(source))
-
-    def _read(self, source: Source) -> Iterator[bytes]:
-        for block in source.blocks:
-            self._ends[source.name] = (self._ends.get(source.name, b"") + block)[-END_BYTES:]
-            yield block
-
-    def words(self) -> list[Source]:
-        """What the steps in each of them say of a run that goes on; none where they are of no system that is known."""
-        return [
-            text_source(name, "\n".join(lines), has_lines=False)
-            for name, text in self._ends.items()
-            if (lines := list(symptom_words(_going_on(steps_in(text.decode("utf-8", "replace"))))))
-        ]
+def words_of(ends: Mapping[str, bytes]) -> list[Source]:
+    """What the steps at the ends of logs, by name, say of a run that goes on; none where their system is not known."""
+    return [
+        text_source(name, "\n".join(lines), has_lines=False)
+        for name, text in ends.items()
+        if (lines := list(symptom_words(_going_on(steps_in(text.decode("utf-8", "replace"))))))
+    ]
 
 
 def steps_in(text: str) -> tuple[Step, ...]:

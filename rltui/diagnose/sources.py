@@ -7,11 +7,15 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rltui.watch.text import plain
 
 BLOCK_BYTES = 1 << 20
+
+END_BYTES = 2 << 20
+"""End of a log that is kept for its steps: some hundred of them."""
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _WIDE = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -34,6 +38,26 @@ class Source(Struct, frozen=True):
     blocks: Iterable[bytes]
     has_lines: bool = True
     has_records: bool = True
+
+
+class Ends:
+    """Keeps the ends of logs while somebody else reads them: standard input can be read only once.
+
+    Attributes:
+        of: The last ``END_BYTES`` of each log that was read, by name.
+    """
+
+    def __init__(self) -> None:
+        self.of: dict[str, bytes] = {}
+
+    def kept(self, source: Source) -> Source:
+        """``source``, whose end is kept when it is read."""
+        return structs.replace(source, blocks=self._read(source))
+
+    def _read(self, source: Source) -> Iterator[bytes]:
+        for block in source.blocks:
+            self.of[source.name] = (self.of.get(source.name, b"") + block)[-END_BYTES:]
+            yield block
 
 
 def text_source(name: str, text: str | bytes, *, has_lines: bool = True) -> Source:
