@@ -15,7 +15,7 @@ from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.kinds import PROGRAM
+from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
 from rltui.errors import RltuiError

@@ -217,6 +217,11 @@ CAUSES = (
                 ),
                 ("max retries exceeded with url", r"(?i)max retries exceeded with url: \S*?" + _ENGINE_PATH),
                 ("server can't be reached", r"(?i)vllm server can't be reached at"),
+                (  # routers in front of engines
+                    "",
+                    r"(?i)\bno (?:available|healthy) (?:\w+ )?(?:workers?|servers?|replicas?|backends?|engines?)\b",
+                    "available healthy",
+                ),
                 ("get a response from detokenizer", r"Server couldn't get a response from detokenizer"),
                 ("health check failed", r"(?i)health check failed for (?:rollout )?engine"),
                 ("inference server is not ready", r"(?i)inference server is not ready after"),
@@ -224,7 +229,11 @@ CAUSES = (
                 ("server launch failed", r"RuntimeError: server launch failed"),
                 # a plain `vllm serve` has not the paths that TRL asks for
                 ("request failed: ", r"^Exception: Request failed: [45]\d\d\b"),
-                ("failed after", r"Failed after \d+ retries each\. Payload"),
+                (
+                    "after",
+                    r"(?i)\b(?:failed|gave up|giving up) after \d+ (?:retries|attempts|tries)\b"
+                    r".{0,600}" + _ENGINE_PATH,
+                ),
                 ("apiconnectionerror", r"(?:openai|litellm)\.(?:[\w.]+\.)?APIConnectionError"),
                 confidence=0.75,
             ),

@@ -182,7 +182,7 @@ CAUSES = (
                 ("bad magic number in", r"ImportError: bad magic number in"),
                 (
                     "no such file or directory",
-                    r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|"
+                    r"(?:Error|error): \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|"
                     r"git|make|cmake|ldconfig|ptxas|nvidia-smi|numactl|ray|ffmpeg)'$",
                 ),
                 ("no such file or directory", r"\benv: ['‘`]?[\w.+-]+['’]?: No such file or directory"),

@@ -207,8 +207,16 @@ CAUSES = (
         title="Slurm's controller does not answer",
         tell="The client cannot reach it or is told to slow down. Jobs are not gone: nothing is known of them.",
         wordings=worded(
-            ("unable to contact slurm", r"(?i)unable to contact slurm controller"),
-            ("socket timed out on send/recv", ""),
+            # the client's words for whatever goes wrong between it and a daemon, from Slurm's table of errors
+            (
+                "",
+                r"(?i)\b(?:unable to (?:contact slurm|establish a)|could not establish a configuration|"
+                r"socket timed out on send/recv|unexpected message received|message (?:send|receive) failure|"
+                r"insane message length|zero bytes were transmitted|protocol authentication error|"
+                r"communication (?:connection|shutdown) failure|"
+                r"(?:dns srv lookup|resolve_ctls_from_dns_srv)\b.{0,80}(?:fail|error))",
+                "slurm controller socket message bytes protocol communication configuration dns",
+            ),
             (
                 "rate limit exceeded",
                 r"(?i)(?:slurm|sbatch|squeue|srun|sacct|sinfo|scontrol|salloc).{0,120}rate limit exceeded|rate limit "
@@ -216,15 +224,7 @@ CAUSES = (
             ),
             ("slurm_load", r"(?i)slurm_load_\w+ (?:error|failure).{0,80}(?:contact|timed out|connect)"),
             ("slurm_persist_conn_open", r"(?i)slurm_persist_conn_open.{0,120}(?:failed|refused|error)"),
-            ("resolve_ctls_from_dns_srv", ""),
-            ("dns srv lookup failed", ""),
             ("slurmctld", r"(?i)slurmctld.{0,60}(?:not responding|is down|unreachable)"),
-            ("establish a configuration source", ""),
-            ("zero bytes were transmitted", ""),
-            ("unexpected message received", ""),
-            ("protocol authentication error", ""),
-            ("message receive failure", ""),
-            ("insane message length", ""),
             ("sending persistinit msg", ""),
             ("problem talking to the database", ""),
             ("in standby mode", r"(?i)slurm backup controller in standby mode"),
