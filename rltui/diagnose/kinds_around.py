@@ -74,11 +74,20 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind(
         "engine_unreachable",
         message=rf"{_LOST}|{_FAILED_THERE}|{_GAVE_UP}|\b(?:request failed|status(?: ?code)?)\b\W{{0,4}}[45]\d\d\b|"
-        r"\bserver\b.{0,20}\bfail(?:ed|ure)\b",
+        r"\bserver\b.{0,20}\b(?:failed|failure)\b",
         parts=("engine", "weight_sync"),
     ),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
+    Kind("nccl_timeout", message=r"\bcommunicator was aborted\b|\bcollective\b.{0,60}\btimed? ?out"),
+    Kind("engine_core_died", "TimeoutError", r"\brpc call\b|\bengine ?core\b"),
+    Kind("ray_oom_kill", r"OutOfMemoryError", r"\bnode\b.{0,60}\bmemory\b|\bmemory\b.{0,60}\bnode\b"),
+    Kind(
+        "driver_mismatch",
+        message=r"\bfabric ?manager\b|\bdriver\b.{0,40}\b(?:insufficient|too old|mismatch)|"
+        r"\bsystem not (?:yet )?initialized",
+    ),
+    Kind("nccl_system_error", message=r"\bno socket interface\b|\bncclsystemerror\b|\bunhandled system error\b"),
     Kind("wandb_network", r"CommError|\w+", rf"{_LOST}|communicat\w+ with", frames=r"/wandb/"),
     Kind("wandb_network", message=r"\bcommunicate with (?:the )?(?:wandb|backend)\b|\bwandb\b.{0,80}\btimed out\b"),
     Kind("gloo_timeout", message=_LOST, frames=r"torch/distributed/"),
@@ -102,6 +111,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("path_missing", message=r"(?:doesn't|does not|no) (?:contain )?(?:any |\(supported\) )?data files\b"),
     Kind("path_missing", message=r"^incorrect path_or_model_id"),
     Kind("path_missing", message=r"\bno (?:\w+ ){0,3}(?:files?|shards?|checkpoints?) (?:\w+ ){0,2}(?:found|match)"),
+    Kind("no_gpu_visible", "DeferredCudaCallError"),
     Kind(
         "no_gpu_visible",
         message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
@@ -120,6 +130,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("engine_max_model_len", message=r"\bmax_model_len\b.{0,40}\b(?:greater|larger|longer) than\b"),
     Kind(PROGRAM, message=r"\bout of memory|(?:can't|cannot|failed to|unable to) allocate|not enough memory"),
     # versions that do not fit: modules, models, arguments and values that the other side does not know
+    Kind("abi_mismatch", r"ImportError|OSError", r"\bundefined symbol\b|\bsymbol not found\b|\bwrong elf\b|\babi\b"),
     Kind("env_import_broken", r"(?:Import|ModuleNotFound)Error|PackageNotFoundError|VersionConflict"),
     Kind(
         "env_import_broken",
@@ -137,7 +148,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     ),
     Kind(
         "env_import_broken",
-        message=r"unexpected keyword argument|"
+        message=r"unexpected keyword argument|^(?!\w*reward)[\w.]+\(\) (?:missing \d+ required|takes \d+ positional)|"
         r"\bversions? .{0,60}(?:required|incompatible|not supported|too (?:old|new))|"
         r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)"
         r"(?! (?:the|your) (?:data|conf))|"
@@ -168,7 +179,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("ray_runtime_env", r"RuntimeEnv\w*"),
     Kind(
         "ray_runtime_env",
-        message=r"runtime[_ ]?env|\b_*ray_\w+_hook|\bfor uri \w+://|\b_ray_pkg_\w+|\bpy_modules\b|"
+        message=r"runtime[_ ]?env|\b_*ray_\w+_hook|\buri \w+://|\b_ray_pkg_\w+|\bpy_modules\b|"
         r"\bupload\w* .{0,200}\bray cluster\b",
     ),
     Kind("ray_port_in_use", message=r"\bsession name\b.{0,160}\bdoes not match\b"),
@@ -184,7 +195,15 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=r"\bplacement[ _]groups?\b.{0,200}(?:timed? ?out|to be ready|infeasible|invalid|not enough)|"
         r"timed out.{0,80}\bplacement[ _]groups?\b|\bnot? enough (?:\w+ ){0,2}(?:gpus|resources|nodes)\b|"
         r"\bnot included in a placement group\b|"
+        r"\bless than\b.{0,40}\bgpu count\b|"
         r"\b(?:available|desired|requested|required)\b[\w ]{0,20}\bgpus?\b.{0,60}\b(?:less than|fewer|only|exceeds?)\b",
+    ),
+    Kind(
+        "engine_unfit_model",
+        REFUSES,
+        r"\b(?:attention ?backend|attentionbackend\w*|head[_ ]?size|headdim|max_lora_rank)\b.{0,160}"
+        r"(?:support|valid|found|selected|multiple)|\bmax_lora_rank\b|"
+        r"\bmodel \w+For\w+ (?:does not|doesn't) support|weights were not initialized from checkpoint",
     ),
     Kind(
         "gpu_arch_unsupported",
@@ -231,13 +250,6 @@ KINDS_AROUND: tuple[Kind, ...] = (
         rf"(?:{_OF_ENGINE})\b.{{0,160}}(?:support|valid|compatible|implemented)|"
         rf"(?:support|valid|compatible|implemented)\w*\b.{{0,80}}(?:{_OF_ENGINE})\b",
         parts=("engine",),
-    ),
-    Kind(
-        "engine_unfit_model",
-        REFUSES,
-        r"\b(?:attention ?backend|attentionbackend\w*|head[_ ]?size|headdim|max_lora_rank)\b.{0,160}"
-        r"(?:support|valid|found|selected|multiple)|\bmax_lora_rank\b|"
-        r"\bmodel \w+For\w+ (?:does not|doesn't) support|weights were not initialized from checkpoint",
     ),
     Kind(PROGRAM, message=r"(?:cuda|hip|nccl|cublas|cudnn|driver) ?(?:_status|error)|internal assert"),
 )

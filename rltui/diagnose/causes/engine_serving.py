@@ -82,10 +82,6 @@ CAUSES = (
                 r"(?P<limit>\d+)",
             ),
             (
-                "longer than the maximum model length",
-                r"length (?:of )?(?P<prompt>\d+)\)? is longer than the maximum model length of (?P<limit>\d+)",
-            ),
-            (
                 "maximum context length is",
                 r"maximum context length is (?P<limit>\d+) tokens\.? However, you requested (?P<prompt>\d+)",
             ),
@@ -95,6 +91,12 @@ CAUSES = (
                 r")?(?P<prompt>\d+)",
             ),
             ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens"),
+            (
+                "",
+                r"(?i)\b(?:prompts?|inputs?)\b[^.]{0,80}\b(?:too long|longer than|exceeds)\b.{0,60}"
+                r"\b(?:limit|(?:maximum|allowed|model|context|max_\w+)\b.{0,20}\blen(?:gth)?)\b",
+                "prompt prompts input inputs",
+            ),
             (
                 "too long",
                 r"(?i)prompt \((?:total length )?(?P<prompt>\d+)(?: tokens)?\) is too long(?: (?:and exceeds limit of|"

@@ -84,13 +84,13 @@ CAUSES = (
                 ("interpolation key", r"Interpolation key '(?P<setting>[^']+)' not found"),
                 ("mismatched input", r"(?:mismatched|extraneous) input '.{1,20}' expecting"),
                 ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),
-                ("unrecognized arguments", r"\berror: unrecognized arguments: (?P<setting>\S+)"),
-                ("unrecognized options", r"(?i)(?:unrecognized|unknown|unparsed) options?:? (?P<setting>-\S+)"),
-                ("following arguments are required", r"error: the following arguments are required: (?P<setting>.+)"),
-                (
-                    "error: argument",
-                    r"error: argument (?P<setting>[\w/, -]+): (?:invalid|expected|ignored|not allowed|conflicting)",
+                (  # argparse
+                    "error: ",
+                    r"\berror: (?:(?:unrecognized arguments|the following arguments are required): |argument "
+                    r"(?=[\w/, -]+: (?:invalid|expected|ignored|not allowed|conflicting)))(?P<setting>[^\s:]+)",
+                    "arguments argument",
                 ),
+                ("unrecognized options", r"(?i)(?:unrecognized|unknown|unparsed) options?:? (?P<setting>-\S+)"),
                 (
                     "are not used by the hfargumentparser",
                     r"Some specified arguments are not used by the HfArgumentParser",

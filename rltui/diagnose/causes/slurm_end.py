@@ -77,12 +77,11 @@ CAUSES = (
         tell="Slurm names the node, or the state is NODE_FAIL.",
         wordings=worded(
             # the node that says so is one that is left, not the one that failed
-            "due to node failure",
+            ("", r"(?i)\bdue to node failure\b|\berror: node failure\b|\w_node_fail\b", "node"),
             ("node failure on", r"(?i)node failure on (?P<node>[\w.-]+)"),
             # a job of one node: the one that failed
             ("node_fail", r"\bJobState=NODE_FAIL\b.*\bNodeList=(?P<node>[\w.-]+)\s*$"),
             ("node_fail", r"^(?!\s*#).*(?:\b|\|)NODE_FAIL(?:\b|\|)"),
-            ("_node_fail", r"\w_node_fail\b"),
             ("boot_fail", r"(?:\b|\|)BOOT_FAIL(?:\b|\|)"),
             (
                 "not responding",
