@@ -81,7 +81,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "settings_rejected",
         "KeyError",
-        r"\b(?:overrides?|\w*config\w*|options?|settings?|arguments?)\b.{0,80}\bnot (?:found|in|known|a valid)\b",
+        r"\b(?:overrides?|\w*config\w*|options?|settings?|arguments?)\b.{0,80}\bnot (?:found|in|known|a valid)\b|"
+        r"\b(?:not a valid|non-?existent|unknown|unexpected) config\w*\b",
     ),
     Kind("settings_rejected", "KeyError", code=r"\b[A-Z][A-Z_]{3,}\["),
     Kind("settings_rejected", REFUSES, r"\bconfig\w* values?\b.{0,80}\bmismatch"),

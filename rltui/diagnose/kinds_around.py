@@ -80,6 +80,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
     Kind("nccl_timeout", message=r"\bcommunicator was aborted\b|\bcollective\b.{0,60}\btimed? ?out"),
+    Kind("gloo_timeout", message=r"\bconnection (?:closed|reset) by peer \["),
     Kind("engine_core_died", "TimeoutError", r"\brpc call\b|\bengine ?core\b"),
     Kind("ray_oom_kill", r"OutOfMemoryError", r"\bnode\b.{0,60}\bmemory\b|\bmemory\b.{0,60}\bnode\b"),
     Kind(
@@ -215,7 +216,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=r"\bduplicated? (?:gpu|(?:cuda )?device)\b|\bsame (?:\w+ )?(?:gpu|cuda device)\b.{0,80}\branks?\b|"
         r"\branks\b.{0,80}\bsame (?:\w+ )?(?:gpu|device)\b|\bnccl\b.{0,40}\binvalid ?usage",
     ),
-    Kind("rank_numbers", "KeyError", rf"^['\"]{_RANK_VARIABLES}['\"]$"),
+    Kind("rank_numbers", "KeyError", rf"^['\"]{_RANK_VARIABLES}['\"]?$"),
     Kind(
         "rank_numbers",
         message=rf"\b{_RANK_VARIABLES}\b.{{0,40}}(?:expected, but not set|\benvironment variable|parameter missing|"

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 # Servers and clients have the word in their names.
 _SANDBOXES = "sandbox sandboxes sandboxfusion microsandbox opensandbox sandboxserver sandboxclient"
-_SCORING_PATH = r"\b(?:run_?code|code[/_](?:run|exec\w*)|exec(?:ute)?(?:_code)?|(?:get_|compute_)?(?:rewards?|score))\b"
+_SCORING_PATH = (
+    r"\b(?:run_?code|code[/_](?:run|exec\w*)|exec(?:ute)?(?:_code)?|(?:get_|compute_)?(?:rewards?|score)|envs?)\b"
+)
 _ENGINE_PATH = (
     r"/(?:generate|v1/(?:chat/)?completions|health(?:_generate)?|(?:update|init)_\w*(?:weights?|param|communicator)\w*|"
     r"(?:pause|resume|release|flush|abort)_\w+|sleep|wake_up|reset_prefix_cache)\b"

@@ -32,6 +32,8 @@ _FRAMES_ABOVE = 6
 def read_missing_column(hit: Hit) -> Reading | None:
     """A key that is missing is a column of the data where what reads rows or judges answers looked for it."""
     above = " ".join(line.text.lower() for line in hit.context.before(_FRAMES_ABOVE))
+    if "os.environ[" in above:
+        return None
     return Reading(0.7) if 'file "' in above and any(name in above for name in _READS_ROWS) else None
 
 
