@@ -283,7 +283,8 @@ CAUSES = (
                 ("fail", r"^\| *(?:\w[\w /&]{0,30}\w)? *\| *Fail(?: - (?:All|GPUs?: [\d, ]+))? *\|"),
                 (
                     "fail",
-                    r"(?i)\b(?:gpu|nvidia|nhc)\b.{0,60}(?:diagnostics?|health[ _-]?check)\W{1,3}(?:has )?(?:failed|failure)\b",
+                    r"(?i)\b(?:gpu|nvidia|nhc)\b.{0,60}(?:diagnostics?|health[ _-]?check)\W{1,3}"
+                    r"(?:has )?(?:failed|failure)\b",
                     "failed failure",
                 ),
                 (  # what DCGM's tests find, from its table of errors
