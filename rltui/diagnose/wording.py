@@ -29,7 +29,7 @@ ENDED = "ended"
 ENDED_WITH = r"\b(?:exit(?:ed|s)?|exit[ _-]?(?:code|status)|return[ _]?code|finished)\b.{0,24}?[ :=]"
 """How whoever saw a process end begins, before its code."""
 
-ENDING_WORDS = "exit exits exited exitcode returncode"
+ENDING_WORDS = "exit exits exited exitcode exit_code returncode return_code code finished status exit_status exitstatus"
 """One of these is in every such line."""
 
 

@@ -122,7 +122,7 @@ CAUSES = (
             ),
             Wording(
                 anchor="",
-                words=tuple(f"{ENDING_WORDS} code".split()),
+                words=tuple(ENDING_WORDS.split()),
                 pattern=rf"(?i){ENDED_WITH}(?:-9|137)\b",
                 confidence=0.5,
             ),
