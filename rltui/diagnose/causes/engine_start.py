@@ -128,7 +128,8 @@ CAUSES = (
             # a count of the cache goes below zero where the weights alone are above the engine's share
             (
                 "-",
-                r"(?i)\b(?:kv cache|cache blocks|profiled|avail\w* (?:mem\w*|blocks|tokens))\b[\w ]{0,20}[ :=]+-\d",
+                r"(?i)\b(?:kv cache|cache blocks|profiled|avail(?:able)? (?:mem\w*|blocks|tokens))\b"
+                r"[\w ]{0,20}[ :=]+-\d",
                 "cache profiled avail available",
             ),
             ("mem-fraction-static", r"(?i)(?:memory|increase).*mem-fraction-static(?! to avoid)"),

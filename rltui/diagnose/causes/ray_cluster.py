@@ -209,10 +209,11 @@ CAUSES = (
                 (
                     "env",
                     r"(?i)\b(?:fail\w*|couldn't|could not|unable to|cannot|gone wrong|timed out)\b"
-                    r".{0,80}\bruntime[_ ]?env|"
-                    r"runtime[_ ]?env(?:ironment)?\w{0,3}\b.{0,60}\b(?:failed|timed out)\b|(?-i:RUNTIME_ENV_\w*FAILED)|"
-                    r"RuntimeEnv\w* (?:request )?failed",
-                    "runtime runtimeenv getorcreateruntimeenv",
+                    r".{0,80}\bruntime[_ ]?env(?:ironment)?s?(?![a-z])|"
+                    r"runtime[_ ]?env(?:ironment)?s?(?![a-z]).{0,60}\b(?:failed|timed out)\b|"
+                    r"(?-i:RUNTIME_ENV_\w*FAILED)|"
+                    r"\b(?:GetOrCreate)?RuntimeEnv (?:request )?failed",
+                    "runtime runtimeenv runtimeenvs runtimeenvironment runtimeenvironments getorcreateruntimeenv",
                 ),
                 confidence=_SET_UP,
                 unless=r"^\s*(?:except|raise) ",

@@ -214,7 +214,7 @@ CAUSES = (
                 r"insane message length|zero bytes were transmitted|protocol authentication error|"
                 r"communication (?:connection|shutdown) failure|"
                 r"(?:dns srv lookup|resolve_ctls_from_dns_srv)\b.{0,80}(?:fail|error))",
-                "slurm controller socket message bytes protocol communication configuration dns",
+                "slurm controller socket message bytes protocol communication configuration dns establish",
             ),
             (
                 "rate limit exceeded",
