@@ -11,7 +11,7 @@ from rltui.diagnose.first_exception import first_exception
 from rltui.diagnose.general import general_cause
 from rltui.diagnose.guesses import guess
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.kinds import PROGRAM
+from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.nearest import nearest
 from rltui.diagnose.ranking import rank
 from rltui.diagnose.scan import Scanner

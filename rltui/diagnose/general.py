@@ -13,7 +13,8 @@ from msgspec import structs
 
 from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.guesses import GUESS
-from rltui.diagnose.kinds import KINDS, PROGRAM, Kind
+from rltui.diagnose.kind import PROGRAM, Kind
+from rltui.diagnose.kinds import KINDS
 from rltui.diagnose.raised_in import PARTS
 from rltui.diagnose.wording import ENDED, compiled
 

@@ -18,7 +18,8 @@ from math import fsum, log, sqrt
 from typing import NamedTuple
 
 from rltui.diagnose.index import CAUSES, RULES
-from rltui.diagnose.kinds import KINDS, PROGRAM
+from rltui.diagnose.kind import PROGRAM
+from rltui.diagnose.kinds import KINDS
 from rltui.diagnose.lines import clean
 
 MOST_NAMED = 3

@@ -26,6 +26,13 @@ ENDED = "ended"
 """Field of a reading that leaves the kind of failure open, while that the process ended of it is certain."""
 
 
+ENDED_WITH = r"\b(?:exit(?:ed|s)?|exit[ _-]?(?:code|status)|return[ _]?code|finished)\b.{0,24}?[ :=]"
+"""How whoever saw a process end begins, before its code."""
+
+ENDING_WORDS = "exit exits exited exitcode exit_code returncode return_code code finished status exit_status exitstatus"
+"""One of these is in every such line."""
+
+
 class Reading(Struct, frozen=True):
     """What a check makes of a hit: how sure, of which cause where not the wording's own, and with what details."""
 

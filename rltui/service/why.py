@@ -16,7 +16,7 @@ from rltui.diagnose.diagnose import Findings, examine
 from rltui.diagnose.first_exception import as_json
 from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.kinds import PROGRAM
+from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.nearest import in_words
 from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source

@@ -6,7 +6,7 @@ import pytest
 
 from rltui.diagnose.diagnose import examine
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.kinds import PROGRAM
+from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.nearest import in_words, nearest
 from rltui.diagnose.sources import text_source
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 # Servers and clients have the word in their names.
 _SANDBOXES = "sandbox sandboxes sandboxfusion microsandbox opensandbox sandboxserver sandboxclient"
-_SCORING_PATH = r"\b(?:run_?code|code[/_](?:run|exec\w*)|exec(?:ute)?(?:_code)?|(?:get_|compute_)?(?:rewards?|score))\b"
+_SCORING_PATH = (
+    r"\b(?:run_?code|code[/_](?:run|exec\w*)|exec(?:ute)?(?:_code)?|(?:get_|compute_)?(?:rewards?|score)|envs?)\b"
+)
 _ENGINE_PATH = (
     r"/(?:generate|v1/(?:chat/)?completions|health(?:_generate)?|(?:update|init)_\w*(?:weights?|param|communicator)\w*|"
     r"(?:pause|resume|release|flush|abort)_\w+|sleep|wake_up|reset_prefix_cache)\b"
@@ -82,10 +84,6 @@ CAUSES = (
                 r"(?P<limit>\d+)",
             ),
             (
-                "longer than the maximum model length",
-                r"length (?:of )?(?P<prompt>\d+)\)? is longer than the maximum model length of (?P<limit>\d+)",
-            ),
-            (
                 "maximum context length is",
                 r"maximum context length is (?P<limit>\d+) tokens\.? However, you requested (?P<prompt>\d+)",
             ),
@@ -95,6 +93,12 @@ CAUSES = (
                 r")?(?P<prompt>\d+)",
             ),
             ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens"),
+            (
+                "",
+                r"(?i)\b(?:prompts?|inputs?)\b[^.]{0,80}\b(?:too long|longer than|exceeds)\b.{0,60}"
+                r"\b(?:limit|(?:maximum|allowed|model|context|max_\w+)\b.{0,20}\blen(?:gth)?)\b",
+                "prompt prompts input inputs",
+            ),
             (
                 "too long",
                 r"(?i)prompt \((?:total length )?(?P<prompt>\d+)(?: tokens)?\) is too long(?: (?:and exceeds limit of|"
@@ -217,6 +221,11 @@ CAUSES = (
                 ),
                 ("max retries exceeded with url", r"(?i)max retries exceeded with url: \S*?" + _ENGINE_PATH),
                 ("server can't be reached", r"(?i)vllm server can't be reached at"),
+                (  # routers in front of engines
+                    "",
+                    r"(?i)\bno (?:available|healthy) (?:\w+ )?(?:workers?|servers?|replicas?|backends?|engines?)\b",
+                    "available healthy",
+                ),
                 ("get a response from detokenizer", r"Server couldn't get a response from detokenizer"),
                 ("health check failed", r"(?i)health check failed for (?:rollout )?engine"),
                 ("inference server is not ready", r"(?i)inference server is not ready after"),
@@ -224,7 +233,11 @@ CAUSES = (
                 ("server launch failed", r"RuntimeError: server launch failed"),
                 # a plain `vllm serve` has not the paths that TRL asks for
                 ("request failed: ", r"^Exception: Request failed: [45]\d\d\b"),
-                ("failed after", r"Failed after \d+ retries each\. Payload"),
+                (
+                    "after",
+                    r"(?i)\b(?:failed|gave up|giving up) after \d+ (?:retries|attempts|tries)\b"
+                    r".{0,600}" + _ENGINE_PATH,
+                ),
                 ("apiconnectionerror", r"(?:openai|litellm)\.(?:[\w.]+\.)?APIConnectionError"),
                 confidence=0.75,
             ),

@@ -125,13 +125,17 @@ CAUSES = (
         wordings=worded(
             "no available memory for the cache blocks",
             ("gpu blocks: 0", r"(?i)gpu blocks: 0\b"),
-            ("available kv cache memory", r"(?i)available kv cache memory: -\d"),
+            # a count of the cache goes below zero where the weights alone are above the engine's share
+            (
+                "-",
+                r"(?i)\b(?:kv cache|cache blocks|profiled|avail(?:able)? (?:mem\w*|blocks|tokens))\b"
+                r"[\w ]{0,20}[ :=]+-\d",
+                "cache profiled avail available",
+            ),
             ("mem-fraction-static", r"(?i)(?:memory|increase).*mem-fraction-static(?! to avoid)"),
             ("memory for the kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for the kv cache"),
             ("memory for kv cache", r"(?i)\b(?:no|not enough|insufficient)\b.{0,24} memory for kv cache"),
             "not enough gpu memory available to serve even a single token",
-            # SGLang's count goes below zero where the weights alone are above its share
-            ("profiled value", r"is larger than the profiled value -\d"),
             confidence=0.95,
         ),
         explains=frozenset({"engine_kv_max_len", "engine_core_died"}),

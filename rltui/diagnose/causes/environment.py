@@ -170,7 +170,13 @@ CAUSES = (
                     "calledprocesserror",
                     r"Command '?\['(?:[\w./-]*/)?(?:gcc|g\+\+|cc|c\+\+|clang|ninja|nvcc)'.* non-zero exit",
                 ),
-                ("fatal error", r"fatal error: [\w./-]+\.h(?:pp)?: No such file or directory"),
+                (  # compilers and linkers themselves
+                    "",
+                    r"fatal error: [\w./-]+\.(?:h|hpp|cuh): No such file or directory|"
+                    r"\bld(?:\.\w+)?: cannot find -l\w+|"
+                    r"\b(?:cc1(?:plus)?|gcc|g\+\+|clang|nvcc)\b.{0,12}: unrecogni[sz]ed command",
+                    "fatal cannot unrecognized unrecognised",
+                ),
                 (
                     "not found",
                     r"\bsh: (?:line )?\d+: (?:\S*/)?(?:gcc|g\+\+|cc|nvcc|ninja|make|cmake|git|python\d?|ray|torchrun|"
@@ -182,12 +188,11 @@ CAUSES = (
                 ("bad magic number in", r"ImportError: bad magic number in"),
                 (
                     "no such file or directory",
-                    r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|"
+                    r"(?:Error|error): \[Errno 2\] No such file or directory: '(?:\S*/)?(?:nvcc|ninja|gcc|g\+\+|cc|"
                     r"git|make|cmake|ldconfig|ptxas|nvidia-smi|numactl|ray|ffmpeg)'$",
                 ),
                 ("no such file or directory", r"\benv: ['‘`]?[\w.+-]+['’]?: No such file or directory"),
                 ("execve()", r"execve\(\): [^\s/:]+: No such file"),
-                ("cannot find", r"\bld(?:\.\w+)?: cannot find -l\w+"),
                 ("because of the following error", r"Error: Failed to import .{1,200} because of the following error"),
                 ("error building extension", r"Error: Error building extension '"),
                 # the installer that a script starts with
@@ -243,8 +248,7 @@ CAUSES = (
                 unless=_OPTIONAL,
             ),
             *worded(
-                ("object has no attribute", r"^AttributeError: '\w+' object has no attribute '\w+'"),
-                ("has no attribute", r"^AttributeError: type object '\w+' has no attribute '\w+'"),
+                ("has no attribute", r"^AttributeError: (?:type object )?'\w+' (?:object )?has no attribute '\w+'"),
                 ("typeerror: ", r"^TypeError: [\w.]+\(\) (?:missing \d+ required|takes .{1,30} positional argument)"),
                 ("is not defined", r"^NameError: name '\w+' is not defined"),
                 confidence=GUESS,

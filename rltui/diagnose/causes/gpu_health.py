@@ -280,19 +280,19 @@ CAUSES = (
                     "reset pending",
                 ),
                 ("remapping failure occurred", r"(?i)remapping failure occurred\s*: *yes"),
+                ("fail", r"^\| *(?:\w[\w /&]{0,30}\w)? *\| *Fail(?: - (?:All|GPUs?: [\d, ]+))? *\|"),
                 (
                     "fail",
-                    r"^\|\s*(?:Deployment|PCIe|Memory|GPU Memory|Memory Bandwidth|Diagnostic|Targeted \w+|SM Stress|"
-                    r"Pulse "
-                    r"Test|Denylist|NVML Library|CUDA\b.*|EUD Test|memtest|Hardware|Integration|Stress|Permissions.*|"
-                    r"Persistence Mode|Environment.*|Page Retirement.*|Graphics Processes|Inforom)\s*\|\s*Fail",
+                    r"(?i)\b(?:gpu|nvidia|nhc)\b.{0,60}(?:diagnostics?|health[ _-]?check)\W{1,3}"
+                    r"(?:has )?(?:failed|failure)\b",
+                    "failed failure",
                 ),
-                ("fail", r"^\|[^|]*\|\s*Fail - GPUs?: \d"),
-                (
-                    "diagnostic",
-                    r"(?i)(?:gpu|nvidia|dcgmi).{0,60}diagnostics? (?:has "
-                    r")?failed",
-                    "diagnostic diagnostics",
+                (  # what DCGM's tests find, from its table of errors
+                    "gpu",
+                    r"(?i)\bha[ds] (?:uncorrectable )?memory errors and\b|faulty memory elements on GPU|memory "
+                    r"mismatch "
+                    r"was detected on GPU|bandwidth of GPU \d+ in direction|running at PCI link|"
+                    r"\bin a peer-to-peer test\b|did not reach desired (?:stress|power)|thermal violations totaling",
                 ),
                 ("err!", r"\bERR!"),
                 ("overall health", r"(?i)overall health\s*[|:]\s*failure"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rltui.diagnose.cause import Cause, safe_word
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import Hit, Reading, Wording, worded
+from rltui.diagnose.wording import ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
@@ -18,7 +18,7 @@ _KILLED = 0.5
 """Confidence of wordings that only say that a process was killed."""
 _PATH = re.compile(r"['\"‘“]((?:/|[A-Za-z]:\\)[^'\"’”]{1,300})['\"’”]|(?:^|\s)(/[\w.@+~/-]{2,300})")
 _PORT = re.compile(r"(?:\]|[\w.)'\"]):(\d{2,5})\b|[,(] ?(\d{2,5})\)|port[ =:]+(\d{2,5})", re.IGNORECASE)
-_RAY = re.compile(r"(?i)\bgcs|raylet|ray start|ray::|ray/_private|dashboard|redis|\bray\b.{0,40}port")
+_RAY = re.compile(r"(?i):6379\b|\bgcs|raylet|ray start|ray::|ray/_private|dashboard|redis|\bray\b.{0,40}port")
 
 
 def host_oom(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
@@ -112,19 +112,18 @@ CAUSES = (
                 confidence=0.65,
             ),
             Wording(anchor="killed", pattern=r"\bline \d+: +\d+ Killed +\S", confidence=0.5),
-            Wording(anchor="signals.sigkill", pattern=r"died with <Signals\.SIGKILL: 9>", confidence=0.5),
             Wording(
                 anchor="sigkill",
-                pattern=r"(?i)(?:trainer|process|worker|child).{0,80}\bSIGKILL\b|Signal 9 \(SIGKILL\)",
+                pattern=r"(?i)\b(?:trainer|process|worker|child|signals?|died|killed|terminated)\b.{0,80}\bSIGKILL\b",
                 # launchers end their own processes so, and say that they do
                 unless=r"(?i)potential root causes|possible causes|OOM killer|forcefully|\bsen(?:d|ding|"
                 r"t)\b.{0,40}SIGKILL",
                 confidence=0.5,
             ),
             Wording(
-                anchor="code",
-                words=("code", "exitcode"),
-                pattern=r"(?:exits with return code = |exit ?code ?: ?|exited with code )(?:-9|137)\b",
+                anchor="",
+                words=tuple(ENDING_WORDS.split()),
+                pattern=rf"(?i){ENDED_WITH}(?:-9|137)\b",
                 confidence=0.5,
             ),
             *worded(("just before the end", _WAS_FULL), confidence=0.7),

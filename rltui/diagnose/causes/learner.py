@@ -90,6 +90,11 @@ def batch_remedies(fields: Fields) -> tuple[Remedy, ...]:
     return (Remedy(id="legal-batch", summary=words, safe="auto"),)
 
 
+_NO_NUMBER = r"(?:nans?|infs?|infinity|not finite)"
+_NUMBERS = r"(?:loss|grad(?:ient)?s?|norm|logits?|prob(?:s|abilit\w+)?)"
+_IS = r"\b(?:is|are|became|has become|diverged to|contains?|has|have|min|max|mean|detected):?"
+_NAN_WORDS = "nan nans inf infs infinity finite nonfinite"
+
 CAUSES = (
     Cause(
         id="ds_batch_assert",
@@ -169,20 +174,15 @@ CAUSES = (
             *worded(
                 ("loss scale already at minimum", ""),
                 ("loss scale", r"(?i)minimum loss scale reached|loss scale (?:is|has) (?:reached|below) (?:the )?min"),
-                ("loss is nan", r"(?i)loss is nan"),
-                ("found", r"(?i)found (?:NaN|inf) in (?:local )?(?:grad|forward|loss)|found NaN in local", "nan inf"),
-                ("norm is", r"(?i)grad(?:ient)?[_ ]?norm is (?:not finite|nan|inf)\b", "nan inf finite"),
-                ("loss", r"(?i)loss (?:is|became|has become|diverged to) (?:nan|inf|not finite)\b", "nan inf finite"),
-                ("finite", r"(?i)\bnorm is not finite|non-?finite (?:loss|grad)", "finite nonfinite"),
+                ("", rf"(?i)\b{_NO_NUMBER}\b(?: \w+){{0,2}} (?:in|for) (?:\w+ )?\w*{_NUMBERS}", _NAN_WORDS),
+                (
+                    "",
+                    rf"(?i)\b\w*{_NUMBERS}\w*\b.{{0,12}}?{_IS} (?:an? )?{_NO_NUMBER}\b|\bnon-?finite {_NUMBERS}",
+                    _NAN_WORDS,
+                ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
                 ("assertion `", r"sampleMultinomialOnce.{0,80}Assertion `[^`]{1,60}` failed", "samplemultinomialonce"),
-                (
-                    "nan",
-                    r"(?i)\b(?:logits?|prob\w*) (?:(?:contains?|has|have|are|is|became|min|max|mean):? )+nan\b|"
-                    r"\bnans? (?:\w+ )?in (?:the )?(?:logits?|prob\w*)\b",
-                    "nan nans",
-                ),
                 "expects all elements of std",
                 ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
                 (

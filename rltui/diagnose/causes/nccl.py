@@ -215,7 +215,7 @@ CAUSES = (
         tell="NCCL refuses and names both ranks.",
         wordings=worded(
             ("duplicate gpu detected", r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<other>\d+)"),
-            "duplicate gpu detected",
+            ("gpu", r"(?i)\bduplicated? gpu\b", "duplicate duplicated"),
             confidence=0.95,
         )
         # vLLM's own wrapper of NCCL keeps its words short; what it refuses at the start is the trainer on its card
@@ -243,6 +243,7 @@ CAUSES = (
         wordings=worded(
             ("invalid rank requested", r"Invalid rank requested ?: (?P<rank>\d+)/(?P<world>\d+)"),
             ("has already checked in", r"Bootstrap Root : rank (?P<rank>\d+) of (?P<world>\d+) ranks has already"),
+            ("nccl warn", r"NCCL WARN .{0,60}(?:(?:[Ii]nvalid|mismatch)\b.{0,20}\brank|\branks? .{0,40}\balready)"),
             ("rank", r"(?i)Error: .{0,80}\brank (?P<rank>\d+)\b.{0,60}world[_ ]size (?:of )?\(?(?P<world>\d+)"),
             confidence=0.9,
         ),

@@ -9,7 +9,7 @@ from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.raised_in import PARTS
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import Hit, Reading, Wording, worded
+from rltui.diagnose.wording import ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
@@ -32,6 +32,8 @@ _FRAMES_ABOVE = 6
 def read_missing_column(hit: Hit) -> Reading | None:
     """A key that is missing is a column of the data where what reads rows or judges answers looked for it."""
     above = " ".join(line.text.lower() for line in hit.context.before(_FRAMES_ABOVE))
+    if "os.environ[" in above:
+        return None
     return Reading(0.7) if 'file "' in above and any(name in above for name in _READS_ROWS) else None
 
 
@@ -84,13 +86,13 @@ CAUSES = (
                 ("interpolation key", r"Interpolation key '(?P<setting>[^']+)' not found"),
                 ("mismatched input", r"(?:mismatched|extraneous) input '.{1,20}' expecting"),
                 ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),
-                ("unrecognized arguments", r"\berror: unrecognized arguments: (?P<setting>\S+)"),
-                ("unrecognized options", r"(?i)(?:unrecognized|unknown|unparsed) options?:? (?P<setting>-\S+)"),
-                ("following arguments are required", r"error: the following arguments are required: (?P<setting>.+)"),
-                (
-                    "error: argument",
-                    r"error: argument (?P<setting>[\w/, -]+): (?:invalid|expected|ignored|not allowed|conflicting)",
+                (  # argparse
+                    "error: ",
+                    r"\berror: (?:(?:unrecognized arguments|the following arguments are required): |argument "
+                    r"(?=[\w/, -]+: (?:invalid|expected|ignored|not allowed|conflicting)))(?P<setting>[^\s:]+)",
+                    "arguments argument",
                 ),
+                ("unrecognized options", r"(?i)(?:unrecognized|unknown|unparsed) options?:? (?P<setting>-\S+)"),
                 (
                     "are not used by the hfargumentparser",
                     r"Some specified arguments are not used by the HfArgumentParser",
@@ -180,14 +182,13 @@ CAUSES = (
         weigh=crashed,
         wordings=(
             *worded(
-                ("segmentation fault", r"(?P<signal>Segmentation fault)(?! or )"),
-                ("segfault encountered", r"(?P<signal>Segfault) encountered"),
+                (
+                    "fault",
+                    r"(?P<signal>Segmentation fault(?! or )|segmentation fault(?= +\(core dumped)|[Ss]egfault)"
+                    r"(?!.* in worker\.)",
+                    "segmentation segfault",
+                ),
                 ("killed by signal", r"\bkilled by signal: (?P<signal>Illegal instruction|Floating point exc|Aborted)"),
-                ("segfault at", r"\w\[\d+\]: (?P<signal>segfault) at [0-9a-f]+ ip "),
-                ("received at time", r"\*\*\* (?P<signal>SIG" + _CRASHES + r") received at time", "received"),
-                ("received by pid", r"Signal \d+ \((?P<signal>SIG" + _CRASHES + r")\) received by PID", "received"),
-                ("exitcode", r"\(exitcode: (?P<signal>-(?:11|4|8))\)", "exitcode"),
-                ("died with <signals.", r"died with <Signals\.(?P<signal>SIG" + _CRASHES + r")\b", "signals"),
                 # of the interpreter itself; what it says before it runs at all is of its environment
                 (
                     "fatal python error",
@@ -197,8 +198,20 @@ CAUSES = (
                 ("caught signal", r"Caught signal (?:11|4|8) \((?P<signal>[^:)]+)"),
                 # a process of Ray ends itself so where it does not reach the head
                 ("check failed", r"\.(?:cc|cpp|cu|h):\d+[:\]] +Check failed: (?!.{0,160}\bGCS\b)"),
-                ("task", r"^srun: error: .{0,80}: Exited with exit code (?P<signal>139|132|136)\b", "exited"),
                 confidence=0.8,
+            ),
+            # whoever saw it end: Python, torchrun, Ray, a shell, srun
+            *worded(
+                (
+                    "sig",
+                    rf"(?i)^(?=.*\b(?:signals?|received|died|killed|interrupted|terminated|caught|crash\w*)\b)"
+                    rf".*?\b(?P<signal>SIG{_CRASHES})\b",
+                    "sigsegv sigill sigfpe sigbus",
+                ),
+                ("", rf"(?i){ENDED_WITH}(?P<signal>-(?:11|8|4)|139|136|132)\b", ENDING_WORDS),
+                confidence=0.8,
+                unless=r"(?i)potential root causes|\bcauses(?: include)?:|unexpected error|handler|ignor|"
+                r"\(PID: \d+\) died with",  # an engine's client, of a process of the engine,
             ),
             *worded(
                 ("double free or corruption", r"(?P<signal>double free or corruption)"),

@@ -205,14 +205,16 @@ CAUSES = (
             *worded(
                 "runtimeenvsetuperror",
                 ("exceeds the maximum size", r"(?i)package.{0,40} size .{0,40}exceeds the maximum size"),
-                "failed to set up runtime environment",
-                ("while installing the runtime_env", ""),
+                # whichever of Ray's processes says it: the agent, the raylet, the GCS, the one that submits
                 (
-                    "runtime env",
-                    r"(?i)(?:fail(?:ed|s) to (?:create|set ?up)|fails to create or get) (?:the )?runtime env",
+                    "env",
+                    r"(?i)\b(?:fail\w*|couldn't|could not|unable to|cannot|gone wrong|timed out)\b"
+                    r".{0,80}\bruntime[_ ]?env(?:ironment)?s?(?![a-z])|"
+                    r"runtime[_ ]?env(?:ironment)?s?(?![a-z]).{0,60}\b(?:failed|timed out)\b|"
+                    r"(?-i:RUNTIME_ENV_\w*FAILED)|"
+                    r"\b(?:GetOrCreate)?RuntimeEnv (?:request )?failed",
+                    "runtime runtimeenv runtimeenvs runtimeenvironment runtimeenvironments getorcreateruntimeenv",
                 ),
-                ("runtime_env_setup_failed", r"cancel type: \w+_RUNTIME_ENV_SETUP_FAILED"),
-                ("getorcreateruntimeenv", r"GetOrCreateRuntimeEnv request failed"),
                 confidence=_SET_UP,
                 unless=r"^\s*(?:except|raise) ",
             ),

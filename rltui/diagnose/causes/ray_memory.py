@@ -32,8 +32,7 @@ CAUSES = (
                 r"^(?!.*(?<!\d)0 Workers[^,]{0,40}killed due to memory).*killed due to memory pressure",
             ),
             ("memory usage threshold", r"exceeds the memory usage threshold of (?P<threshold>[\d.]+)"),
-            "node running low on memory",
-            ("system memory low at node", ""),
+            ("memory", r"(?i)\bnode\b.{0,20}\b(?:running )?low on memory\b|\bmemory low at node\b"),
             (
                 "outofmemoryerror",
                 r"ray\.exceptions\.OutOfMemoryError|RayOutOfMemoryError|RayTaskError\(OutOfMemoryError\).*node",

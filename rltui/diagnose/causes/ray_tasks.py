@@ -34,6 +34,11 @@ _DEMAND = re.compile(r"\{[^{}]{1,300}\}")
 _GPU_NAMES = ("GPU", "NPU", "accelerator_type")
 
 
+_ENDED_AS_MEANT = (
+    r"killed by `?ray\.kill|The process receives a SIGTERM|INTENDED_(?:USER_|SYSTEM_)?EXIT|"
+    r"all references to the actor were removed|^\s*except |owner has exited|"
+    r"W \d+ \d+\] actor_manager"  # a name was asked for that nobody has yet
+)
 _REMOVED = 0.62
 """Confidence of wordings that a placement group is gone: whoever ended the run removes it as well."""
 
@@ -156,36 +161,30 @@ CAUSES = (
                 ("nodediederror", ""),
                 ("ownerdiederror", ""),
                 ("objectlosterror", ""),
-                ("node it was running on is dead", ""),
-                ("node is dead because", r"(?i)node is dead because the health check failed"),
-                ("worker exits unexpectedly", ""),
-                ("actor died unexpectedly", ""),
-                ("ray processes died", ""),
-                ("processes that were started by ray exited", ""),
-                ("exited unexpectedly", r"(?i)ray (?:sub)?processes (?:have )?exited unexpectedly"),
-                ("marked dead", r"(?i)node .{0,300}has been marked dead"),
-                ("its worker process has died", ""),
-                ("failed to look up actor with name", ""),
-                ("register_center_actor", r"AssertionError: failed to get register_center_actor"),
+                ("ray", r"(?i)\bray (?:sub)?process(?:es)? (?:have )?(?:died|exited)|\bstarted by ray exited"),
+                ("actor", r"(?i)\bfailed to (?:look up|get|find) (?:\w*_)?actor\b"),
                 (
                     "worker exit type",
                     r"Worker exit type: (?:SYSTEM_ERROR|NODE_OUT_OF_MEMORY|WORKER_DIED)",
                 ),
-                ("have not registered within the timeout", r"registered within the timeout\. The process is dead"),
                 ("exit_type", r"(?i)exit_type ?[=:] ?SYSTEM_ERROR"),
                 ("worker died or was killed", r"worker died or was killed while executing (?:a )?task"),
                 ("crashed due to other reasons", r"(?<!\d)[1-9]\d* Workers crashed due to other reasons"),
-                ("its node has died", r"(?i)actor.{0,60}because its node has died"),
+                ("raylet", r"(?i)local raylet died|raylet is terminated|raylet (?:process )?(?:crashed|terminated) "),
+                confidence=0.7,
+                unless=_ENDED_AS_MEANT,
+            ),
+            # of any of Ray's nodes, workers and actors, that it ended without being told to
+            *worded(
                 (
-                    "raylet",
-                    r"(?i)raylet (?:process )?(?:died|exited|crashed|has died|terminated) (?:unexpectedly|with exit "
-                    r"code)|"
-                    r"local raylet died|raylet is terminated",
+                    "",
+                    r"(?i)\b(?:actor|raylet|node|worker|process(?:es)?)\b(?:[^.;]|\.(?! )){0,300}?"
+                    r"\b(?:marked dead|is dead|has died|"
+                    r"(?:died|exit(?:ed|s)) unexpectedly|(?:died|exited) with exit code|crashed during start)\b",
+                    "actor raylet node worker process processes",
                 ),
                 confidence=0.7,
-                unless=r"killed by `?ray\.kill|The process receives a SIGTERM|INTENDED_(?:USER_|SYSTEM_)?EXIT|"
-                r"all references to the actor were removed|^\s*except |owner has exited|"
-                r"W \d+ \d+\] actor_manager",  # a name was asked for that nobody has yet
+                unless=_ENDED_AS_MEANT + r"|(?i:vllmworker|worker ?proc\b|\bengine)|\(PID: \d+\) died with",
             ),
             *worded(
                 ("ray died", r"Ray died \(exit code"),
@@ -206,22 +205,14 @@ CAUSES = (
         tell="Ray names a demand that no node, or not enough nodes, can hold. A demand of a few hundredths of a "
         "node's own resource is noise of the autoscaler.",
         wordings=(
+            # the autoscaler and the scheduler, whichever way they say that no node can hold it
             Wording(
-                anchor="available node types can",
-                pattern=r"No available node types can fulfill resource requests? (?P<demand>\{[^}]*\}|.*)",
+                anchor="request",
+                words=("request", "requests"),
+                pattern=r"(?:No available node types can fulfill|could not find a node type to satisfy|"
+                r"cannot be scheduled right now|The following)\b.{0,20}\brequests?\b"
+                r"(?:[^{}]{0,60}(?P<demand>\{[^{}]*\}))?",
                 check=read_demand,
-                confidence=0.9,
-            ),
-            Wording(
-                anchor="could not find a node type to satisfy",
-                pattern=r"could not find a node type to satisfy the request: \[(?P<demand>\{[^}]*\})",
-                check=read_demand,
-                confidence=0.8,
-            ),
-            Wording(
-                anchor="cannot be scheduled right now",
-                check=read_demand,
-                confidence=0.7,
             ),
             Wording(
                 anchor="pending",
@@ -258,10 +249,9 @@ CAUSES = (
                 ("tasks with infeasible resource requests", ""),
                 (
                     "parallel size",
-                    r"(?i)tensor[ _]parallel[ _]size.{0,30}(?:(?:exceeds|larger than)[^.]{0,40}available gpus|"
-                    r"less than max local gpu count)",
+                    r"(?i)tensor[ _]parallel[ _]size.{0,30}(?:exceeds|larger than)[^.]{0,40}available gpus",
                 ),
-                ("parallel_size", r"(?i)tensor_parallel_size.{0,30}less than max local gpu count"),
+                "max local gpu count",
                 ("no gpu available", r"(?i)node has no GPU available"),
                 ("cannot fit into any bundles", ""),
                 (

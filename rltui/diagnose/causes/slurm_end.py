@@ -77,12 +77,11 @@ CAUSES = (
         tell="Slurm names the node, or the state is NODE_FAIL.",
         wordings=worded(
             # the node that says so is one that is left, not the one that failed
-            "due to node failure",
+            ("", r"(?i)\bdue to node failure\b|\berror: node failure\b|\w_node_fail\b", "node"),
             ("node failure on", r"(?i)node failure on (?P<node>[\w.-]+)"),
             # a job of one node: the one that failed
             ("node_fail", r"\bJobState=NODE_FAIL\b.*\bNodeList=(?P<node>[\w.-]+)\s*$"),
             ("node_fail", r"^(?!\s*#).*(?:\b|\|)NODE_FAIL(?:\b|\|)"),
-            ("_node_fail", r"\w_node_fail\b"),
             ("boot_fail", r"(?:\b|\|)BOOT_FAIL(?:\b|\|)"),
             (
                 "not responding",
@@ -207,8 +206,16 @@ CAUSES = (
         title="Slurm's controller does not answer",
         tell="The client cannot reach it or is told to slow down. Jobs are not gone: nothing is known of them.",
         wordings=worded(
-            ("unable to contact slurm", r"(?i)unable to contact slurm controller"),
-            ("socket timed out on send/recv", ""),
+            # the client's words for whatever goes wrong between it and a daemon, from Slurm's table of errors
+            (
+                "",
+                r"(?i)\b(?:unable to (?:contact slurm|establish a)|could not establish a configuration|"
+                r"socket timed out on send/recv|unexpected message received|message (?:send|receive) failure|"
+                r"insane message length|zero bytes were transmitted|protocol authentication error|"
+                r"communication (?:connection|shutdown) failure|"
+                r"(?:dns srv lookup|resolve_ctls_from_dns_srv)\b.{0,80}(?:fail|error))",
+                "slurm controller socket message bytes protocol communication configuration dns establish",
+            ),
             (
                 "rate limit exceeded",
                 r"(?i)(?:slurm|sbatch|squeue|srun|sacct|sinfo|scontrol|salloc).{0,120}rate limit exceeded|rate limit "
@@ -216,15 +223,7 @@ CAUSES = (
             ),
             ("slurm_load", r"(?i)slurm_load_\w+ (?:error|failure).{0,80}(?:contact|timed out|connect)"),
             ("slurm_persist_conn_open", r"(?i)slurm_persist_conn_open.{0,120}(?:failed|refused|error)"),
-            ("resolve_ctls_from_dns_srv", ""),
-            ("dns srv lookup failed", ""),
             ("slurmctld", r"(?i)slurmctld.{0,60}(?:not responding|is down|unreachable)"),
-            ("establish a configuration source", ""),
-            ("zero bytes were transmitted", ""),
-            ("unexpected message received", ""),
-            ("protocol authentication error", ""),
-            ("message receive failure", ""),
-            ("insane message length", ""),
             ("sending persistinit msg", ""),
             ("problem talking to the database", ""),
             ("in standby mode", r"(?i)slurm backup controller in standby mode"),

@@ -28,7 +28,8 @@ _LIMIT_NAMES = " ".join(
     )
 )  # fmt: skip
 _UNHEARD = (
-    "Unable to contact|Socket timed out|Rate limit|Unexpected message|Protocol auth|Message receive|Insane message|Zero"
+    "Unable to contact|Socket timed out|Rate limit|Unexpected message|Protocol auth|Message (?:send|receive)|"
+    "Insane message|Zero|Communication|Connection|Slurm backup|Unable to establish"
 )
 """Beginnings of what says that the controller did not hear of the job: no refusal, `slurm_controller_down`."""
 
@@ -152,7 +153,7 @@ CAUSES = (
             Wording(
                 anchor="error",
                 pattern=_REFUSALS,
-                unless=r"create step|Task launch|Unable to contact|Socket timed out",
+                unless=r"create (?:job )?step|[Nn]ode failure on|Task launch|Unable to contact|Socket timed out",
                 confidence=0.95,
             ),
             Wording(anchor="_slurm_rpc_", pattern=_REFUSALS, confidence=0.95),
@@ -207,10 +208,8 @@ CAUSES = (
         wordings=worded(
             ("reqnodenotavail", ""),
             ("dependencyneversatisfied", ""),
-            ("assoc", r"\bAssoc(?:Grp|Max|Min)\w+", _LIMIT_NAMES),
-            ("qos", r"\bQOS(?:Grp|Max|Min)\w+", _LIMIT_NAMES),
-            ("partitiontimelimit", r"(?:^|[\s(])Partition(?:Time|Node)Limit\b"),
-            ("partitionnodelimit", r"(?:^|[\s(])Partition(?:Time|Node)Limit\b"),
+            ("", r"\b(?:Assoc|QOS)(?:Grp|Max|Min)\w+", _LIMIT_NAMES),
+            ("partition", r"(?:^|[\s(=])Partition(?:Time|Node)Limit\b", "partitiontimelimit partitionnodelimit"),
             ("jobheldadmin", ""),
             ("badconstraints", r"(?:^|[\s(])BadConstraints\b"),
             ("nodes required for job", r"(?i)nodes required for job are down, drained or reserved"),
@@ -242,8 +241,8 @@ CAUSES = (
         tell="srun cannot create its step. 'Temporarily disabled, retrying' with 'Step created' after it is normal.",
         wordings=(
             Wording(
-                anchor="unable to create step",
-                pattern=r"Unable to create step for job \S+: (?P<reason>.+)",
+                anchor="unable to create",
+                pattern=r"Unable to create (?:job )?step(?: for job \S+)?: (?P<reason>.+)",
                 unless=r"(?i)temporarily disabled|retrying",
                 confidence=0.95,
             ),
