@@ -63,12 +63,12 @@ def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), give
     asserted = _asserted(facts, place)
     if found.layout is None:
         without = worst_first((*asserted, _no_layout(found, str(path))))
-        return Report(file=str(path), findings=without, framework=facts.dialect)
+        return Report(file=str(path), findings=without, framework=facts.framework)
     report = check_text(as_yaml(found.layout), str(path), overrides)
     left_out = OF_OUR_TRAINERS | ({"B204"} if facts.dialect in SCORES_ALONE else frozenset())
     left_out |= {"B211"} if facts.dialect in ROUNDS_MINI_BATCHES else frozenset()
     own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in left_out)
-    return replace(report, findings=worst_first((*asserted, *own)), framework=facts.dialect)
+    return replace(report, findings=worst_first((*asserted, *own)), framework=facts.framework)
 
 
 def _unreadable(path: Path, error: UsageError) -> Report:

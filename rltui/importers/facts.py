@@ -34,6 +34,10 @@ class Teacher(Struct, frozen=True, kw_only=True):
     outside_ray: bool = False
 
 
+NO_FRAMEWORK = "in which no framework is recognised"
+"""In the algorithm of what is read for its GPUs or its ``#SBATCH`` lines only."""
+
+
 class Facts(Struct, frozen=True, kw_only=True):
     """One launch script, as far as it can be known without running it; None stands for not known.
 
@@ -87,6 +91,11 @@ class Facts(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     source: Settings | None = None
     program: str = ""
+
+    @property
+    def framework(self) -> str:
+        """Whose script it was recognised as; empty where it was as nobody's."""
+        return "" if NO_FRAMEWORK in self.algorithm else self.dialect
 
     @property
     def needed_gpus(self) -> int | None:

@@ -35,7 +35,7 @@ from rltui.importers import (
 )
 from rltui.importers.arguments import from_mapping
 from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults
-from rltui.importers.facts import Facts
+from rltui.importers.facts import NO_FRAMEWORK, Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
@@ -254,7 +254,7 @@ def _from_script(script: Script) -> Facts:
     if slurm.present:
         note = f"no training that is known is started here{_programs(script)}; only the #SBATCH lines are read"
         return Facts(
-            dialect="slurm", algorithm="a job in which no framework is recognised",
+            dialect="slurm", algorithm=f"a job {NO_FRAMEWORK}",
             nodes=slurm.nodes, gpus_per_node=slurm.gpus_per_node,
             declared_gpus=slurm.gpus, notes=(note,),
         )  # fmt: skip

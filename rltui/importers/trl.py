@@ -9,7 +9,7 @@ from rltui.errors import UsageError
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import read_yaml, settings_beside
-from rltui.importers.facts import Facts, mapped, remarks
+from rltui.importers.facts import NO_FRAMEWORK, Facts, mapped, remarks
 from rltui.importers.script import (
     TRL_SERVERS,
     Script,
@@ -267,7 +267,7 @@ def _named(algorithm: str, source: Settings, program: str) -> str:
     shows = any(word in name.lower() for word in ("grpo", "ppo", "gkd", "rlhf", "opd", *_NO_RL))
     if shows or source.is_open or source.is_cut or source.has("config", "use_vllm", *_OF_GRPO, *_TABLE):
         return algorithm
-    return f"{name}, in which no framework is recognised,"
+    return f"{name}, {NO_FRAMEWORK},"
 
 
 def _rollout(generates: bool, uses: bool | None, apart: bool, beside: list[Server], trainer: int | None) -> int | None:

@@ -245,8 +245,8 @@ def test_a_script_without_a_layout_is_still_asked(capsys: pytest.CaptureFixture[
     ("text", "said"),
     [
         (VERL, ["(read as verl)"]),
-        ("torchrun --nproc_per_node 8 main.py --lr 1e-6\n", ["(read as trl)", "main.py, in which no framework"]),
-        ("#SBATCH --gpus-per-node=8\nsrun my_binary\n", ["(read as slurm)", "no framework is recognised"]),
+        ("torchrun --nproc_per_node 8 main.py --lr 1e-6\n", ["main.py, in which no framework is recognised"]),
+        ("#SBATCH --gpus-per-node=8\nsrun my_binary\n", ["a job in which no framework is recognised"]),
         ("python my_trainer.py\n", ["it starts my_trainer.py", "Known are open-instruct", "Name the file that starts"]),
     ],
 )
@@ -257,6 +257,7 @@ def test_it_is_said_which_framework_was_recognised(
     main(["check", str(run_sh)])
     out = capsys.readouterr().out
     assert [word for word in said if word not in out] == []
+    assert ("(read as" in out) == (text == VERL)
 
 
 def test_a_script_is_not_written_into(capsys: pytest.CaptureFixture[str], run_sh: Path) -> None:
