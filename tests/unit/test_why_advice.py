@@ -138,7 +138,7 @@ KV_BOUND = ROLLOUT_BOUND | {"kv_cache_usage": 1.0, "engine_running": 40.0, "engi
 
 
 def test_more_cache_has_the_gain_of_more_sequences_at_once() -> None:
-    """A cache of half the bytes holds twice as many; a step of decoding takes longer with them, but not twice as long."""
+    """A cache of half the bytes holds twice as many, and a step of decoding takes less than twice as long with them."""
     loaded = layout("open-instruct/grpo-7b-2x4-uneven")
     [diagnosis] = [one for one in found(KV_BOUND, loaded) if one.id == "kv_bound"]
     first = diagnosis.remedies[0]
