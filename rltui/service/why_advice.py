@@ -24,8 +24,6 @@ from rltui.layout.overrides import parse_override
 from rltui.layout.roles import RewardModel, Served
 from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_roles
-from rltui.plan.decoding import decode_step
-from rltui.plan.of_layout import request_of_layout
 from rltui.service.launch import launchable
 
 TUNING = frozenset(cause.id for cause in slow.CAUSES)
@@ -316,6 +314,9 @@ def _of_more_cache(layout: Layout, recent: Recent, change: tuple[str, str]) -> f
 
     A step of decoding takes less than in proportion to its sequences, as they share the reading of the weights.
     """
+    from rltui.plan.decoding import decode_step
+    from rltui.plan.of_layout import request_of_layout
+
     phases, running, waiting = phases_of(layout, recent), *_in_flight(recent)
     changed = load_text(dump_layout(layout), layout.name, ["=".join(change)]).layout
     if phases is None or changed is None or not running:
