@@ -205,10 +205,12 @@ def _generation(layout: Layout, recent: Recent) -> Iterator[Lever]:
     yield from _balance(layout, recent)
     slots, busy = layout.roles.rollout.max_concurrency, recent.late("engine_occupancy")
     if slots and busy is not None and busy >= 0.9 and layout.train.samples_per_step > slots * layout.num_engines:
+        at_most = layout.train.samples_per_step / layout.num_engines
         yield Lever(
             id="more-concurrency",
             words=f"max_concurrency {slots} → {2 * slots}, as {100 * busy:.0f} % of the slots are in use",
             changes=(("roles.rollout.max_concurrency", str(2 * slots)),),
+            gain=_of_more_at_once(recent, (layout, layout), (slots * busy, min(2 * slots * busy, at_most))),
         )
 
 
@@ -310,27 +312,37 @@ def _cache(layout: Layout, recent: Recent) -> Iterator[Lever]:
 
 
 def _of_more_cache(layout: Layout, recent: Recent, change: tuple[str, str]) -> float | None:
-    """Share of a step that is saved where more of the waiting requests run at once; None where that is not known.
+    """As ``_of_more_at_once``, of what a cache that ``change`` makes larger holds of the requests that wait."""
+    running, waiting = _in_flight(recent)
+    changed = load_text(dump_layout(layout), layout.name, ["=".join(change)]).layout
+    before, after = (_cache_tokens(one) for one in (layout, changed))
+    if not before or not after:
+        return None
+    return _of_more_at_once(recent, (layout, changed), (running, min(running * after / before, running + waiting)))
+
+
+def _of_more_at_once(recent: Recent, layouts: tuple[Layout, Layout], sequences: tuple[float, float]) -> float | None:
+    """Share of a step that is saved where each engine runs more sequences at once; None where that is not known.
 
     A step of decoding takes less than in proportion to its sequences, as they share the reading of the weights.
+
+    Args:
+        recent: The last steps.
+        layouts: The layout now and then.
+        sequences: How many run in an engine now and then.
     """
     from rltui.plan.decoding import decode_step
     from rltui.plan.of_layout import request_of_layout
 
-    phases, running, waiting = phases_of(layout, recent), *_in_flight(recent)
-    changed = load_text(dump_layout(layout), layout.name, ["=".join(change)]).layout
-    if phases is None or changed is None or not running:
-        return None
-    before, after = (_cache_tokens(one) for one in (layout, changed))
-    if not before or not after:
+    phases, width = phases_of(layouts[0], recent), layouts[0].roles.rollout.tensor_parallel
+    if phases is None or not min(sequences):
         return None
     try:
-        asked = request_of_layout(layout), request_of_layout(changed)
+        requests = [request_of_layout(layout) for layout in layouts]
     except RltuiError:
         return None
-    more, width = min(running * after / before, running + waiting), layout.roles.rollout.tensor_parallel
     now_s, then_s = (
-        decode_step(request, width, count).step_s / count for request, count in zip(asked, (running, more), strict=True)
+        decode_step(request, width, count).step_s / count for request, count in zip(requests, sequences, strict=True)
     )
     return phases.gain(then_s / now_s)
 

@@ -153,3 +153,11 @@ def test_more_cache_has_the_gain_of_more_sequences_at_once() -> None:
 def test_more_cache_has_no_number_where_nothing_is_known_of_the_engine() -> None:
     [diagnosis] = [one for one in found(KV_BOUND, layout("local/grpo-tiny")) if one.id == "kv_bound"]
     assert "instead of" not in "".join(remedy.summary for remedy in diagnosis.remedies if remedy.changes)
+
+
+def test_more_slots_have_the_gain_of_more_sequences_at_once() -> None:
+    loaded = layout("open-instruct/grpo-7b-2x4-uneven", "roles.rollout.max_concurrency=8")
+    [diagnosis] = found(ROLLOUT_BOUND | {"engine_occupancy": 0.97}, loaded)
+    [slots] = [one for one in diagnosis.remedies if one.id == "more-concurrency"]
+    assert "max_concurrency 8 → 16, as 97 %" in slots.summary
+    assert 30.0 < float(slots.summary.split("takes about ")[1].split()[0]) < 54.0
