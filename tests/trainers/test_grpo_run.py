@@ -309,7 +309,7 @@ def test_steps_without_signal_change_nothing(hopeless: Attempt) -> None:
 
 def test_a_full_disk_stops_no_training_but_fails_the_end(hopeless: Attempt) -> None:
     missed = hopeless.events("checkpoint")
-    assert [text[:15] for text in missed] == ["step 2 was not ", "step 4 was not ", "step 5 waits fo"]
+    assert [text[:12] for text in missed] == ["step 2 was n", "step 4 was n", "step 5 waits"]
     assert hopeless.running.returncode == 1
     assert "a checkpoint needs about" in hopeless.events("error")[-1]
     assert newest_checkpoint(str(hopeless.run)) is None
