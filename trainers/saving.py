@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainers.checkpoint import Checkpoints, NoSpaceError
+from trainers.notes import FULL
 from trainers.roles.calls import RoleDiedError, RoleError
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ done, and with it would go every step since the checkpoint before."""
 
 ROOM_LOOK_S = 5.0
 
-_OF_THE_DISK = re.compile(r"OSError|\[Errno|PytorchStreamWriter|NoSpaceError")
+_FULL_SAID = re.compile(rf"\[Errno (?:{'|'.join(map(str, FULL))})\]|PytorchStreamWriter")
+"""In what a rank says of a disk that is full; torch names no error number."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,7 @@ class Saver:
 
     def _wait_for_room(self, step: int, error: Exception, until: float, is_first: bool) -> None:
         """Let the disk have some time; raises ``error`` where that cannot help, or is over."""
-        is_of_the_disk = not isinstance(error, RoleError) or _OF_THE_DISK.search(str(error))
-        if isinstance(error, RoleDiedError) or not is_of_the_disk or time.monotonic() > until:
+        if not _is_full(error) or time.monotonic() > until:
             raise error
         text = f"waits for room: {error}"
         if is_first:
@@ -182,3 +183,10 @@ class Saver:
     def _show(self, step: int) -> None:
         self._session.board.enter("saving")
         self._session.stages.show("saving", step=step)
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether a checkpoint could not be written for want of room, and all ranks live on."""
+    if isinstance(error, RoleError):
+        return not isinstance(error, RoleDiedError) and _FULL_SAID.search(str(error)) is not None
+    return isinstance(error, NoSpaceError) or (isinstance(error, OSError) and error.errno in FULL)

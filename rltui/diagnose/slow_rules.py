@@ -217,10 +217,10 @@ def throttled(recent: Recent) -> Told | None:
 
 def _hot(one: GpuRecord, group: Sequence[GpuRecord]) -> Told | None:
     hot_c, least_c = one.temperature_c or 0.0, 0.0 if one.role else COOLER_C
-    if hot_c < HOT_C or one.utilization_percent < 50:
-        return None
     cooler = [each for each in group if (each.temperature_c or HOT_C) < hot_c - least_c]
-    usual_w = statistics.median(each.power_w for each in cooler) if len(cooler) >= LEAST_PEERS else 0.0
+    if hot_c < HOT_C or one.utilization_percent < 50 or len(cooler) < LEAST_PEERS:
+        return None
+    usual_w = statistics.median(each.power_w for each in cooler)
     if one.power_w > HELD_BACK * usual_w:
         return None
     said = f"{one.place} is at {hot_c:.0f} °C and takes {one.power_w:.0f} W, cooler ones of the same"

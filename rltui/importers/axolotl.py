@@ -61,14 +61,15 @@ def from_config(values: Mapping[str, Any], trainer: int | None = None) -> Facts:
     size = source.integer("trl.vllm_tensor_parallel_size" if shares else "vllm.tensor_parallel_size", default=1)
     copies = source.integer("vllm.data_parallel_size", default=1)
     rollout = 0 if uses is False else None if uses is None else trainer if shares else product(size, copies)
+    whole = trainer if shares or uses is False else total(trainer, rollout)
     return Facts(
         dialect=NAME,
         algorithm="grpo",
         model=source.text("base_model", key="roles.learner.model"),
         colocated=True if uses is False or shares else False if uses else None,
         nodes=1 if trainer else None,
-        gpus_per_node=trainer if shares or uses is False else total(trainer, rollout),
-        declared_gpus=trainer if shares or uses is False else total(trainer, rollout),
+        gpus_per_node=whole,
+        declared_gpus=whole,
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=size if uses else None,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from rltui.hardware.models import stored_bytes
-from rltui.layout.roles import SERVED, RewardModel, Served, accumulates_in_float32, effective_stage, has_8_bit_moments
+from rltui.layout.roles import (
+    SERVED,
+    RewardModel,
+    Rollout,
+    Served,
+    accumulates_in_float32,
+    effective_stage,
+    has_8_bit_moments,
+)
 from rltui.memory import settings as s
 from rltui.memory.engine import (
     TEACHER_BATCHED_TOKENS,
@@ -24,7 +32,7 @@ from rltui.memory.recipes import RECIPES
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
-    from rltui.layout.schema import Critic, Layout, Learner, Rollout
+    from rltui.layout.schema import Critic, Layout, Learner
 
 ENGINE_SEQUENCES = 256
 """Sequences that an engine of the trainers runs at once."""
@@ -214,15 +222,17 @@ def served_engine(layout: Layout, name: str, model: Architecture, gpu: Gpu | Non
     return structs.replace(found, scoring_gib=prompt_logits_gib(model, tokens, item) + hidden)
 
 
+def number_bytes(role: Rollout | Served, key: str, usual: float) -> float:
+    """Bytes of a number that ``key`` of an engine's role may have in fp8; ``usual`` where it does not."""
+    return FP8_BYTES if isinstance(role, Rollout) and key in role.fp8_keys else usual
+
+
 def _vllm(layout: Layout, role: Rollout | Served, model: Architecture, gpu: Gpu | None, name: str) -> EngineEstimate:
     item = ITEM_BYTES[role.precision]
     # Teachers and judges serve their checkpoint as it is stored; rollouts serve what the learner sends.
     is_served = name in SERVED
     stored = stored_bytes(getattr(layout.roles, name).model) if is_served else None
-    layers, experts = stored or (item, item)
-    fp8_keys = getattr(role, "fp8_keys", ())
-    if "quantization" in fp8_keys:
-        layers = experts = FP8_BYTES
+    layers, experts = stored or (number_bytes(role, "quantization", item),) * 2
     settings = s.EngineSettings(
         tensor_parallel=role.tensor_parallel,
         memory_utilization=role.memory_utilization,
@@ -232,7 +242,7 @@ def _vllm(layout: Layout, role: Rollout | Served, model: Architecture, gpu: Gpu 
         concurrent_batches=2,  # vLLM schedules one step ahead
         weight_bytes=layers,
         expert_weight_bytes=experts,
-        kv_bytes=FP8_BYTES if "kv_cache_dtype" in fp8_keys else item,
+        kv_bytes=number_bytes(role, "kv_cache_dtype", item),
         graphs=not getattr(role, "enforce_eager", False),
         prefix_caching=name != "teacher",
     )

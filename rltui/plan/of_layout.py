@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
-from rltui.memory.from_layout import ENGINE_SEQUENCES, FP8_BYTES
+from rltui.memory.from_layout import ENGINE_SEQUENCES, number_bytes
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.cards import ITEM_BYTES
 from rltui.plan.measured import Measured
@@ -158,8 +158,8 @@ def request_of_layout(layout: Layout) -> Request:
         async_steps=layout.train.async_steps,
         engine_sequences=roles.rollout.max_concurrency or ENGINE_SEQUENCES,
         eager=roles.rollout.enforce_eager,
-        weight_bytes=FP8_BYTES if "quantization" in roles.rollout.fp8_keys else ITEM_BYTES,
-        kv_bytes=FP8_BYTES if "kv_cache_dtype" in roles.rollout.fp8_keys else ITEM_BYTES,
+        weight_bytes=number_bytes(roles.rollout, "quantization", ITEM_BYTES),
+        kv_bytes=number_bytes(roles.rollout, "kv_cache_dtype", ITEM_BYTES),
     )
 
 
