@@ -3,56 +3,58 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from rltui.check.run import check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
-from rltui.cli.plan_table import as_json, lines, table, terms
-from rltui.cluster.profiles import load_profiles
-from rltui.errors import UsageError
-from rltui.hardware.gpus import Gpu, find_gpu, nearest_gpus
-from rltui.hardware.models import find_model, nearest_models
-from rltui.paths import state_dir
-from rltui.plan.measured import Measured, read_measured
-from rltui.plan.rank import DEFAULT_COUNT, Proposal, elsewhere, propose
-from rltui.plan.rates import Rates, family, rates_of, read_calibration, trust_in
+from rltui.cli.plan_request import asked
+from rltui.cli.plan_table import Better, as_json, lines, table, terms
+from rltui.cli.sources import add_open
+from rltui.errors import RltuiError, UsageError
+from rltui.layout.load import load_text
+from rltui.plan.assemble import as_text
+from rltui.plan.rank import DEFAULT_COUNT, Proposal, Sound, elsewhere, propose
+from rltui.plan.rates import trust_in
 from rltui.plan.request import Request
+from rltui.plan.standing import Standing, as_it_stands, divided_like
 
 if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
     from rltui.plan.remedies import Misfit
 
 SCHEMA = 1
-MOST_GPUS = 4096
-MOST_TOKENS = 10**7
-MOST_SAMPLES = 10**6
-MOST_KL = 100.0
-_SHAPE = re.compile(r"([1-9]\d{0,3})[x×]([1-9]\d{0,3})[x×](\S.*)")
+MOST_PROPOSALS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--model", required=True, metavar="M", help="as the trainers load it, or a folder")
-    parser.add_argument("--gpus", required=True, metavar="NxGxCARD", help="nodes × GPUs × card, such as 2x4xH100")
+    parser.add_argument(
+        "layout",
+        nargs="?",
+        default="",
+        metavar="PRESET|FILE|SCRIPT",
+        help="what to divide better (or --run, or --model)",
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes of it")
+    add_open(parser)
+    parser.add_argument("--run", default="", metavar="RUN", help="divide a run better, by how long its responses are")
+    parser.add_argument("--model", metavar="M", help="without a layout: as the trainers load it, or a folder")
+    parser.add_argument("--gpus", metavar="NxGxCARD", help="nodes × GPUs × card, such as 2x4xH100")
     parser.add_argument("--cluster", default="", metavar="C", help="take what `rltui selftest` measured on it")
-    parser.add_argument("--algorithm", choices=("grpo", "ppo", "opd"), default="grpo", help="default: grpo")
+    parser.add_argument("--algorithm", choices=("grpo", "ppo", "opd"), help="default: grpo")
     parser.add_argument("--critic", metavar="M", help="critic of ppo (default: the model)")
     parser.add_argument("--kl", type=float, metavar="C", help="weight of ppo's KL penalty, with a reference (0: none)")
     parser.add_argument("--teacher", metavar="M", help="teacher of opd")
-    parser.add_argument("--prompt-tokens", type=int, default=1024, metavar="N", help="longest prompt (1024)")
-    parser.add_argument("--response-tokens", type=int, default=2048, metavar="N", help="longest response (2048)")
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="longest prompt (1024)")
+    parser.add_argument("--response-tokens", type=int, metavar="N", help="longest response (2048)")
     parser.add_argument("--response-mean", type=float, metavar="N", help="mean response (half of the longest)")
     parser.add_argument("--response-spread", type=float, metavar="N", help="standard deviation of a response's tokens")
-    parser.add_argument("--prompts", type=int, default=64, metavar="P", help="prompts of a step (64)")
-    parser.add_argument("--samples", type=int, default=8, metavar="S", help="samples of a prompt (8)")
-    parser.add_argument("--async-steps", type=int, default=0, metavar="N", help="rollouts run N steps ahead (0)")
-    parser.add_argument("--data", default="builtin/sort-digits", help="what to train on (default: the builtin task)")
-    parser.add_argument(
-        "--reward", choices=("exact", "math", "code", "none"), default="", help="default: as the data needs"
-    )
+    parser.add_argument("--prompts", type=int, metavar="P", help="prompts of a step (64)")
+    parser.add_argument("--samples", type=int, metavar="S", help="samples of a prompt (8)")
+    parser.add_argument("--async-steps", type=int, metavar="N", help="rollouts run N steps ahead (0)")
+    parser.add_argument("--data", help="what to train on (default: the builtin task)")
+    parser.add_argument("--reward", choices=("exact", "math", "code", "none"), help="default: as the data needs")
     parser.add_argument("--count", type=int, default=DEFAULT_COUNT, metavar="K", help="how many proposals (3)")
     parser.add_argument("--save", metavar="DIR", help="write each proposal to DIR as a layout")
     add_json(parser)
@@ -60,152 +62,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the proposals, best first; 1 where nothing fits."""
-    request = _request(options)
-    proposals = propose(request, _sound, options.count)
+    if not 1 <= options.count <= MOST_PROPOSALS:
+        raise UsageError(f"--count must be between 1 and {MOST_PROPOSALS}.")
+    request, standing = asked(options)
+    sound = _sound if standing is None else _no_worse_than(standing)
+    proposals = propose(request, sound, options.count)
     if not proposals:
-        return _nothing(request, options.json)
-    saved = _save(proposals, Path(options.save).expanduser()) if options.save else ()
+        return _nothing(request, sound, options.json)
+    better = _better(standing, request, compare=not options.gpus) if standing is not None else None
+    saved = _save(proposals, standing, Path(options.save).expanduser()) if options.save else ()
     if options.json:
-        shown = [as_json(each) for each in proposals]
+        shown = [as_json(each, better) for each in proposals]
         trust = request.rates.source if request.rates else trust_in(request.model, request.gpu)
-        print_json({"schema": SCHEMA, "proposals": shown, "trust": trust, "measured": request.measured, "saved": saved})
+        told = {"proposals": shown, "trust": trust, "measured": request.measured, "saved": saved}
+        now = {"now": better.now and better.now.time, "not_compared": better.reason} if better else {}
+        print_json({"schema": SCHEMA, **told, **now})
     else:
-        print_lines(lines(request, proposals, saved))
+        print_lines(lines(request, proposals, saved, better))
     return 0
+
+
+def _better(standing: Standing, request: Request, *, compare: bool) -> Better:
+    """What the proposals are held against: on other cards nothing, nor where ``plan`` cannot time it."""
+    if not compare:
+        return Better(standing=standing, now=None, reason="other GPUs than its own were asked for")
+    try:
+        return Better(standing=standing, now=as_it_stands(standing, request))
+    except RltuiError as error:
+        return Better(standing=standing, now=None, reason=error.message.rstrip("."))
 
 
 def _sound(text: str, name: str) -> bool:
     return check_text(text, name).ok
 
 
-def _request(options: argparse.Namespace) -> Request:
-    """The words as a request; anything unknown is refused with the nearest known."""
-    shape = _SHAPE.fullmatch(options.gpus.strip())
-    if shape is None or int(shape[1]) * int(shape[2]) > MOST_GPUS or int(shape[2]) > 1024:
-        raise UsageError(f"--gpus {options.gpus[:60]!r} is no NODESxGPUSxCARD of at most {MOST_GPUS} GPUs.", "2x4xH100")
-    gpu = find_gpu(shape[3])
-    if gpu is None:
-        raise UsageError(f"The card {shape[3][:60]!r} is not known.", _nearest(nearest_gpus(shape[3])))
-    model = _model(options.model)
-    least_samples = 2 if options.algorithm == "grpo" else 1
-    for name, least, most in (
-        ("prompt_tokens", 1, MOST_TOKENS), ("response_tokens", 1, MOST_TOKENS), ("prompts", 1, MOST_SAMPLES),
-        ("samples", least_samples, MOST_SAMPLES), ("async_steps", 0, 100), ("count", 1, 20),
-    ):  # fmt: skip
-        if not least <= getattr(options, name) <= most:
-            raise UsageError(f"--{name.replace('_', '-')} must be between {least} and {most}.")
-    _within_positions(options, options.model, model.max_position)
-    _within_limit(options)
-    return Request(
-        model_name=options.model,
-        model=model,
-        gpu=gpu,
-        nodes=int(shape[1]),
-        gpus_per_node=int(shape[2]),
-        algorithm=options.algorithm,
-        **_other_roles(options),
-        prompt_tokens=options.prompt_tokens,
-        response_tokens=options.response_tokens,
-        response_mean=options.response_mean or 0.0,
-        response_spread=options.response_spread,
-        rates=_measured(model, gpu),
-        measured=_selftest(options.cluster, gpu) if options.cluster else Measured(),
-        prompts=options.prompts,
-        samples=options.samples,
-        async_steps=options.async_steps,
-        data=options.data,
-        reward=options.reward or _default_reward(options),
-    )
+def _no_worse_than(standing: Standing) -> Sound:
+    """Whether the check finds no error that it does not find in what stands already."""
+
+    def errors(text: str) -> set[str]:
+        return {each.code for each in check_text(text, standing.name).findings if each.severity == "error"}
+
+    known = errors(as_text(standing.layout))
+
+    def sound(text: str, name: str) -> bool:
+        planned = load_text(text, name).layout
+        return errors(as_text(divided_like(standing.layout, planned))) <= known
+
+    return sound
 
 
-def _measured(model: Architecture, gpu: Gpu) -> Rates | None:
-    """What this cluster's own file says of card and family; None: it says nothing, or cannot be read, which is said."""
-    try:
-        found = read_calibration(state_dir())
-    except ValueError as error:
-        talk(f"rltui: measured rates are left out, the published ones are taken: {error}; correct or remove the file.")
-        return None
-    return rates_of(model, gpu, found) if family(model) in found.get(gpu.name, {}) else None
-
-
-def _selftest(cluster: str, gpu: Gpu) -> Measured:
-    """What a self-test measured of this card there; where there was none, that is said, and data sheets stand.
-
-    Raises:
-        UsageError: There is no such cluster.
-    """
-    load_profiles().get(cluster)
-    try:
-        found = read_measured(state_dir()).get(cluster, {})
-    except ValueError as error:
-        talk(f"rltui: what self-tests measured is left out: {error}; correct or remove the file.")
-        return Measured()
-    if gpu.name not in found:
-        others = f" (only of {', '.join(found)})" if found else ""
-        talk(f"rltui: no self-test has measured {gpu.name} on {cluster}{others}; rltui selftest --cluster {cluster}")
-    return found.get(gpu.name, Measured())
-
-
-def _within_limit(options: argparse.Namespace) -> None:
-    mean, spread, limit = options.response_mean, options.response_spread, options.response_tokens
-    if mean is not None and not 1 <= mean <= limit:
-        raise UsageError(f"--response-mean must be between 1 and --response-tokens ({limit}).")
-    if spread is not None and not 0 <= spread <= limit:
-        raise UsageError(f"--response-spread must be between 0 and --response-tokens ({limit}).")
-
-
-def _default_reward(options: argparse.Namespace) -> Literal["exact", "math", "none"]:
-    if options.algorithm == "opd":
-        return "none"
-    return "exact" if options.data.startswith("builtin/") else "math"
-
-
-def _model(name: str) -> Architecture:
-    model = find_model(name)
-    if model is None:
-        raise UsageError(
-            f"The model {name[:120]!r} is not known.",
-            _nearest(nearest_models(name)) or "A local folder with a config.json is read.",
-        )
-    return model
-
-
-def _other_roles(options: argparse.Namespace) -> dict[str, Any]:
-    """Critic, KL penalty and teacher; refused where the algorithm has none."""
-    for name, algorithm in (("critic", "ppo"), ("kl", "ppo"), ("teacher", "opd")):
-        if getattr(options, name) is not None and options.algorithm != algorithm:
-            raise UsageError(f"--{name} is for --algorithm {algorithm}, not {options.algorithm}.")
-    if options.algorithm == "opd":
-        if not options.teacher:
-            raise UsageError("Distillation has a teacher.", "Name it: --teacher Qwen/Qwen3-32B.")
-        teacher = _model(options.teacher)
-        _within_positions(options, options.teacher, teacher.max_position)
-        return {"teacher_name": options.teacher, "teacher": teacher}
-    kl = options.kl or 0.0
-    if not 0 <= kl <= MOST_KL:
-        raise UsageError(f"--kl must be between 0 and {MOST_KL:g}.")
-    if not options.critic:
-        return {"kl_coefficient": kl}
-    return {"kl_coefficient": kl, "critic_name": options.critic, "critic": _model(options.critic)}
-
-
-def _within_positions(options: argparse.Namespace, model: str, positions: int) -> None:
-    wanted = options.prompt_tokens + options.response_tokens
-    if 0 < positions < wanted:
-        raise UsageError(
-            f"{model} has positions for {positions} tokens; prompt and response take {wanted}.",
-            "Lower --prompt-tokens or --response-tokens.",
-        )
-
-
-def _nearest(names: Sequence[str]) -> str:
-    return f"Did you mean {' or '.join(names)}?" if names else ""
-
-
-def _nothing(request: Request, json: bool) -> int:
+def _nothing(request: Request, sound: Sound, json: bool) -> int:
     from rltui.plan.remedies import misfit
 
-    found, others = misfit(request, _sound), elsewhere(request)
+    found, others = misfit(request, sound), elsewhere(request)
     if json:
         shown = [as_json(each) for each in others]
         print_json({"schema": SCHEMA, "proposals": [], "misfit": found, "elsewhere": shown})
@@ -235,13 +144,14 @@ def _elsewhere_lines(request: Request, others: Sequence[Proposal]) -> Iterator[s
     yield "`rltui import SCRIPT` reads a script of such a system, `rltui launch SCRIPT` runs it."
 
 
-def _save(proposals: Sequence[Proposal], folder: Path) -> tuple[str, ...]:
+def _save(proposals: Sequence[Proposal], standing: Standing | None, folder: Path) -> tuple[str, ...]:
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for proposal in proposals:
             path = folder / f"{proposal.layout.name}.yaml"
-            path.write_text(proposal.text, encoding="utf-8")
+            text = proposal.text if standing is None else as_text(divided_like(standing.layout, proposal.layout))
+            path.write_text(text, encoding="utf-8")
             paths.append(str(path))
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror}.", "Name a folder of yours.") from error

@@ -6,10 +6,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns
+from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_layout
 from rltui.plan import measured
+from rltui.plan.assemble import as_text
 from rltui.plan.cards import rates as rates_in_use
 from rltui.plan.decoding import decode_step, sequences_at_once, steady_s
 from rltui.plan.of_layout import OWN
@@ -17,6 +21,7 @@ from rltui.plan.rank import DEFAULT_COUNT, Proposal
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
 from rltui.plan.setup import Setup
+from rltui.plan.standing import Standing, changes, divided_like
 from rltui.plan.training import train_terms
 
 OPTIONS = {
@@ -41,24 +46,66 @@ OWN_TRUST = f"another run of such a model on these cards is taken to be within a
 TIMES = ("STEP", "GEN", "SCORE", "TRAIN", "VALUE", "SYNC", "IDLE", "TOKENS/S")
 
 
-def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str]) -> Iterator[str]:
+class Better(Struct, frozen=True, kw_only=True):
+    """What the proposals are held against.
+
+    Attributes:
+        standing: It.
+        now: Its own division and time; None where they cannot be compared.
+        reason: Why not.
+    """
+
+    standing: Standing
+    now: Proposal | None
+    reason: str = ""
+
+    def divided(self, proposal: Proposal) -> Layout:
+        """It in the division of ``proposal``."""
+        return divided_like(self.standing.layout, proposal.layout)
+
+    def changes(self, proposal: Proposal) -> tuple[str, ...]:
+        """The overrides that divide it so."""
+        return changes(self.standing.layout, self.divided(proposal))
+
+
+def lines(
+    request: Request, proposals: Sequence[Proposal], saved: Sequence[str], better: Better | None = None
+) -> Iterator[str]:
     """The best as a picture, all in a table, why, and what to do next."""
-    yield from report(proposals[0]).drawing
+    yield from report(proposals[0], better).drawing
     yield ""
-    yield from table(request, proposals)
+    yield from table(request, [*([better.now] if better and better.now else ()), *proposals])
     yield ""
+    if better is not None:
+        yield _compared(better, proposals[0])
     for each in proposals:
         yield f"#{each.rank} {each.why}"
         yield f"   {_training(each)}"
-        yield from (f"   {line}" for line in _warnings(each))
+        yield from (f"   {line}" for line in _warnings(each, better))
     yield from terms(request, proposals[0])
     yield "Times are estimates, in seconds, from FLOPs and bandwidth; docs/planning.md says what is assumed."
     yield ""
     if saved:
         yield from (f"rltui launch {path}" for path in saved)
-        return
-    yield f"save:   {_again(request, len(proposals))} --save plans"
-    yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
+    elif better is None:
+        yield f"save:   {_again(request, len(proposals))} --save plans"
+        yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
+    elif better.standing.can_change:
+        yield f"#1: {shlex.join([*better.standing.again, *better.changes(proposals[0])])}"
+    else:
+        name = shlex.quote(better.standing.name)
+        yield f"`rltui import {name}` shows which of its settings say how it is divided now."
+
+
+def _compared(better: Better, best: Proposal) -> str:
+    """How much the first proposal is better than what stands already."""
+    name = better.standing.name
+    if better.now is None:
+        return f"{name} as it stands is not compared: {better.reason}."
+    gain = better.now.time.step_s / best.time.step_s - 1
+    if gain < 0.005:
+        return f"now: {name} as it stands; nothing here is faster."
+    return f"now: {name} as it stands; #1 makes {gain:.0%} more steps in the same time."
 
 
 def terms(request: Request, best: Proposal) -> Iterator[str]:
@@ -126,7 +173,7 @@ def table(request: Request, proposals: Sequence[Proposal]) -> Iterator[str]:
 
 def _cells(request: Request, proposal: Proposal) -> Iterator[tuple[str, str]]:
     setup, time, algorithm = proposal.setup, proposal.time, request.algorithm
-    yield "#", str(proposal.rank)
+    yield "#", str(proposal.rank or "now")
     if algorithm == "ppo":
         yield "PLACED", setup.placement
     own = f" / {_bundles(setup.critic.gpus)}" if setup.critic is not None and setup.placement == "split" else ""
@@ -182,15 +229,19 @@ def _again(request: Request, count: int) -> str:
     return "rltui plan " + " ".join(f"{name} {shlex.quote(str(value))}" for name, value in words.items())
 
 
-def report(proposal: Proposal) -> Report:
-    """What the check says of it."""
-    return check_text(proposal.text, f"{proposal.layout.name}.yaml")
+def report(proposal: Proposal, better: Better | None = None) -> Report:
+    """What the check says of it; beside something that stands, of that in the proposal's division."""
+    if better is None:
+        return check_text(proposal.text, f"{proposal.layout.name}.yaml")
+    return check_text(as_text(better.divided(proposal)), better.standing.name)
 
 
-def _warnings(proposal: Proposal) -> Iterator[str]:
-    """Warnings of the check, and that the bundled trainers cannot run it (E390)."""
-    for finding in report(proposal).findings:
-        if finding.severity == "warning" or finding.code == "E390":
+def _warnings(proposal: Proposal, better: Better | None) -> Iterator[str]:
+    """Warnings of the check, and that the bundled trainers cannot run it (E390); none that what stands has too."""
+    layout = better.standing.layout if better else None
+    known = {each.code for each in check_text(as_text(layout), "").findings} if layout else set()
+    for finding in report(proposal, better).findings:
+        if finding.code not in known and (finding.severity == "warning" or finding.code == "E390"):
             yield f"{finding.code} {finding.message}"
 
 
@@ -201,8 +252,8 @@ def _bundles(gpus: Sequence[int]) -> str:
     return first + "".join(f"+{bundle}" for bundle in gpus[full:])
 
 
-def as_json(proposal: Proposal) -> dict[str, Any]:
-    """The proposal with its layout, in GiB and seconds."""
+def as_json(proposal: Proposal, better: Better | None = None) -> dict[str, Any]:
+    """The proposal with its layout, in GiB and seconds, and what it would change of what stands already."""
     setup = proposal.setup
     return {
         "rank": proposal.rank,
@@ -218,8 +269,11 @@ def as_json(proposal: Proposal) -> dict[str, Any]:
         **_teachers(setup),
         "peak_gib": {role: round(memory.peak_gib, 3) for role, memory in setup.memories.items()},
         "time": proposal.time,
-        "findings": [{"code": f.code, "severity": f.severity, "message": f.message} for f in report(proposal).findings],
+        "findings": [
+            {"code": f.code, "severity": f.severity, "message": f.message} for f in report(proposal, better).findings
+        ],
         "layout": proposal.layout,
+        **({"changes": better.changes(proposal)} if better else {}),
     }
 
 

@@ -108,7 +108,15 @@ def request_of(layout: Layout, series: Mapping[str, Sequence[float]]) -> Request
     ):
         if is_so:
             raise RltuiError(f"Nothing is calibrated by runs of this kind: {what}.")
-    request = request_of_layout(layout)
+    return with_lengths(request_of_layout(layout), layout, series)
+
+
+def with_lengths(request: Request, layout: Layout, series: Mapping[str, Sequence[float]]) -> Request:
+    """``request`` of ``layout`` with the lengths that a run of it had.
+
+    Raises:
+        RltuiError: It has too few steps to say.
+    """
     lengths = _finite(series.get("response_length", ()))
     if len(lengths) <= LEAST_STEPS:
         raise RltuiError(f"It has {len(lengths)} steps with lengths of responses; {LEAST_STEPS + 1} are needed.")

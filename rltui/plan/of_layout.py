@@ -18,7 +18,7 @@ from rltui.memory.layouts import estimate_roles
 from rltui.plan.cards import ITEM_BYTES
 from rltui.plan.measured import Measured
 from rltui.plan.rates import TRUST, Family, Rates, family, trust_in
-from rltui.plan.request import Request
+from rltui.plan.request import Means, Request
 from rltui.plan.setup import EngineChoice, Placement, Setup, Training
 from rltui.plan.throughput import StepTime, step_time
 
@@ -109,7 +109,7 @@ def predict(
     card = (measured or {}).get(request.gpu.name, Measured())
     request = structs.replace(request, rates=own, measured=card)
     return Prediction(
-        time=step_time(request, _setup(layout)),
+        time=step_time(request, setup_of_layout(layout)),
         steps=layout.train.steps,
         gpus=request.total_gpus,
         factor=OWN if own else TRUST[family(request.model)].factor,
@@ -120,10 +120,25 @@ def predict(
 
 
 def request_of_layout(layout: Layout) -> Request:
-    """The layout as a request of ``plan``; nothing is known of its lengths but the limit.
+    """A layout whose own division ``plan`` can time, as a request; nothing is known of its lengths but the limit.
 
     Raises:
         RltuiError: ``plan`` does not predict such runs, with the reason.
+    """
+    roles = layout.roles
+    learner, critic = roles.learner, roles.critic
+    _refuse(
+        ("all" in (learner.offload, critic.offload if critic is not None else ""), "weights in host memory"),
+        (learner.zero_stage not in (2, 3), "ZeRO below stage 2"),
+    )
+    return wanted_of_layout(layout)
+
+
+def wanted_of_layout(layout: Layout) -> Request:
+    """What a layout wants, however it divides its GPUs, as a request.
+
+    Raises:
+        RltuiError: ``plan`` knows no division of such runs, with the reason.
     """
     roles = layout.roles
     learner, critic, teacher = roles.learner, roles.critic, roles.teacher
@@ -131,15 +146,13 @@ def request_of_layout(layout: Layout) -> Request:
     gpu, model = find_gpu(layout.hardware.gpu), _model(learner.model)
     if gpu is None:
         raise RltuiError(f"{layout.hardware.gpu} is no card that has a data sheet here.")
-    for is_so, what in (
+    _refuse(
         (bool(layout.hardware.more), "nodes of several kinds"),
         (bool(learner.lora_rank), "adapters"),
-        ("all" in (learner.offload, critic.offload if critic is not None else ""), "weights in host memory"),
-        (learner.zero_stage not in (2, 3), "ZeRO below stage 2"),
         (any(role is not None and role.precision == "fp32" for role in computing), "numbers in float32"),
-    ):
-        if is_so:
-            raise RltuiError(f"plan does not predict runs of this kind: {what}.")
+        (roles.judge is not None, "how long a judge thinks is not known"),
+        (roles.reward_model is not None, "it knows no times of a reward model"),
+    )
     return Request(
         model_name=learner.model,
         model=model,
@@ -147,7 +160,9 @@ def request_of_layout(layout: Layout) -> Request:
         nodes=layout.hardware.nodes,
         gpus_per_node=layout.hardware.gpus_per_node,
         algorithm=layout.algorithm,
+        critic_name=critic.model if critic is not None else "",
         critic=_model(critic.model) if critic is not None and critic.model else None,
+        teacher_name=teacher.model if teacher is not None else "",
         teacher=_model(teacher.model) if teacher is not None else None,
         prompt_tokens=layout.lengths.prompt,
         response_tokens=layout.lengths.response,
@@ -160,7 +175,14 @@ def request_of_layout(layout: Layout) -> Request:
         eager=roles.rollout.enforce_eager,
         weight_bytes=number_bytes(roles.rollout, "quantization", ITEM_BYTES),
         kv_bytes=number_bytes(roles.rollout, "kv_cache_dtype", ITEM_BYTES),
+        means=Means(pack=bool(layout.lengths.pack)),
     )
+
+
+def _refuse(*kinds: tuple[bool, str]) -> None:
+    for is_so, what in kinds:
+        if is_so:
+            raise RltuiError(f"plan does not predict runs of this kind: {what}.")
 
 
 def _model(name: str) -> Architecture:
@@ -187,14 +209,14 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
     )
 
 
-def _setup(layout: Layout) -> Setup:
-    """Who has which GPUs."""
+def setup_of_layout(layout: Layout) -> Setup:
+    """Who has which GPUs.
+
+    Raises:
+        RltuiError: ``plan`` does not predict such runs, with the reason.
+    """
     roles, estimate = layout.roles, estimate_roles(layout)
     teacher = roles.teacher
-    if roles.judge is not None:
-        raise RltuiError("plan does not predict runs of this kind: how long a judge thinks is not known.")
-    if roles.reward_model is not None:
-        raise RltuiError("plan does not predict runs of this kind: it knows no times of a reward model.")
     if roles.rollout.engine != "vllm" or (teacher is not None and teacher.engine != "vllm"):
         raise RltuiError("plan does not predict runs of this kind: engines that are not vLLM's.")
     return Setup(

@@ -76,7 +76,7 @@ VERBS = (
     ),
     Verb("draw", "draw who sits on which GPU", takes="preset"),
     Verb("mem", "estimate what each role takes of its GPUs, moment by moment", takes="preset"),
-    Verb("plan", "propose the best layouts for a model and GPUs"),
+    Verb("plan", "propose the best layouts for a model and GPUs, or a better division of what stands"),
     Verb("calibrate", "measure in a run what the cards reach, for plan's next predictions", takes="run", use="changes"),
     Verb(
         "nodes",

@@ -202,6 +202,28 @@ def test_the_verb_writes_what_plan_then_takes(run: Callable[..., str], capsys: p
     assert told["training"]["before_s"] == pytest.approx(told["training"]["measured_s"], rel=0.02), "it is known by now"
 
 
+def test_a_run_is_planned_by_the_lengths_that_it_had(
+    run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout, series = run_of(request(response_mean=700.0), rank=1)
+    run_id = run(layout, series)
+    assert main(["plan", "--run", run_id, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["now"]["step_s"] == pytest.approx(
+        series["time/generate"][1] + series["time/update_actor"][1] / 0.8, rel=0.2
+    )
+    assert told["proposals"][0]["time"]["step_s"] < told["now"]["step_s"]
+    assert main(["plan", "--run", run_id]) == 0
+    out = capsys.readouterr().out
+    assert "responses: mean 700," in out
+    assert "assumed: --response-mean" not in out
+    assert out.splitlines()[-1].startswith(f"#1: rltui resubmit {run_id} ")
+    path = run_root() / run_id / "attempts" / "01" / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    assert main(["plan", "--run", run_id]) == 0
+    assert "lengths of responses are assumed. It has 2 steps" in capsys.readouterr().err
+
+
 def test_what_others_measured_is_kept_and_a_broken_file_is_not_written_over(
     run: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,94 @@
+"""What stands already beside better divisions of its GPUs: how long it takes, and what would change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, structs
+
+from rltui.hardware.gpus import find_gpu
+from rltui.layout.diff import diff
+from rltui.layout.schema import Layout
+from rltui.plan.of_layout import request_of_layout, setup_of_layout
+from rltui.plan.rank import Proposal
+from rltui.plan.request import Request
+from rltui.plan.throughput import step_time
+
+DIVIDING = {
+    "learner": (
+        *("gpus", "pool", "tensor_parallel", "sequence_parallel", "zero_stage", "hpz_partition", "offload"),
+        *("micro_batch", "gradient_checkpointing"),
+    ),
+    "rollout": ("engines", "pool", "engine", "tensor_parallel", "memory_utilization", "sleep_while_training"),
+    "reference": ("pool", "zero_stage"),
+    "critic": ("pool", "zero_stage", "offload", "micro_batch", "gradient_checkpointing"),
+    "teacher": ("engines", "engine", "pool", "tensor_parallel", "memory_utilization"),
+}
+"""Keys of each role that a division of GPUs decides; all else of a role stays as its layout has it."""
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """What a plan is to be better than.
+
+    Attributes:
+        name: Its preset, file, script or run, as the user said it.
+        layout: Its settings.
+        can_change: Whether overrides can divide it anew: of another system's script they cannot.
+        again: The words that start it with other settings, such as ``rltui launch NAME``.
+    """
+
+    name: str
+    layout: Layout
+    can_change: bool
+    again: tuple[str, ...]
+
+
+def as_it_stands(standing: Standing, request: Request) -> Proposal:
+    """It as a proposal without a rank, by the lengths and rates of ``request``.
+
+    Raises:
+        RltuiError: ``plan`` does not predict such runs, with the reason.
+    """
+    own, setup = request_of_layout(standing.layout), setup_of_layout(standing.layout)
+    known = ("rates", "measured", "response_mean", "response_spread", "prompt_tokens")
+    own = structs.replace(own, **{name: getattr(request, name) for name in known})
+    return Proposal(rank=0, setup=setup, time=step_time(own, setup), layout=standing.layout, text="", why="")
+
+
+def divided_like(layout: Layout, planned: Layout) -> Layout:
+    """``layout`` with the hardware and the division of ``planned``, and all its other settings."""
+    roles, theirs = layout.roles, planned.roles
+    changed: dict[str, Any] = {}
+    for name, keys in DIVIDING.items():
+        own, other = getattr(roles, name), getattr(theirs, name)
+        if own is not None and other is not None:
+            changed[name] = structs.replace(own, **{key: getattr(other, key) for key in keys})
+    hardware = {name: getattr(planned.hardware, name) for name in ("nodes", "gpus_per_node")}
+    if find_gpu(layout.hardware.gpu) != find_gpu(planned.hardware.gpu):
+        hardware["gpu"] = planned.hardware.gpu
+    return structs.replace(
+        layout,
+        hardware=structs.replace(layout.hardware, **hardware),
+        pools=planned.pools,
+        roles=structs.replace(roles, **changed),
+        lengths=structs.replace(layout.lengths, pack=planned.lengths.pack),
+    )
+
+
+def changes(layout: Layout, other: Layout) -> tuple[str, ...]:
+    """The overrides, ``key=value``, that make ``other`` of ``layout``; pools are named all at once."""
+    words = [f"{each.key}={_value(each.b)}" for each in diff(layout, other) if not each.key.startswith("pools.")]
+    if layout.pools != other.pools:
+        words.insert(0, f"pools={_value({name: {'gpus': pool.gpus} for name, pool in other.pools.items()})}")
+    return tuple(words)
+
+
+def _value(value: Any) -> str:
+    """A value as YAML on one line."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_value(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)

@@ -1,0 +1,106 @@
+"""``rltui plan`` of what stands already: its own time beside the proposals', and the overrides that divide it so."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rltui.check.run import check_file
+from rltui.cli.main import main
+from rltui.layout.load import load_layout
+from rltui.layout.presets import resolve
+from rltui.plan.of_layout import predict
+from rltui.plan.standing import changes, divided_like
+
+SPLIT = "tests/fixtures/import/verl_split.sh"
+PRESETS = ("open-instruct/grpo-7b-2x4-uneven", "verl-ppo/ppo-1x4-split", "opd/text-8")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_overrides_divide_a_layout_as_the_proposal_does(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", preset, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    own = load_layout(resolve(preset)).layout
+    assert told["now"]["step_s"] == pytest.approx(predict(own).time.step_s, rel=1e-6)
+    for proposal in told["proposals"]:
+        changed = load_layout(resolve(preset), proposal["changes"]).layout
+        assert changed.data == own.data
+        assert changed.train == own.train
+        assert changed.slots_of("learner") == sum(proposal["learner_gpus"])
+        assert changed.num_engines == proposal["engines"]
+        assert changed.roles.rollout.tensor_parallel == proposal["tensor_parallel"]
+        assert predict(changed).time.step_s == pytest.approx(proposal["time"]["step_s"], rel=1e-6)
+
+
+def test_what_is_printed_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", PRESETS[1], "train.prompts_per_step=128"]) == 0
+    out = capsys.readouterr().out
+    assert "\nnow  split" in out
+    assert "\nnow: verl-ppo/ppo-1x4-split as it stands; #1 makes " in out
+    words = shlex.split(out.splitlines()[-1])
+    assert words[:5] == ["#1:", "rltui", "launch", PRESETS[1], "train.prompts_per_step=128"]
+    assert main(["check", *words[3:]]) == 0
+
+
+def test_pools_are_named_all_at_once() -> None:
+    own = load_layout(resolve("verl-ppo/ppo-1x4-split")).layout
+    other = load_layout(resolve("verl-ppo/ppo-1x4-standard")).layout
+    words = changes(own, divided_like(own, other))
+    assert [word for word in words if word.startswith("pools")] == ["pools={all: {gpus: [4]}}"]
+    assert load_layout(resolve("verl-ppo/ppo-1x4-split"), words).layout == divided_like(own, other)
+
+
+def test_a_script_is_timed_and_cannot_be_changed_by_overrides(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["plan", SPLIT, "--gpu", "H100"]) == 0
+    out = capsys.readouterr().out
+    assert "\nnow  split" in out
+    assert out.splitlines()[-1].startswith(f"`rltui import {SPLIT}` shows which of its settings")
+    assert main(["plan", SPLIT, "--gpu", "H100", "--save", str(tmp_path)]) == 0
+    assert [check_file(path).ok for path in tmp_path.iterdir()] == [True, True]
+
+
+def test_on_other_gpus_nothing_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", PRESETS[0], "--gpus", "1x8xH200", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["now"] is None
+    assert told["not_compared"] == "other GPUs than its own were asked for"
+    assert {"hardware.nodes=1", "hardware.gpus_per_node=8", "hardware.gpu=H200-SXM-141GB"} <= set(
+        told["proposals"][0]["changes"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Name a model and GPUs, or what stands already"),
+        (["--model", "Qwen/Qwen3-8B"], "Name a model and GPUs"),
+        ([PRESETS[0], "--prompts", "3"], "train.prompts_per_step=…"),
+        ([PRESETS[0], "--run", "grpo-1"], "not both"),
+        ([PRESETS[0], "--response-mean", "9000"], "--response-mean must be between 1 and the longest response (8192"),
+        ([PRESETS[0], "--count", "0"], "--count must be between"),
+        ([PRESETS[0], "train.prompt=3"], "train.prompt"),
+    ],
+)
+def test_words_that_are_not_understood(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["local/grpo-tiny"], "cpu is no card"),
+        ([PRESETS[0], "roles.learner.lora_rank=8"], "adapters"),
+        ([PRESETS[0], "roles.judge.model=Qwen/Qwen3-8B", "data.reward=judge"], "how long a judge thinks"),
+    ],
+)
+def test_what_plan_knows_no_division_of_is_said(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *words]) != 0
+    assert said in capsys.readouterr().err
