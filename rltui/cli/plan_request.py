@@ -16,6 +16,7 @@ from rltui.errors import RltuiError, UsageError
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import Gpu, find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
+from rltui.layout.schema import Layout
 from rltui.paths import state_dir
 from rltui.plan.calibrate import with_lengths
 from rltui.plan.measured import Measured, read_measured
@@ -82,24 +83,28 @@ def _of_run(options: argparse.Namespace) -> tuple[Standing, Request]:
     """A run with the lengths that its responses have had; without them where it has too few steps, which is said."""
     from rltui.layout.load import load_text
     from rltui.plan.assemble import as_text
-    from rltui.runs.directory import load_attempt_layout
     from rltui.service.all_clusters import open_run
+    from rltui.service.config import layout_of_work, read_work
     from rltui.service.describe import attempt_path
     from rltui.watch.run_watcher import RunWatcher
 
     with open_run(options.cluster, options.run) as (context, summary):
+        client, path = context.cluster.client, attempt_path(summary)
         try:
-            layout = load_attempt_layout(context.cluster.client, attempt_path(summary)).layout
+            work = read_work(client, path)
+            layout = layout_of_work(client, path, work)
         except RltuiError as error:
             raise RltuiError(f"{summary.run_id} has no layout to plan by: {error.message}") from error
-        series = RunWatcher(context.cluster.client, summary.path).snapshot().metrics.series
-    if options.overrides:
-        layout = load_text(as_text(layout), summary.run_id, options.overrides).layout
+        series = RunWatcher(client, summary.path).snapshot().metrics.series
+    if options.overrides or said(options):
+        layout = load_text(as_text(layout), summary.run_id, [*said(options), *options.overrides]).layout
     request = wanted_of_layout(layout)
     try:
         request = with_lengths(request, layout, series)
     except RltuiError as error:
         talk(f"rltui: lengths of responses are assumed. {error.message}")
+    if not isinstance(work, Layout):
+        return Standing(name=work.source, layout=layout, can_change=False, again=()), request
     again = ("rltui", "resubmit", summary.run_id, *options.overrides)
     return Standing(name=summary.run_id, layout=layout, can_change=True, again=again), request
 

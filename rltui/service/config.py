@@ -94,6 +94,23 @@ def read_work(client: RelayClient, path: str) -> Layout | ScriptJob:
     return script if script is not None else load_attempt_layout(client, path).layout
 
 
+def layout_of_work(client: RelayClient, path: str, work: Layout | ScriptJob) -> Layout:
+    """The layout of what the attempt in the folder ``path`` does; of a script, the one that its command comes to.
+
+    Raises:
+        RltuiError: The script, or what it runs, cannot be read so far.
+    """
+    if not isinstance(work, ScriptJob):
+        return work
+    from rltui.service.script_asks import meaning_of
+
+    text = client.read(f"{path}/{work.script}", 0, LARGEST).data.decode("utf-8", "replace") if work.script else ""
+    report = meaning_of(text, work).report
+    if report is None or report.loaded is None:
+        raise RltuiError(f"{work.source} does not say enough of what it trains, and on which cards.")
+    return report.loaded.layout
+
+
 def settings_of(work: Layout | ScriptJob) -> dict[str, Any]:
     """All keys of a layout, defaults filled in, or of a script's job, by dotted name."""
     told = msgspec.to_builtins(work)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from test_compare import make_run
+from test_script_meaning import VERL as GRPO_8B
 from test_scripts import VERL, prepared
 
 from rltui.cli.main import main
@@ -156,3 +157,20 @@ def test_why_is_told_of_a_run_whose_script_is_not_kept(
     _, without, err = told(capsys, "why", RUN)
     assert not err
     assert [one["id"] for one in without["diagnoses"]] == [one["id"] for one in with_script["diagnoses"]] != []
+
+
+def test_plan_times_what_the_command_means_by_the_lengths_that_the_run_had(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    becomes(run, tmp_path, GRPO_8B)
+    lines = [json.dumps({"step": step, "time": float(step), "response_length": 300.0}) for step in range(11)]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert main(["plan", "--run", RUN]) == 0
+    out = capsys.readouterr()
+    assert "\nnow  " in out.out
+    assert "responses: mean 300," in out.out
+    assert not out.err
+    assert out.out.splitlines()[-1].startswith(f"`rltui import {tmp_path}/")
+    (run / json.loads((run / "script.json").read_text())["script"]).write_text("echo nothing\n")
+    assert main(["plan", "--run", RUN]) == 1
+    assert "has no layout to plan by: " in capsys.readouterr().err
