@@ -12,6 +12,7 @@ from msgspec import structs
 from rltui.cli.output import talk
 from rltui.cli.sources import find, is_script, load, said
 from rltui.cluster.profiles import load_profiles
+from rltui.dialects.load import load_dialects, recognised
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import Gpu, find_gpu, nearest_gpus
@@ -73,10 +74,13 @@ def asked(options: argparse.Namespace) -> tuple[Request, Standing | None]:
 
 def _of_layout(options: argparse.Namespace) -> tuple[Standing, Request]:
     layout = load(options.layout, options.overrides, said(options)).layout
-    script = is_script(find(options.layout))
-    again = ("rltui", "launch", options.layout, *said(options), *options.overrides)
-    standing = Standing(name=options.layout, layout=layout, can_change=not script, again=again)
-    return standing, wanted_of_layout(layout)
+    request = wanted_of_layout(layout)
+    path = find(options.layout)
+    if not is_script(path):
+        again = ("rltui", "launch", options.layout, *said(options), *options.overrides)
+        return Standing(name=options.layout, layout=layout, again=again), request
+    dialects = recognised(path.read_text(encoding="utf-8", errors="replace"), load_dialects().values())
+    return Standing(name=options.layout, layout=layout, words=dialects[0].words if dialects else {}), request
 
 
 def _of_run(options: argparse.Namespace) -> tuple[Standing, Request]:
@@ -104,9 +108,9 @@ def _of_run(options: argparse.Namespace) -> tuple[Standing, Request]:
     except RltuiError as error:
         talk(f"rltui: lengths of responses are assumed. {error.message}")
     if not isinstance(work, Layout):
-        return Standing(name=work.source, layout=layout, can_change=False, again=()), request
+        return Standing(name=work.source, layout=layout, words=work.dialect.words), request
     again = ("rltui", "resubmit", summary.run_id, *options.overrides)
-    return Standing(name=summary.run_id, layout=layout, can_change=True, again=again), request
+    return Standing(name=summary.run_id, layout=layout, again=again), request
 
 
 def _alone(options: argparse.Namespace) -> Request:

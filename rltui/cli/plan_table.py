@@ -21,7 +21,7 @@ from rltui.plan.rank import DEFAULT_COUNT, Proposal
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
 from rltui.plan.setup import Setup
-from rltui.plan.standing import Standing, changes, divided_like
+from rltui.plan.standing import Standing, changes, differences, divided_like
 from rltui.plan.training import train_terms
 
 OPTIONS = {
@@ -90,11 +90,11 @@ def lines(
     elif better is None:
         yield f"save:   {_again(request, len(proposals))} --save plans"
         yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
-    elif better.standing.can_change:
+    elif better.standing.again:
         yield f"#1: {shlex.join([*better.standing.again, *better.changes(proposals[0])])}"
     else:
-        name = shlex.quote(better.standing.name)
-        yield f"`rltui import {name}` shows which of its settings say how it is divided now."
+        yield "#1 differs from it, in a layout's keys, and in its own words where rltui knows them:"
+        yield from (f"  {line}" for line in differences(better.standing, better.divided(proposals[0])))
 
 
 def _compared(better: Better, best: Proposal) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, structs
 
 from rltui.hardware.gpus import find_gpu
-from rltui.layout.diff import diff
+from rltui.layout.diff import diff, setting_text
 from rltui.layout.schema import Layout
 from rltui.plan.of_layout import request_of_layout, setup_of_layout
 from rltui.plan.rank import Proposal
@@ -35,14 +35,15 @@ class Standing(Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its preset, file, script or run, as the user said it.
         layout: Its settings.
-        can_change: Whether overrides can divide it anew: of another system's script they cannot.
-        again: The words that start it with other settings, such as ``rltui launch NAME``.
+        again: The words that start it with other settings, such as ``rltui launch NAME``; none of another system's
+            script, which overrides cannot divide anew.
+        words: Of a script, its system's own words by the key of a layout that means the same.
     """
 
     name: str
     layout: Layout
-    can_change: bool
-    again: tuple[str, ...]
+    again: tuple[str, ...] = ()
+    words: Mapping[str, str] = {}
 
 
 def as_it_stands(standing: Standing, request: Request) -> Proposal:
@@ -83,6 +84,14 @@ def changes(layout: Layout, other: Layout) -> tuple[str, ...]:
     if layout.pools != other.pools:
         words.insert(0, f"pools={_value({name: {'gpus': pool.gpus} for name, pool in other.pools.items()})}")
     return tuple(words)
+
+
+def differences(standing: Standing, other: Layout) -> Iterator[str]:
+    """What ``other`` has otherwise, a line a key, with the system's own word where rltui knows it."""
+    for each in diff(standing.layout, other):
+        own = standing.words.get(each.key, "")
+        said = f" ({own}={setting_text(each.b)})" if own and each.b is not None else ""
+        yield f"{each.key}: {setting_text(each.a)} → {setting_text(each.b)}{said}"
 
 
 def _value(value: Any) -> str:

@@ -59,7 +59,8 @@ def test_a_script_is_timed_and_cannot_be_changed_by_overrides(
     assert main(["plan", SPLIT, "--gpu", "H100"]) == 0
     out = capsys.readouterr().out
     assert "\nnow  split" in out
-    assert out.splitlines()[-1].startswith(f"`rltui import {SPLIT}` shows which of its settings")
+    assert "  roles.rollout.tensor_parallel: 2 → 4 (actor_rollout_ref.rollout.tensor_model_parallel_size=4)\n" in out
+    assert "rltui launch" not in out
     assert main(["plan", SPLIT, "--gpu", "H100", "--save", str(tmp_path)]) == 0
     assert [check_file(path).ok for path in tmp_path.iterdir()] == [True, True]
 

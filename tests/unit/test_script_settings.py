@@ -170,7 +170,7 @@ def test_plan_times_what_the_command_means_by_the_lengths_that_the_run_had(
     assert "\nnow  " in out.out
     assert "responses: mean 300," in out.out
     assert not out.err
-    assert out.out.splitlines()[-1].startswith(f"`rltui import {tmp_path}/")
+    assert "\n#1 differs from it, in a layout's keys" in out.out
     (run / json.loads((run / "script.json").read_text())["script"]).write_text("echo nothing\n")
     assert main(["plan", "--run", RUN]) == 1
     assert "has no layout to plan by: " in capsys.readouterr().err
