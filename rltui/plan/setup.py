@@ -31,6 +31,10 @@ class Training(Struct, frozen=True, kw_only=True):
         virtual_stages: Parts of its group of layers that each of those GPUs takes in turn (interleaved).
         packed_tokens: Length of rows in which samples lie one behind the other; 0: a row a sample.
         megatron: Whether Megatron's kernels (Transformer Engine, experts' tokens permuted in one) compute the layers.
+        dispatch: How tokens get to experts that ranks divide: by NCCL's all-to-all (``plain``), or by DeepEP's or
+            HybridEP's kernels (``fused``).
+        routed_evenly: Whether each expert gets as many tokens as the others, as benchmarks force them to.
+        loops_experts: Whether experts are computed one after the other.
     """
 
     gpus: tuple[int, ...]
@@ -45,6 +49,9 @@ class Training(Struct, frozen=True, kw_only=True):
     virtual_stages: int = 1
     packed_tokens: int = 0
     megatron: bool = False
+    dispatch: Literal["plain", "fused"] = "plain"
+    routed_evenly: bool = False
+    loops_experts: bool = False
 
     @property
     def ranks(self) -> int:

@@ -19,12 +19,12 @@ from rltui.plan.cards import (
     ITEM_BYTES,
     host_bytes_per_s,
     link_bytes_per_s,
-    network_bytes_per_s,
     nvlink_gpus,
     of_bandwidth,
     of_peak,
     rates,
 )
+from rltui.plan.experts import dispatch_s, launch_s, waiting_flops
 from rltui.plan.rates import ATTENTION_FLOPS_SHARE, training_share
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ OPTIMIZER_BYTES = 28
 TENSOR_EXPOSED = 0.7
 """Share of what ranks that divide matrices send each other for which they wait. Chosen on torchtitan's Llama-3.1 on 64
 and 256 H100 at tensor parallel 8: whole for the 8B without asynchronous collectives, less for the 70B."""
-
-EXPERT_EXPOSED = 0.5
-"""The same of tokens on their way to experts on other nodes, of which one copy goes to each node (DeepEP). Chosen on
-Pai-Megatron-Patch's Qwen3-235B-A22B on 256 H800: with experts over four nodes and without DeepEP it is more."""
 
 TENSOR_MOVES = 2
 """Times that each tensor of a layer moves in a pass: written by one kernel, read by another."""
@@ -106,20 +102,14 @@ def _division_s(request: Request, model: Architecture, learner: Training, tokens
 
     Divided along the sequence (Korthikanti et al. 2022), activations are gathered before each divided part of a layer
     and scattered behind it: twice for attention of any kind, twice for a dense feed-forward network. Experts get their
-    tokens and give them back; NVLink hides that, and a node gets one copy of a token, however many of its experts are
-    chosen.
+    tokens and give them back.
     """
-    width, experts, seconds = learner.tensor_parallel, model.experts, 0.0
+    width, seconds = learner.tensor_parallel, dispatch_s(request, model, learner, tokens)
     if width > 1:
         parts = model.softmax_layers + model.dense_layers + (model.linear.layers if model.linear else 0)
         sent = 2 * ITEM_BYTES * model.hidden * (width - 1) * parts * tokens
         bundles = learner.gpus[:1] if width <= nvlink_gpus(request) else learner.gpus
         seconds += TENSOR_EXPOSED * sent / link_bytes_per_s(request, bundles)
-    nodes = -(-learner.expert_parallel // nvlink_gpus(request))
-    if experts is not None and nodes > 1:
-        copies = (nodes - 1) * (1 - (1 - 1 / nodes) ** experts.top_k)
-        sent = 2 * ITEM_BYTES * copies * (experts.latent or model.hidden) * experts.layers * tokens
-        seconds += EXPERT_EXPOSED * sent / network_bytes_per_s(request)
     return seconds
 
 
@@ -193,9 +183,9 @@ def _micro_batch_tokens(request: Request, learner: Training) -> tuple[float, flo
 
 def training_compute_s(request: Request, learner: Training, model: Architecture, passes: int) -> float:
     """Seconds of ``passes`` through ``model`` with all samples packed and divided evenly: no padding, no ZeRO."""
-    length = _mean_length(request)
+    length, micro_batches = _mean_length(request), _micro_batches(request, learner)
     tokens = request.samples_per_step * length / learner.ranks
-    pass_s = passes * _pass_s(request, model, learner, tokens, length, head=True)
+    pass_s = passes * micro_batches * _pass_s(request, model, learner, tokens / micro_batches, length, head=True)
     sent_s = _sent_passes(passes) * _division_s(request, model, learner, tokens)
     return (pass_s + sent_s) * (1 + _bubble(request, learner))
 
@@ -211,12 +201,13 @@ def _pass_s(
     """
     matrices = forward_flops_per_token(model, 0, head)
     attention = forward_flops_per_token(model, length / 2, head) - matrices
-    compute_s = matrices / of_peak(request, rates(request, model).training)
+    compute_s = (matrices + waiting_flops(model, learner)) / of_peak(request, rates(request, model).training)
     compute_s += attention / of_peak(request, training_share(ATTENTION_FLOPS_SHARE, request.gpu))
     layer_bytes = mean_layer_bytes(model, megatron=learner.megatron)
     moved = TENSOR_MOVES * (model.layers * layer_bytes + (HEAD_BYTES["full"] * model.vocab if head else 0))
     moved_s = moved / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
-    return max(tokens * (compute_s + moved_s), model.layers * LAUNCH_S)
+    least_s = model.layers / learner.pipeline_parallel * LAUNCH_S
+    return max(tokens * (compute_s + moved_s), least_s) + launch_s(model, learner)
 
 
 def reference_s(request: Request, learner: Training) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rltui.errors import RltuiError
@@ -9,12 +11,15 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
-from rltui.plan.cards import link_bytes_per_s
+from rltui.plan.cards import link_bytes_per_s, network_bytes_per_s
 from rltui.plan.decoding import EAGER_ALL_REDUCE_S, EAGER_LAYER_S, decode_step
+from rltui.plan.experts import BUSIEST, DISPATCH_S, LOOP_S
 from rltui.plan.of_layout import predict, request_of_layout
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
 from rltui.plan.training import TENSOR_EXPOSED, reference_s, train_terms, training_compute_s
+
+MIXTURE = "Qwen/Qwen3-30B-A3B"
 
 
 def shared(gpus: tuple[int, ...], size: int) -> tuple[float, Request]:
@@ -45,7 +50,7 @@ def test_sharing_sequences_costs_its_exchanges_and_more_between_nodes() -> None:
     assert far - near >= far_s - near_s > 0
 
 
-def divided(name: str, *, megatron: bool = False, **division: int) -> tuple[float, Request]:
+def divided(name: str, *, micro_batch: int = 1, **division: Any) -> tuple[float, Request]:
     """Seconds of all passes of a step of 64 samples of 4,096 tokens on 32 H100 in four nodes, evenly packed."""
     model, gpu = find_model(name), find_gpu("H100")
     assert model is not None
@@ -63,10 +68,9 @@ def divided(name: str, *, megatron: bool = False, **division: int) -> tuple[floa
     way = Training(
         gpus=(8,) * 4,
         zero_stage=3,
-        micro_batch=1,
+        micro_batch=micro_batch,
         gradient_checkpointing=True,
         packed_tokens=4096,
-        megatron=megatron,
         **division,
     )
     return training_compute_s(request, way, model, 4), request
@@ -90,11 +94,35 @@ def test_divided_matrices_are_waited_for_and_more_between_nodes() -> None:
 
 
 def test_experts_on_other_nodes_are_waited_for() -> None:
-    name = "Qwen/Qwen3-30B-A3B"
-    whole, near, far = (divided(name, expert_parallel=size)[0] for size in (1, 8, 32))
-    assert near == whole
-    assert 1.1 < far / whole < 2
+    name = MIXTURE
+    whole, near, far = (divided(name, expert_parallel=size, routed_evenly=True)[0] for size in (1, 8, 32))
+    # 2 rows of each rank, 4 passes, 48 layers
+    assert near == pytest.approx(whole + 2 * 4 * 48 * DISPATCH_S["plain"])
+    tokens, request = 64 * 4096 / 32, divided(name)[1]
+    # forward, recomputed, backward: 8 experts a token, three in four elsewhere; 2,048 numbers, there and back
+    sent = 3 * 2 * 2 * 8 * 3 / 4 * 2048 * 48 * tokens
+    assert far == pytest.approx(near + sent / network_bytes_per_s(request))
     assert divided("Qwen/Qwen3-8B", expert_parallel=32)[0] == divided("Qwen/Qwen3-8B")[0]
+
+
+def test_a_fused_dispatcher_waits_less_and_sends_a_node_one_copy() -> None:
+    plain, fused = (divided(MIXTURE, expert_parallel=32, dispatch=word)[0] for word in ("plain", "fused"))
+    assert fused < plain - 2 * 4 * 48 * (DISPATCH_S["plain"] - DISPATCH_S["fused"])
+    one, four = (divided(MIXTURE, expert_parallel=8, micro_batch=rows)[0] for rows in (1, 2))
+    assert one - four == pytest.approx(4 * 48 * DISPATCH_S["plain"]), "half as many micro-batches, half the waits"
+
+
+def test_ranks_wait_for_the_one_whose_experts_are_asked_for_most() -> None:
+    forced, natural = (divided(MIXTURE, expert_parallel=8, routed_evenly=word)[0] for word in (True, False))
+    assert 1.05 < natural / forced < BUSIEST
+    alone = [divided(MIXTURE, routed_evenly=word)[0] for word in (True, False)]
+    assert alone[0] == alone[1], "undivided, each rank computes its own tokens"
+
+
+def test_experts_one_after_the_other_take_as_long_as_they_take_to_launch() -> None:
+    whole, looped = (divided(MIXTURE, loops_experts=word)[0] for word in (False, True))
+    assert looped == pytest.approx(whole + 2 * 4 * 48 * 128 * LOOP_S)
+    assert divided("Qwen/Qwen3-8B", loops_experts=True)[0] == divided("Qwen/Qwen3-8B")[0]
 
 
 def test_layers_of_linear_attention_are_gathered_like_others_where_matrices_are_divided() -> None:
