@@ -11,7 +11,7 @@ from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.hub import CONFIG, PREFIX
-from rltui.hardware.models import find_model, hub_model
+from rltui.hardware.models import find_model, hub_model, known_model, nearest_models
 from rltui.layout.schema import Layout
 from rltui.memory import measured, model_sheet
 from rltui.memory.bars import lines
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     model = _model(options.layout)
     if model is not None:
         return _sheet(options, model)
-    layout = load(options.layout, options.overrides, said(options)).layout
+    layout = _layout(options)
     estimate = estimate_layout(layout)
     found = _measured(options.cluster, layout, estimate) if options.measured else ()
     if options.json:
@@ -58,18 +58,37 @@ def _measured(cluster: str, layout: Layout, estimate: LayoutEstimate) -> tuple[m
 
 
 def _model(word: str) -> Architecture | None:
-    """The model that ``word`` names: one of the hub, a ``config.json`` or the folder of one; None: it is a layout."""
+    """The model that ``word`` names: one of the hub, a ``config.json`` or the folder of one; None: it is a layout.
+
+    What is no file is a model, too, where it is the name of a known one.
+    """
     if word.startswith(PREFIX):
         return hub_model(word)
     path = Path(word).expanduser()
-    return find_model(str(path.absolute())) if path.name == CONFIG or is_file(path / CONFIG) else None
+    if path.name == CONFIG or is_file(path / CONFIG):
+        return find_model(str(path.absolute()))
+    return None if is_file(path) else known_model(word)
+
+
+def _layout(options: argparse.Namespace) -> Layout:
+    """The layout that was named. A word that is none may be a model's name, spelt wrongly: the nearest are said."""
+    word: str = options.layout
+    try:
+        return load(word, options.overrides, said(options)).layout
+    except UsageError as error:
+        near = [] if Path(word).expanduser().exists() or "Did you mean" in error.hint else nearest_models(word)
+        if not near:
+            raise
+        hint = f"If it is a model: the nearest known are {', '.join(near)}. {error.hint}"
+        raise UsageError(error.message, hint) from error
 
 
 def _sheet(options: argparse.Namespace, model: Architecture) -> int:
     if options.overrides:
+        name = model.name if known_model(model.name) else "FOLDER, with the folder of its config.json"
         raise UsageError(
             f"{options.overrides[0]!r} changes a layout, and {options.layout} is a model.",
-            "For a run of it: rltui mem PRESET roles.learner.model=FOLDER, with the folder of its config.json.",
+            f"For a run of it: rltui mem PRESET roles.learner.model={name}.",
         )
     card = options.gpu or CARD
     gpu = find_gpu(card)

@@ -42,7 +42,6 @@ def fetched_config(repo: str) -> Path:
     Raises:
         UsageError: The client is not installed, or the file is not to be had.
     """
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry; the error says it all
     try:
         client = importlib.import_module("huggingface_hub")
     except ImportError as error:
@@ -51,7 +50,9 @@ def fetched_config(repo: str) -> Path:
             f"Download {CONFIG} yourself and name the file, or pip install huggingface_hub.",
         ) from error
     try:
-        return Path(client.hf_hub_download(repo, CONFIG, etag_timeout=5))
+        download = client.hf_hub_download  # what is behind the name is imported here, and sets its own level
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it tells of every retry; the error says it all
+        return Path(download(repo, CONFIG, etag_timeout=5))
     except Exception as error:  # the client's own, the network's and the proxy's: all mean that there is no file
         reason = str(error).strip().split("\n", 1)[0][:200] or type(error).__name__
         raise UsageError(

@@ -137,12 +137,16 @@ def model_if_understood(name: str) -> Architecture | None:
 def hub_model(name: str) -> Architecture:
     """Return the architecture of ``hf:ORG/NAME``: of its cached ``config.json``, the table's, or of the fetched file.
 
+    A name of the table needs no organisation.
+
     Raises:
         UsageError: The file cannot be had, or describes an architecture that is not understood.
     """
     from rltui.hardware.hub import PREFIX, cached_config, fetched_config
 
     repo = name.removeprefix(PREFIX)
+    if "/" not in repo and (named := known_model(repo)) is not None:
+        return named
     cached = cached_config(repo)
     known = known_model(repo) if cached is None else None
     return known or _from_file(cached or fetched_config(repo), repo.rsplit("/", 1)[-1])

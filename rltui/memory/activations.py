@@ -30,7 +30,7 @@ with torch's ``MemTracker`` on Qwen3-Next's layer of transformers 5.19 in three 
 projections and its gated norm are in it."""
 
 HEAD_BYTES: dict[Head, float] = {
-    "full": 17.0,
+    "full": 14.0,
     "freed": 12.0,
     "vocab_parallel": 10.0,
     "compiled": 8.0,
@@ -40,16 +40,23 @@ HEAD_BYTES: dict[Head, float] = {
     "chunked": 0.0,
     "none": 0.0,
 }
-"""Bytes of one logit. ``full`` is 2 (16 bits) + 4 (float32) + 4 (log-softmax) + 4 + 2 (gradients), and one more as read
-off prime-rl's SFT path. ``freed`` is 12: torchtitan drops the logits before the backward pass, so the log-softmax, the
-gradient that comes in and the one that goes out are left, 4 each. ``vocab_parallel`` is 2 (16 bits) + 4 (float32,
-overwritten by the softmax) + 4: the compiler gives what it changes in place and also sums or scatters into a buffer of
-its own (``fused_cross_entropy.py`` of Megatron-Core, which says so and mends it in 2026). ``compiled`` is also 2 (16
-bits) + 2 (log-softmax in 16 bits) + 4 (a gradient of each), as TRL's ``selective_log_softmax`` has it. ``fused`` is 2
-(16 bits) + 2 (gradients): a compiled loss keeps nothing in float32 but a sum and a maximum of each token. ``streamed``
-is 2 (16 bits; a chunk's gradient comes as its logits go) and, of one chunk in eight, 4 (float32) + 4 (log-softmax):
-torchtune's ``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient is written where the logits were
-(FlashAttention's cross-entropy)."""
+"""Bytes of one logit. ``full`` is 2 (16 bits) + 4 (float32) + 4 (log-softmax) + 4 (its gradient): 14 in the allocated
+peaks of fitcheck on a T4, 13 in those of our own learner. ``freed`` is 12: torchtitan drops the logits before the
+backward pass, so the log-softmax, the gradient that comes in and the one that goes out are left, 4 each.
+``vocab_parallel`` is 2 (16 bits) + 4 (float32, overwritten by the softmax) + 4: the compiler gives what it changes in
+place and also sums or scatters into a buffer of its own (``fused_cross_entropy.py`` of Megatron-Core, which says so and
+mends it in 2026). ``compiled`` is also 2 (16 bits) + 2 (log-softmax in 16 bits) + 4 (a gradient of each), as TRL's
+``selective_log_softmax`` has it. ``fused`` is 2 (16 bits) + 2 (gradients): a compiled loss keeps nothing in float32 but
+a sum and a maximum of each token. ``streamed`` is 2 (16 bits; a chunk's gradient comes as its logits go) and, of one
+chunk in eight, 4 (float32) + 4 (log-softmax): torchtune's ``CEWithChunkedOutputLoss``. ``in_place`` is 2: the gradient
+is written where the logits were (FlashAttention's cross-entropy)."""
+
+CACHED_LOGIT: dict[Head, float] = {"full": 3.0}
+"""Bytes of one logit that torch's allocator keeps in blocks nobody has: 2 of the gradient in 16 bits, which comes when
+the log-softmax has gone, and one more as read off the reserved memory of prime-rl's SFT path."""
+
+FLOAT32_LOGIT = 2.0
+"""Bytes more of one logit of ``full`` where the LM head is float32: no 16-bit copy (2), but another of 4."""
 
 LOGITS_GO_FIRST: tuple[Head, ...] = ("fused", "streamed")
 """Heads whose logits are gone before a layer is recomputed, and whose system grows its allocator's segments in place
@@ -61,6 +68,11 @@ CAPPED_LOGIT = 4.0
 SCORE_BYTES = 8.0
 """Bytes of one attention score where no kernel fuses them: the tanh's output 2, the softmax in float32 4 and its 16-bit
 copy 2 (``eager_attention_forward`` of transformers' Gemma 2; litgpt's attention with capped scores)."""
+
+EAGER_SCORE_KEPT, EAGER_SCORE_PEAK = 6.0, 14.0
+"""Bytes of one attention score where attention is written out (``eager``, in transformers): what a layer keeps is the
+softmax in float32 and its 16-bit copy; at the peak of its backward pass there are scores and masked scores (2 each),
+both of these, and a gradient of 4. 13 to 15 in seven allocated peaks of fitcheck on a T4."""
 
 CHUNKED_HEAD_GIB = 0.3
 """One chunk of logits in float32 and its gradient, where they are never all there."""
@@ -177,8 +189,10 @@ def kept_layer_bytes(
     query, kv = widths(model)
     ffn, sent = _mean_ffn(model)
     if workload.checkpointing == "selective":
-        # Every second matrix product of a layer is kept: queries, values, gate, down.
-        return 2 * hidden + 2 * query + 2 * (query + kv + ffn + hidden) + 2 * sent
+        # Every second matrix product of a layer is kept: queries, values, gate, down. Those of routed experts are
+        # grouped, which the policy does not name.
+        exchanged = 4 * sent if workload.keeps_exchanges else 0
+        return 2 * hidden + 2 * query + 2 * (query + kv + _ungrouped(model)) + exchanged
     if workload.kernels == "fused":
         kept = _fused_bytes(model, ffn, sent)
     else:
@@ -196,6 +210,15 @@ def score_bytes(model: Architecture, workload: Workload) -> float:
         return 0
     layers = model.softmax_layers if workload.checkpointing == "none" else 1
     return workload.sequences * workload.length**2 * model.heads * SCORE_BYTES * layers
+
+
+def eager_score_bytes(model: Architecture, workload: Workload) -> tuple[float, float]:
+    """Bytes of all scores where attention is written out: what layers keep, and what one has at its backward peak."""
+    if workload.attention == "fused":
+        return 0.0, 0.0
+    scores = workload.sequences * workload.length**2 * model.heads
+    kept = EAGER_SCORE_KEPT * scores * model.softmax_layers if workload.checkpointing == "none" else 0.0
+    return kept, EAGER_SCORE_PEAK * scores
 
 
 def gathered_input_bytes(model: Architecture, tensor_parallel: int) -> float:
@@ -223,6 +246,14 @@ def _mean_ffn(model: Architecture) -> tuple[float, float]:
     expert, dense, routed = routed_widths(model)
     expert_layers = model.experts.layers if model.experts else 0
     return (expert * expert_layers + dense * model.dense_layers) / model.layers, routed * expert_layers / model.layers
+
+
+def _ungrouped(model: Architecture) -> float:
+    """Width of gate and down that a layer (the mean of all) has outside routed experts."""
+    experts, hidden = model.experts, model.hidden
+    shared = experts.shared_ffn if experts else 0
+    everywhere = model.dense_layers * (model.ffn + hidden)
+    return (everywhere + (experts.layers * (shared + hidden) if experts and shared else 0)) / model.layers
 
 
 def _fused_bytes(model: Architecture, ffn: float, sent: float) -> float:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rltui.memory.settings import Sharding, WeightSync, Workload
 
 STATES = ("weights", "gradients", "optimizer", "adapters", "reference", "step")
-TOKENS = ("activations", "layer", "logits", "input gradients")
+TOKENS = ("activations", "layer", "logits", "cached blocks", "input gradients")
 
 
 def training_knob(

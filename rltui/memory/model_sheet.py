@@ -40,12 +40,14 @@ class Fit(Struct, frozen=True, kw_only=True):
         what: ``full training``, ``LoRA`` or ``engine``.
         gpus: GPUs that train it, or that one engine has; None: none up to the most that were tried.
         each_gib: What it takes of each, an engine's cache not counted.
+        largest: The largest part of it, and its size in GiB; None: it is an engine's weights.
         kv_tokens: Tokens of an engine's cache.
     """
 
     what: str
     gpus: int | None
     each_gib: float | None = None
+    largest: tuple[str, float] | None = None
     kv_tokens: int | None = None
 
 
@@ -109,7 +111,8 @@ def _trained(model: Architecture, gpu: Gpu, *, lora: bool) -> Fit:
             model, sharding, workload, recipe.states, adapter=adapter, capacity_gib=gpu.usable_gib
         )
         if found.verdict == "fits":
-            return Fit(what=what, gpus=gpus, each_gib=found.peak_gib)
+            largest = max(found.peak.parts_gib.items(), key=lambda part: part[1])
+            return Fit(what=what, gpus=gpus, each_gib=found.peak_gib, largest=largest)
         gpus *= 2
     return Fit(what=what, gpus=None)
 
@@ -136,12 +139,13 @@ def lines(sheet: ModelSheet) -> Iterator[str]:
     """The sheet as lines."""
     yield f"{sheet.model}: {sheet.parameters / 1e9:.2f} B parameters, {sheet.active / 1e9:.2f} B for one token"
     weights = ", ".join(f"{size:.1f} GiB in {name}" for name, size in sheet.weights_gib.items())
-    yield f"weights     {weights}"
+    yield f"weights       {weights}"
     cache = ", ".join(f"{size:.2f} GiB at {length:,} tokens" for length, size in sheet.sequence_gib.items())
-    yield f"cache       {sheet.token_bytes / 1024:.1f} KiB a token; a sequence takes {cache}"
-    yield f"checkpoint  {sheet.checkpoint_gib:.1f} GiB to resume full training from"
+    yield f"cache         {sheet.token_bytes / 1024:.1f} KiB a token; a sequence takes {cache}"
+    yield f"checkpoint    {sheet.checkpoint_gib:.1f} GiB to resume full training from"
     for fit in sheet.fits:
         yield f"{fit.what:<13} {_where(fit, sheet.card)}"
+    yield f"For lengths, rows and engines of your own: rltui mem PRESET roles.learner.model={sheet.model}"
     yield f"The shape is that of {sheet.source}."
     if sheet.caveat:
         yield f"The shape of {sheet.model} is doubtful: {sheet.caveat}."
@@ -153,4 +157,5 @@ def _where(fit: Fit, card: str) -> str:
     if fit.kv_tokens is not None:
         cache = f"{fit.kv_tokens:,} tokens of cache"
         return f"from {fit.gpus} {card} an engine: {fit.each_gib:.1f} GiB of weights each, {cache}"
-    return f"from {fit.gpus} {card}: {fit.each_gib:.1f} GiB each (ZeRO-3, {TOKENS:,} packed tokens)"
+    part = f", {fit.largest[1]:.1f} of it {fit.largest[0]}" if fit.largest else ""
+    return f"from {fit.gpus} {card}: {fit.each_gib:.1f} GiB each{part} (ZeRO-3, {TOKENS:,} packed tokens)"

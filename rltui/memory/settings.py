@@ -96,6 +96,8 @@ class Sharding(Struct, frozen=True, kw_only=True):
         pipeline_parallel: Groups of layers.
         context_parallel: GPUs that divide each sequence.
         expert_parallel: GPUs that divide the experts.
+        expert_tensor_parallel: GPUs that divide each matrix of an expert. Megatron takes the degree of tensor
+            parallelism unless it is told (``expert_tensor_parallel_size``); ms-swift and Megatron-Bridge tell it 1.
         hpz: ZeRO++ secondary partition (``zero_hpz_partition_size``); 1: none.
         offload: What lives in host memory. Megatron's ``optimizer_cpu_offload`` is ``optimizer`` with its
             precision-aware optimizer and ``moments`` without, where the float32 shards of the weights are made on the
@@ -109,6 +111,9 @@ class Sharding(Struct, frozen=True, kw_only=True):
             do not divide the heads (Ulysses) or pass them round.
         buckets_by_width: Whether DeepSpeed's buckets are those of the bundled trainers (``states.zero_traffic``), and
             not of its defaults.
+        defers_sync: Whether gradients are reduced with the last micro-batch of a step alone, so that those of earlier
+            ones are whole on every GPU (FSDP2's ``set_requires_gradient_sync``: verl since July 2026, NeMo-RL's and
+            Automodel's ``defer_fsdp_grad_sync``).
     """
 
     gpus: int = 1
@@ -118,6 +123,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     pipeline_parallel: int = 1
     context_parallel: int = 1
     expert_parallel: int = 1
+    expert_tensor_parallel: int = 1
     hpz: int = 1
     offload: Literal["", "moments", "optimizer", "all"] = ""
     offload_share: float = 1.0
@@ -125,6 +131,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     ends_apart: bool = False
     gathers_keys: bool = False
     buckets_by_width: bool = False
+    defers_sync: bool = False
 
     @property
     def replicas(self) -> int:
@@ -136,12 +143,14 @@ class Sharding(Struct, frozen=True, kw_only=True):
         """Ranks that hold the same experts."""
         if self.expert_parallel == 1:
             return self.replicas
-        return max(1, self.gpus // (self.pipeline_parallel * self.expert_parallel))
+        return max(1, self.gpus // (self.pipeline_parallel * self.expert_split))
 
     @property
     def expert_split(self) -> int:
         """Parts into which each layer's experts are cut before ZeRO."""
-        return self.expert_parallel if self.expert_parallel > 1 else self.tensor_parallel
+        if self.expert_parallel == 1:
+            return self.tensor_parallel
+        return self.expert_parallel * self.expert_tensor_parallel
 
 
 class Adapter(Struct, frozen=True, kw_only=True):
@@ -155,6 +164,8 @@ class Adapter(Struct, frozen=True, kw_only=True):
         states: Of the adapters' parameters.
         float32: Whether they are float32 beside a 16-bit base, so that each layer copies its input into that (PEFT's
             ``autocast_adapter_dtype``, on by default; sharding and the bundled trainers have them in 16 bits).
+        float32_ends: Whether all that is not quantised is float32, and with it the residual stream and the logits
+            (PEFT's ``prepare_model_for_kbit_training``).
     """
 
     rank: int = 16
@@ -162,6 +173,7 @@ class Adapter(Struct, frozen=True, kw_only=True):
     base_bytes: float = 2.0
     states: States = DEEPSPEED_BF16
     float32: bool = False
+    float32_ends: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -186,8 +198,11 @@ class Workload(Struct, frozen=True, kw_only=True):
             logits whose place their gradients take, float32 in one chunk of eight; ``in_place``: 16-bit logits whose
             place their gradients take (verl with FlashAttention's cross-entropy); ``chunked``: never all logits
             (Liger's fused loss too); ``none``: the model has no LM head.
+        attention: Whether a kernel fuses softmax attention, or it is written out, with a score for each pair of tokens.
         delta_rule: How linear attention runs: with flash-linear-attention's kernels, or as ``torch`` operations in
             float32, which transformers falls back to without them.
+        keeps_exchanges: Whether selective checkpointing keeps what goes to experts of other GPUs and what comes back
+            (torchtitan's DeepSeek-V3 since September 2025, all its models since March 2026).
         mask: Whether attention takes a padding mask, which is as large as length × length.
         reference: Frozen models of the same size that are on the card too (DPO, KL).
         pipeline_micro_batches: Micro-batches of one step through a pipeline.
@@ -202,7 +217,9 @@ class Workload(Struct, frozen=True, kw_only=True):
     checkpointing: Checkpointing = "full"
     kernels: Literal["fused", "eager"] = "fused"
     head: Head = "full"
+    attention: Literal["fused", "eager"] = "fused"
     delta_rule: Literal["fused", "torch"] = "fused"
+    keeps_exchanges: bool = False
     mask: bool = False
     reference: int = 0
     pipeline_micro_batches: int = 0

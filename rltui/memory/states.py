@@ -21,6 +21,9 @@ parameters, and part of the cast of its shard. Read off the MoE rows of prime-rl
 FSDP1_GATHERED_LAYERS = 2
 """Layers that the first FSDP holds whole: its default ``limit_all_gathers`` permits the computing one and the next."""
 
+DEFERRED_GRADIENT = 4.0
+"""Bytes of a whole gradient that waits for its sum over GPUs: FSDP2 adds it up in the numbers that it reduces in."""
+
 DEEPSPEED_LIVE_PARAMETERS = 10**9
 """``stage3_max_live_parameters`` and ``stage3_max_reuse_distance``: whole parameters that ZeRO-3 keeps."""
 
@@ -207,12 +210,13 @@ def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, item: f
         part = slice_of(model, sharding)
         return part.whole * (item + (4 if trained else 0))
     layers = FSDP_GATHERED_LAYERS if sharding.backend == "fsdp" else FSDP1_GATHERED_LAYERS
-    gathered = item * layers * layer + (states.compute * layer if trained else 0.0)
+    own_gradient = trained and not sharding.defers_sync  # else all are there, and counted as such
+    gathered = item * layers * layer + (states.compute * layer if own_gradient else 0.0)
     if item < states.compute:
         # The matrix that is multiplied with is dequantised whole.
         matrix = model.hidden * max(model.query_dim, *routed_widths(model)[:2]) / sharding.tensor_parallel
         gathered += states.compute * matrix
-    copies = 2 if trained else 1
+    copies = 2 if own_gradient else 1
     if sharding.ends_apart:
         return max(gathered, states.compute * copies * max(embedding, head))
     return gathered + states.compute * (copies * embedding + head)
@@ -256,7 +260,7 @@ def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sha
     count = count_parameters(model)
     base = part.shard if sharding.zero_stage == 3 else part.whole
     ends = (count.embedding + count.head) / count.total * base
-    end_bytes = max(2.0, adapter.base_bytes)
+    end_bytes = max(4.0 if adapter.float32_ends else 2.0, adapter.base_bytes)
     routed = routed_adapter_parameters(model, adapter)
     split = Slice(
         shared=(adapter_parameters(model, adapter) - routed) / (sharding.tensor_parallel * sharding.pipeline_parallel),

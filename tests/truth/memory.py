@@ -31,6 +31,7 @@ from memory_points import (
     estimate,
     own_errors,
 )
+from memory_ranges import held_out, mean_width
 
 WORST = 8
 CARD_GIB = 79.18
@@ -48,10 +49,14 @@ REASONS = {
     "N344": "Megatron with adapters: what it keeps besides their inputs is not known",
     "N338": "the length in the source is an upper bound",
     "H92": "the length in the source is two rows of 2,048; its configuration has one",
+    **dict.fromkeys(("Y01", "Y03", "Y05"), "compiled as one graph: its backward pass hands out all gradients at once"),
+    "Y18": "what a pipeline under FSDP keeps whole is counted as a stage's weights and float32 gradients",
+    **dict.fromkeys(("Y21", "Y22"), "its experts are one product, padded to the expert with most tokens"),
     **dict.fromkeys(
-        ("V20", "V21", "V28", "V29", "V30"),
-        "grows faster than the length though FlashAttention is named: attention was not fused, or blocks were kept",
+        ("Z10", "Z11", "Z12", "Z13", "Z14"),
+        "what selective checkpointing keeps of experts differs with compiling and tensor parallelism; not modelled",
     ),
+    "Z20": "Megatron with adapters: what it keeps besides their inputs is not known",
     "F08": "what the whole model takes in 16 bits, as if it were quantised once it is loaded; not modelled",
     **dict.fromkeys(
         ("F15", "F17", "F18"),
@@ -93,6 +98,13 @@ def score() -> Score:
     V33) had 6.9 % in the median and 23 within 15 %, then 25 (W01 to W25) 10.5 % and 17; of them 20 of grade A 3.3 % and
     17. In between nothing but the verdict was changed. Without the 58, grades A to C have 4.8 % and 87.6 % of 267.
     Two runs that were left out until their defaults were found (M036, N308) are in, one within 4 %, one 41 % off.
+
+    62 runs in two halves by source joined that afternoon, all written down before any was predicted: 42 (Y01 to Y60)
+    had 37.1 % in the median and 6 within 15 %: autocast's copies of weights were counted for a frozen base, whole
+    gradients whose sum is deferred were not, nor was float32 where PEFT prepared a model. With these 3.8 % and 37. Then
+    20 (Z01 to Z20), once: 14.2 % and 11; with Megatron's own cut of experts, and its log read as that of the last
+    stage, 9.6 % and 13. Without the 62, grade A has 3.2 % of 129, 95.3 % of them within 15 %, and grades A to C have
+    4.9 % of 327 and 85.6 %.
     """
     return Score(predictor="memory", figures=(*_runs(), *_own_learner(), *_engines()), worst=tuple(_worst()))
 
@@ -100,16 +112,18 @@ def score() -> Score:
 def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
-    yield _error("grade A: median error (%)", statistics.median(a), 3.4, len(a))
-    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 9.8, len(a))
-    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 95.3, True, len(a))
-    yield _error("grades A to C: median error (%)", statistics.median(every), 5.0, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.4, True, len(every))
+    yield _error("grade A: median error (%)", statistics.median(a), 3.7, len(a))
+    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.6, len(a))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.4, True, len(a))
+    yield _error("grades A to C: median error (%)", statistics.median(every), 4.8, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.8, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
-    yield Figure("within the printed range (%)", _percent(inside), 94.5, True, len(MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 94.6, True, len(MEASURED))
+    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 92.5, True, len(MEASURED))
+    yield _error("mean width of the printed range (%)", mean_width(), 42.4, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
     refused = sum(_verdict(row) == "no" for row in of_a_card)
-    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.9, len(of_a_card))
+    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.8, len(of_a_card))
     fits = sum(_verdict(row) == "fits" for row in OUT_OF_MEMORY)
     yield Figure("runs out of memory, called 'fits'", fits, 0, False, len(OUT_OF_MEMORY))
 
@@ -119,7 +133,7 @@ def _own_learner() -> Iterator[Figure]:
     peaks = sorted(abs(errors["peak"]) for errors in own)
     moments = sorted(abs(errors[moment]) for errors in own for moment in OWN_MOMENTS)
     yield _error("our learner: median error of peaks (%)", statistics.median(peaks), 0.2, len(peaks))
-    yield _error("our learner: worst error of a peak (%)", peaks[-1], 11.3, len(peaks))
+    yield _error("our learner: worst error of a peak (%)", peaks[-1], 6.1, len(peaks))
     yield _error("our learner: median error of moments (%)", statistics.median(moments), 1.4, len(moments))
 
 

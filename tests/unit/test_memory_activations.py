@@ -12,6 +12,8 @@ from rltui.memory import settings as s
 from rltui.memory.activations import (
     DELTA_RULE_KEPT,
     DELTA_RULE_PEAK,
+    EAGER_SCORE_KEPT,
+    EAGER_SCORE_PEAK,
     LAYER_RESIDUALS,
     QK_NORM_COPY,
     ROUTED_TOKEN,
@@ -99,12 +101,13 @@ def test_backward_adds_up_by_hand() -> None:
     moment = backward(s.Workload(tokens=8192, checkpointing="full", head="full"))
     assert moment.parts_gib["activations"] == pytest.approx(2 * H * LAYERS * 8192 / GIB)
     assert moment.parts_gib["layer"] == pytest.approx((12 * F + 6 * (Q + KV) + LAYER_RESIDUALS * H) * 8192 / GIB)
-    assert moment.parts_gib["logits"] == pytest.approx(17 * VOCAB * 8192 / GIB)
+    assert moment.parts_gib["logits"] == pytest.approx(14 * VOCAB * 8192 / GIB)
+    assert moment.parts_gib["cached blocks"] == pytest.approx(3 * VOCAB * 8192 / GIB)
     assert moment.total_gib == pytest.approx(sum(moment.parts_gib.values()))
     assert moment.torch_gib == pytest.approx(moment.total_gib - moment.parts_gib["context"])
 
 
-@pytest.mark.parametrize(("head", "bytes_a_logit"), [("full", 17), ("compiled", 8), ("streamed", 3), ("none", 0)])
+@pytest.mark.parametrize(("head", "bytes_a_logit"), [("full", 14), ("compiled", 8), ("streamed", 3), ("none", 0)])
 def test_logits_by_how_the_head_is_computed(head: str, bytes_a_logit: int) -> None:
     parts = backward(s.Workload(tokens=1000, head=head)).parts_gib  # type: ignore[arg-type]
     assert parts["logits"] == pytest.approx(bytes_a_logit * VOCAB * 1000 / GIB)
@@ -151,7 +154,7 @@ def test_pipeline_keeps_as_many_micro_batches_as_it_has_stages() -> None:
 def test_megatrons_last_stage_has_the_logits_and_one_micro_batch() -> None:
     last, first = pipeline("megatron", "full").parts_gib, pipeline("megatron", "none").parts_gib
     assert last["activations"] == pytest.approx(first["activations"] / 4)
-    assert last["logits"] == pytest.approx(17 * VOCAB * 1024 / GIB)
+    assert last["logits"] == pytest.approx(14 * VOCAB * 1024 / GIB)
 
 
 def test_layers_recomputed_together_keep_one_input_and_are_there_at_once() -> None:
@@ -203,8 +206,11 @@ def test_float32_adapters_copy_the_inputs_of_a_layers_matrices() -> None:
 
 def test_allocated_memory_has_the_larger_of_logits_and_layer() -> None:
     moment = backward(s.Workload(tokens=1000))
-    smaller = min(moment.parts_gib["layer"], moment.parts_gib["logits"])
-    assert moment.torch_gib - moment.allocated_gib == pytest.approx(smaller) != 0
+    smaller, cached = min(moment.parts_gib["layer"], moment.parts_gib["logits"]), moment.parts_gib["cached blocks"]
+    assert moment.torch_gib - moment.allocated_gib == pytest.approx(smaller + cached)
+    assert moment.torch_gib - moment.least_gib == pytest.approx(smaller - moment.parts_gib["context"])
+    assert smaller > 0
+    assert cached > 0
 
 
 def test_offloaded_inputs_leave_a_few_in_flight() -> None:
@@ -269,3 +275,22 @@ def test_a_delta_rule_without_its_kernels_is_the_layer_that_counts() -> None:
 )
 def test_what_was_measured_further_off_has_a_wider_bar(sharding: s.Sharding, model: Architecture, error: Doubt) -> None:
     assert estimate_training(model, sharding, s.Workload(tokens=1)).error == error
+
+
+def test_attention_that_is_written_out_has_a_score_for_each_pair_of_tokens() -> None:
+    fused = backward(s.Workload(tokens=4096, sequences=2)).parts_gib
+    eager = backward(s.Workload(tokens=4096, sequences=2, attention="eager")).parts_gib
+    scores = 2 * 2048**2 * DENSE.heads
+    assert eager["layer"] - fused["layer"] == pytest.approx(EAGER_SCORE_PEAK * scores / GIB)
+    assert eager["activations"] == fused["activations"]
+    kept = s.Workload(tokens=4096, sequences=2, checkpointing="none")
+    every = backward(structs.replace(kept, attention="eager")).parts_gib["activations"]
+    assert every - backward(kept).parts_gib["activations"] == pytest.approx(EAGER_SCORE_KEPT * scores * LAYERS / GIB)
+
+
+def test_exchanges_with_other_gpus_experts_are_kept_where_the_policy_names_them() -> None:
+    model = structs.replace(DENSE, ffn=0, experts=Experts(layers=LAYERS, count=8, top_k=2, ffn=512))
+    recomputed = s.Workload(tokens=1, checkpointing="selective")
+    kept = structs.replace(recomputed, keeps_exchanges=True)
+    assert kept_layer_bytes(model, recomputed) == 2 * H + 2 * Q + 2 * (Q + KV)
+    assert kept_layer_bytes(model, kept) - kept_layer_bytes(model, recomputed) == 4 * 2 * H

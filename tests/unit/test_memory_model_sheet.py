@@ -57,9 +57,22 @@ def test_verb_takes_a_config_and_a_folder(tmp_path: Path, capsys: pytest.Capture
         assert json.loads(capsys.readouterr().out)["parameters"] == 1_235_814_400
 
 
-def test_verb_of_a_known_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mem", "hf:Qwen/Qwen3-8B"]) == 0
-    assert "8.19 B parameters" in capsys.readouterr().out
+@pytest.mark.parametrize("name", ["hf:Qwen/Qwen3-8B", "hf:Qwen3-8B", "Qwen/Qwen3-8B", "Qwen3-8B"])
+def test_verb_of_a_known_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mem", name]) == 0
+    shown = capsys.readouterr().out
+    assert "8.19 B parameters" in shown
+    assert "45.8 of it optimizer" in shown
+    assert "roles.learner.model=Qwen3-8B" in shown
+
+
+def test_a_name_that_is_nearly_a_models_is_answered_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mem", "Qwen3-7B"]) == 2
+    told = capsys.readouterr().err
+    assert "If it is a model: the nearest known are" in told
+    assert "Qwen3-8B" in told
+    assert main(["mem", "verl-ppo"]) == 2
+    assert "nearest known" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--gpu", "H1000"], ["train.steps=3"]])

@@ -18,6 +18,7 @@ from rltui.memory.states import (
     state_gib,
     step_gib,
 )
+from rltui.memory.training import estimate_training
 
 DENSE = Architecture(name="dense", layers=4, hidden=1024, heads=8, kv_heads=8, head_dim=128, ffn=4096, vocab=32000)
 SPARSE = Architecture(
@@ -80,6 +81,42 @@ def test_experts_are_cut_by_expert_parallelism_and_replicated_over_the_rest() ->
     assert part.shared == count.shared / 4
     assert part.routed == count.routed / 8
     assert (part.shared_ranks, part.routed_ranks) == (4, 2)
+    halved = slice_of(SPARSE, structs.replace(sharding, expert_tensor_parallel=2))
+    assert (halved.routed, halved.routed_ranks) == (part.routed / 2, 1)
+
+
+def test_deferred_gradients_are_whole_and_in_float32_until_the_last_micro_batch() -> None:
+    synced = s.Sharding(gpus=4, backend="fsdp")
+    deferred = structs.replace(synced, defers_sync=True)
+    moments = {}
+    for sharding in (synced, deferred):
+        found = estimate_training(DENSE, sharding, s.Workload(tokens=64), s.PURE_BF16)
+        moments[sharding] = {moment.moment: moment.parts_gib["gradients"] for moment in found.moments[1:]}
+    shard = 2 * PARAMETERS / 4 / GIB
+    assert moments[synced] == pytest.approx({"backward": shard, "optimizer step": shard})
+    assert moments[deferred] == pytest.approx({"backward": 4 * PARAMETERS / GIB, "optimizer step": shard})
+    one = estimate_training(DENSE, deferred, s.Workload(tokens=64, accumulates=False), s.PURE_BF16).moments[1]
+    assert one.parts_gib["gradients"] <= shard
+
+
+def test_float32_adapters_have_no_16_bit_copy_of_the_frozen_base() -> None:
+    adapter = s.Adapter(rank=8, base_bytes=2, states=s.FP32, float32=True)
+    one = s.Sharding(gpus=1, backend="plain", zero_stage=0)
+    found = estimate_training(DENSE, one, s.Workload(tokens=64), s.FP32, adapter=adapter)
+    assert not any("cast weights" in moment.parts_gib for moment in found.moments)
+
+
+def test_what_is_not_quantised_is_float32_where_peft_prepared_the_model() -> None:
+    one, work = s.Sharding(gpus=1, backend="plain", zero_stage=0), s.Workload(tokens=1000)
+    plain = s.Adapter(rank=8, base_bytes=0.5625, states=s.FP32)
+    ends = count_parameters(DENSE)
+    parts = {}
+    for name, adapter in (("16 bits", plain), ("float32", structs.replace(plain, float32_ends=True))):
+        parts[name] = estimate_training(DENSE, one, work, s.FP32, adapter=adapter).moments[1].parts_gib
+    more = {name: parts["float32"][name] - parts["16 bits"][name] for name in ("weights", "activations", "logits")}
+    assert more["weights"] == pytest.approx(2 * (ends.embedding + ends.head) / GIB)
+    assert more["logits"] == pytest.approx(2 * DENSE.vocab * 1000 / GIB)
+    assert parts["float32"]["activations"] == pytest.approx(2 * parts["16 bits"]["activations"])
 
 
 def test_offload_takes_the_optimizer_off_the_card() -> None:
