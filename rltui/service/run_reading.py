@@ -89,13 +89,12 @@ class RunReading:
 
     def why(self, run_id: str) -> WhyReport:
         from rltui.service.attempt_differences import unexplained
-        from rltui.service.interrupted import unfinished_words
         from rltui.service.why import examine_run, why_report
 
         context, row = self._found(run_id)
         found = examine_run(context, row)
         different = unexplained(context.cluster.client, row, found)
-        return why_report(row, found, different, unfinished_words(context, row))
+        return why_report(row, found, different, context.replacements.unfinished_words(row))
 
     def node_report(self, run_id: str, node: str) -> str:
         from rltui.service.bad_nodes import report

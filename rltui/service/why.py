@@ -18,7 +18,8 @@ from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.nearest import in_words
-from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
+from rltui.diagnose.recent import RunPicture
+from rltui.diagnose.run_words import at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
 from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
 from rltui.errors import RltuiError
@@ -104,7 +105,7 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         found = _in_own_words(client, attempt, script, found)
     if run.is_live:
         if not quick:
-            record_slow(context, run, symptoms_of(picture))
+            record_slow(context.cluster, run, symptoms_of(picture))
         found = with_pending_command(advised(without_tuning(found), picture.recent, loaded), run)
         found = with_next_start(found, run)
     else:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from rltui.onnode import server_notes
 from rltui.watch.endpoint import Endpoint, get
 from rltui.watch.lines import decode
-from rltui.watch.snapshots import ActorSnapshot
+from rltui.watch.owners import ActorSnapshot
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:

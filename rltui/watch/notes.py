@@ -11,8 +11,9 @@ from msgspec import Struct
 from rltui.onnode import rundir
 from rltui.watch.actors import parse_logical, parse_nodes, parse_state_api, with_hosts
 from rltui.watch.lines import parse_object
+from rltui.watch.owners import ActorSnapshot
 from rltui.watch.small_files import SmallFiles
-from rltui.watch.snapshots import ActorSnapshot, StatusSnapshot
+from rltui.watch.snapshots import StatusSnapshot
 from rltui.watch.status import parse_status
 from rltui.watch.text import plain
 

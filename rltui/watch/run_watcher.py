@@ -22,7 +22,8 @@ from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.owners import patterns_of
 from rltui.watch.phases import PREFIX
 from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, AttemptFacts, RunFacts, run_facts, summarise
-from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, told_of, with_metrics
+from rltui.watch.runs import RATES, supervisors_alive, told_of, with_metrics
+from rltui.watch.silence import LastMetrics
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSnapshot, RunSummary, StatusSnapshot
 from rltui.watch.status import read_status
