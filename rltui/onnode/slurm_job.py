@@ -100,8 +100,6 @@ class SlurmJob(AttemptRunner):
         self._kept_away: Optional[List[str]] = None
         self._queue_ahead = QueueAhead(self.attempt)
 
-    # the attempt's stations
-
     def introduce(self) -> None:
         """Write down which job this is."""
         signal.signal(signal.SIGUSR2, self.on_warning)
