@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -27,13 +27,10 @@ from rltui.cluster.relay_types import (
     RelayError,
     SmallFile,
 )
-from rltui.cluster.transport import NeedsAttentionError
+from rltui.cluster.transport import NeedsAttentionError, Transport
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.relay_request import MIB, pack, unpack
-
-if TYPE_CHECKING:
-    from rltui.cluster.transport import Transport
 
 SLACK_S = 5.0
 """What an answer may take on top of the time that the relay itself was given."""

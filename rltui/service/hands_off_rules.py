@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -13,10 +14,6 @@ from msgspec import Struct, structs
 from rltui.diagnose.cause import Recovery
 from rltui.onnode import rundir
 from rltui.watch.lines import decode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 HOLDS_S = (0.0, 0.0, 300.0, 1200.0)
 """How long a new attempt waits, by how many attempts in a row brought no new checkpoint: what fails again and again

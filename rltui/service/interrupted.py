@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, structs
 
+from rltui.runs.journal import Journal
 from rltui.runs.submission import NEVER_SENT
 from rltui.service.recover import may_live
-
-if TYPE_CHECKING:
-    from rltui.runs.journal import Journal
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 ACTION = "replace"
 """What the journal calls it: an intent, which counts until a newer attempt is there."""

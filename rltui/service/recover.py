@@ -10,21 +10,18 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.cluster.cluster import Cluster
 from rltui.errors import ClusterError
 from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
 from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
+from rltui.runs.journal import Journal
 from rltui.runs.submission import LOOK_UP_FOR_S, NEVER_SENT, Submission, fold_submissions
-
-if TYPE_CHECKING:
-    from rltui.cluster.cluster import Cluster
-    from rltui.runs.journal import Journal
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 OTHER_HOST_S = 180.0
 """Age from which a submission begun on another machine counts as left alone: its writer cannot be looked at."""

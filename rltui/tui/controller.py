@@ -11,25 +11,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from textual.message import Message
+
+from rltui.cluster.prompts import PendingQuestion
 from rltui.errors import RltuiError, UsageError
-from rltui.service.run_events import RunEvents
+from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, Cockpit
+from rltui.service.run_events import Event, RunEvents
 from rltui.service.shell import ShellCommand
+from rltui.service.sweep_points import Sweep
 from rltui.threads import Poller, RequestThread, timed
 from rltui.tui import actions, messages
-from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
+from rltui.tui.refresh import MAX_FAILURE_S, Attention, Source, refresh_interval_s
 from rltui.tui.searches import Searches
-
-if TYPE_CHECKING:
-    from textual.message import Message
-
-    from rltui.cluster.prompts import PendingQuestion
-    from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, Cockpit
-    from rltui.service.run_events import Event
-    from rltui.service.sweep_points import Sweep
-    from rltui.tui.refresh import Attention, Source
-    from rltui.watch.samples import Sample
+from rltui.watch.samples import Sample
 
 
 def failure(error: Exception) -> tuple[str, str]:

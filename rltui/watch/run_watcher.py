@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.watch.actors import ActorsReader
@@ -27,9 +27,6 @@ from rltui.watch.silence import LastMetrics
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSnapshot, RunSummary, StatusSnapshot
 from rltui.watch.status import read_status
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 HISTORY = 60
 HISTORY_EVERY_S = 5.0

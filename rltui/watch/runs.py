@@ -7,10 +7,10 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.layout.scalars import CPU
@@ -25,9 +25,6 @@ from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts,
 from rltui.watch.silence import LastMetrics, aged, halt_words, pause_s, silent_words
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 METRICS_BYTES = 1 << 15
 HISTORY = 60
