@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import ComposeResult
 from textual.containers import Container
-from textual.events import Key
 from textual.screen import Screen
 from textual.widgets import Input
 
-from rltui.cluster.prompts import Question
-from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import BLANK, Line, line, rule, wrapped
 from rltui.tui.widgets.pane import Pane
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.events import Key
+
+    from rltui.cluster.prompts import Question
+    from rltui.tui.glyphs import Glyphs
 
 MAX_WIDTH = 84
 HOST_KEY = "host-key"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rltui.cluster.jobs import JobSnapshot
 from rltui.tui import braille, formats, progress
 from rltui.tui.compose import Section
 from rltui.tui.glyphs import Glyphs
@@ -12,6 +12,9 @@ from rltui.tui.spans import BLANK, Line, Span, clip, line, pad, rule, width_of, 
 from rltui.watch.node_samples import EngineSample, HostSnapshot
 from rltui.watch.pending import reason_words, start_words
 from rltui.watch.snapshots import RunSnapshot, StatusSnapshot
+
+if TYPE_CHECKING:
+    from rltui.cluster.jobs import JobSnapshot
 
 
 def queue_rows(status: StatusSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
