@@ -10,7 +10,7 @@ from rltui.cluster.jobs import JobSnapshot
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
-    from rltui.diagnose.verdicts import Safety
+    from rltui.diagnose.verdicts import Diagnosis
 
 
 class OpenJob(Struct, frozen=True, kw_only=True):
@@ -105,54 +105,13 @@ class ClusterSummary(Struct, frozen=True, kw_only=True):
     """When it last answered, by this machine's clock; 0: never in this session."""
 
 
-class WhyRemedy(Struct, frozen=True, kw_only=True):
-    """One thing to do about a cause."""
-
-    id: str
-    summary: str
-    overrides: tuple[str, ...] = ()
-    """Its change of the layout as ``key.path=value`` words."""
-    shown: tuple[str, ...] = ()
-    """The same in the words of the system whose run it is, also where they are no overrides."""
-    exclude: tuple[str, ...] = ()
-    """Nodes that it keeps away from."""
-    commands: tuple[str, ...] = ()
-    """Commands for a shell; for the user to run."""
-    safe: Safety = "never"
-
-    @property
-    def can_apply(self) -> bool:
-        """Whether the cockpit can do it, by a resubmission that is previewed first."""
-        return self.safe != "never" and bool(self.overrides or self.exclude)
-
-
-class WhyFinding(Struct, frozen=True, kw_only=True):
-    """One cause, as the `!` screen shows it."""
-
-    diagnosis: str
-    """Its id, such as ``nccl_timeout``."""
-    summary: str
-    confidence: float
-    is_secondary: bool = False
-    evidence: tuple[tuple[str, int, str], ...] = ()
-    """(file, line number, text), most telling first."""
-    remedies: tuple[str, ...] = ()
-    """One sentence each, best first."""
-    overrides: tuple[str, ...] = ()
-    """The best remedy that is a layout change, as ``key.path=value`` words."""
-    exclude: tuple[str, ...] = ()
-    """Nodes that the best remedy keeps away from."""
-    fixes: tuple[WhyRemedy, ...] = ()
-    """The remedies in full, best first."""
-
-
 class WhyReport(Struct, frozen=True, kw_only=True):
     """The answer to `!`."""
 
     run_id: str
     headline: str
     """The cause in one sentence, or that none is known and what to collect."""
-    findings: tuple[WhyFinding, ...] = ()
+    findings: tuple[Diagnosis, ...] = ()
     """Causes first, then what followed from them."""
     exception: tuple[str, int, str] | None = None
     """Where no cause is known: file, line and text of the first exception, out of its wrappers."""

@@ -28,7 +28,7 @@ from rltui.service.interrupted import Interrupted
 from rltui.service.resubmit import changed, preview_resubmit, resubmit
 from rltui.service.run_commands import queued_again
 from rltui.service.submit import Launched
-from rltui.service.why import diagnose_run, remedy_words
+from rltui.service.why import diagnose_run
 from rltui.service.why_advice import TUNING
 from rltui.watch.snapshots import RunSummary
 
@@ -181,7 +181,7 @@ def _candidates(
     if damage is not None:
         yield CauseFix(cause=cause.id, recovery="restart", sentence=damage.words, set_aside=damage.name)
     nodes = _nodes_to_blame(context, run)
-    for remedy in map(remedy_words, cause.remedies):
+    for remedy in cause.remedies:
         exclude = tuple(node for node in remedy.exclude if node not in nodes.everywhere)
         if remedy.safe != "never" and (remedy.overrides or exclude):
             yield CauseFix(
