@@ -19,33 +19,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from rltui.check.findings import Finding
 from rltui.check.run import Report
-from rltui.cluster.profile import LOCAL
+from rltui.cluster.profile import LOCAL, Profile
+from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.verdicts import Diagnosis
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.service.all_clusters import AllClusters
 from rltui.service.compare import Comparison, compare, read_side
+from rltui.service.context import Context
 from rltui.service.hands_off_rules import Policy
 from rltui.service.hands_off_switch import is_over, require_sound, switch_on
 from rltui.service.launch import RefusedError
 from rltui.service.one_fix import Fix
+from rltui.service.submit import Launched
 from rltui.service.wishes import Wishes, with_words
 from rltui.watch.log_search import LogHit, LogQuery
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSnapshot, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.service.context import Context
-    from rltui.service.submit import Launched
 
 __all__ = [
     "ClusterError",

@@ -15,8 +15,8 @@ from rltui.onnode import rundir
 from trainers.environments.agent_place import GRACE_S
 from trainers.rewards.actors import come_back
 from trainers.roles.agent_relay import Over, heard
-from trainers.roles.calls import POLL_S, RoleError
-from trainers.roles.reward_worker import LISTENERS, NotLoadedError
+from trainers.roles.calls import POLL_S, NotLoadedError, RoleError
+from trainers.roles.reward_worker import LISTENERS
 
 if TYPE_CHECKING:
     from trainers.chat_endpoint import Answer

@@ -37,10 +37,10 @@ from trainers.stopping import leave
 if TYPE_CHECKING:
     from trainers.data.batch import Rows
     from trainers.data.codec import Codec
+    from trainers.data.columns import TeacherScores
     from trainers.data.prompts import Prompt
     from trainers.roles.engine import Completion
     from trainers.roles.fleet import Fleet, Request
-    from trainers.roles.teacher import TeacherScores
     from trainers.session import Session
 
 

@@ -10,8 +10,9 @@ from rltui.errors import UsageError
 from rltui.service.all_clusters import open_run
 from rltui.service.describe import attempt_path
 from rltui.service.read_evidence import look_at_process
+from rltui.watch.owners import ActorSnapshot
 from rltui.watch.run_watcher import RunWatcher
-from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
+from rltui.watch.snapshots import RunSnapshot
 from rltui.watch.text import plain
 
 HEADER = ("ACTOR", "NAME", "STATE", "NODE", "PID", "RESTARTS", "DIED BECAUSE")

@@ -11,7 +11,6 @@ from rltui.cli.verbs import importing
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
-    from rltui.service.cockpit import Cockpit
     from rltui.service.live_cockpit import LiveCockpit
     from rltui.service.replay import ReplayCockpit
     from rltui.tui.first_frame import FirstFrame
@@ -49,7 +48,7 @@ def _run_cockpit(first: FirstFrame | None, **options: Any) -> int:
 
     cockpit = OpenedLater()
     try:
-        return run_cockpit(cast("Cockpit", cockpit), first=first, **options)
+        return run_cockpit(cast("LiveCockpit", cockpit), first=first, **options)
     finally:
         cockpit.close()
 

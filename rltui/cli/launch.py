@@ -132,7 +132,7 @@ def _run_script(options: argparse.Namespace) -> int:
     with open_context(_cluster(options), TerminalPrompter()) as context:
         source = options.script or options.layout
         prepared = prepare(source, wishes, context.cluster.profile)
-        findings = (*prepared.findings, *offers(context, prepared.job))
+        findings = (*prepared.findings, *offers(context.cluster, prepared.job))
         found = [f"{one.severity} {one.code} {one.key}: {one.message}" for one in findings]
         problems = list(prepared.problems)
         if options.dry_run and into:

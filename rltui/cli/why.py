@@ -134,7 +134,6 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
     from rltui.service.all_clusters import open_clusters
     from rltui.service.attempt_differences import unexplained
     from rltui.service.attempts import at_attempt, endings
-    from rltui.service.interrupted import unfinished_words
     from rltui.service.why import examine_run, nothing_found
 
     with open_clusters(cluster) as clusters:
@@ -143,7 +142,7 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
         findings = examine_run(context, run)
         different = unexplained(context.cluster.client, run, findings)
         nothing = nothing_found(run, endings(context.cluster.client, run), findings.at_rest)
-        return Said(findings, nothing, different, unfinished_words(context, run))
+        return Said(findings, nothing, different, context.replacements.unfinished_words(run))
 
 
 def _print(said: Said, *, as_json: bool) -> None:

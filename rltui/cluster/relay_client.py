@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -27,14 +27,10 @@ from rltui.cluster.relay_types import (
     RelayError,
     SmallFile,
 )
-from rltui.cluster.transport import NeedsAttentionError
+from rltui.cluster.transport import NeedsAttentionError, Transport
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.relay_request import MIB, pack, unpack
-
-if TYPE_CHECKING:
-    from rltui.cluster.transport import Transport
-    from rltui.cluster.trusted_server import TrustedServer
 
 SLACK_S = 5.0
 """What an answer may take on top of the time that the relay itself was given."""
@@ -78,6 +74,7 @@ class RelayClient:
 
     Attributes:
         slurm_cluster: Of the Slurm clusters that its host's tools reach, the one that is meant; empty: the host's own.
+        trusted: What a server beyond the loopback wants to see, by its URL; None: that may not be asked.
     """
 
     def __init__(self, transport: Transport, *, timeout_s: float = 15.0, open_timeout_s: float = 30.0) -> None:
@@ -89,7 +86,7 @@ class RelayClient:
         self._failures = 0
         self._failure: ClusterError | None = None
         self._retry_at = 0.0
-        self.trusted: TrustedServer | None = None
+        self.trusted: Callable[[str], Mapping[str, str] | None] | None = None
         self._owners: dict[str, str] = {}
         self.slurm_cluster = ""
 
@@ -218,10 +215,10 @@ class RelayClient:
         timeout_s: float = 5.0,
     ) -> HttpAnswer:
         """Ask a server on the loopback of the relay's machine, or the trusted one; redirects are not followed."""
-        known = self.trusted if self.trusted is not None and self.trusted.is_at(url) else None
-        told = {**(known.headers() if known else {}), **(headers or {})}
+        known = self.trusted(url) if self.trusted is not None else None
+        told = {**(known or {}), **(headers or {})}
         fields: dict[str, Any] = {"url": url, "method": method, "headers": told, "timeout_s": timeout_s}
-        fields |= {"beyond_loopback": True} if known else {}
+        fields |= {"beyond_loopback": True} if known is not None else {}
         fields["body"] = body.decode("utf-8", "surrogateescape")
         answer = self._ask("http", fields, timeout_s=timeout_s + SLACK_S, idempotent=method in ("GET", "HEAD"))
         return HttpAnswer(answer["status"], unpack(answer["body"], answer["packed"], MAX_DATA))

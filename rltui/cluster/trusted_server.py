@@ -32,16 +32,14 @@ class TrustedServer:
         self._read = headers
         self._headers: Mapping[str, str] | None = None
 
-    def is_at(self, url: str) -> bool:
-        """Whether ``url`` is of this server."""
-        return _origin(url) == self._origin
-
-    def headers(self) -> Mapping[str, str]:
-        """What it wants to see.
+    def headers_for(self, url: str) -> Mapping[str, str] | None:
+        """What it wants to see; None where ``url`` is not of this server.
 
         Raises:
             ClusterError: It cannot be read, or not by its owner alone.
         """
+        if _origin(url) != self._origin:
+            return None
         if self._headers is None:
             self._headers = self._read()
         return self._headers
@@ -49,7 +47,8 @@ class TrustedServer:
 
 def trust_ray(client: RelayClient, profile: Profile) -> None:
     """Let ``client`` ask the dashboard that ``profile`` names, with the token and headers that lie on its machine."""
-    client.trusted = TrustedServer(profile.ray_address, lambda: _headers(client, profile.ray_headers_file))
+    server = TrustedServer(profile.ray_address, lambda: _headers(client, profile.ray_headers_file))
+    client.trusted = server.headers_for
 
 
 def is_in_the_clear(address: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from rltui.diagnose.recent import Step
-from rltui.diagnose.run_words import RunPicture, symptom_words
+from rltui.diagnose.recent import RunPicture, Step
+from rltui.diagnose.run_words import symptom_words
 from rltui.diagnose.sources import Source, text_source
 from rltui.dialects.load import load_dialects
 from rltui.errors import RltuiError

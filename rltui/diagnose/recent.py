@@ -13,6 +13,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from rltui.cluster.jobs import JobSnapshot
+from rltui.watch.node_samples import HostSnapshot
+from rltui.watch.snapshots import EndSnapshot, StageSnapshot
+
 LEAST_STEPS = 3
 """Steps, besides the first one that is in view, before anything is said."""
 
@@ -235,3 +239,48 @@ class Symptom(Struct, frozen=True, kw_only=True):
         """As lines, so that it is evidence like any other."""
         more = (f"symptom {self.word}, {each}" for each in self.evidence)
         return (f"symptom {self.word}: {self.sentence}", *more)
+
+
+class RunPicture(Struct, frozen=True, kw_only=True):
+    """What is known of an attempt besides its logs, at ``now`` (epoch seconds)."""
+
+    now: float
+    stage: StageSnapshot = StageSnapshot()
+    end: EndSnapshot | None = None
+    job: JobSnapshot | None = None
+    bad_nodes: dict[str, str] = {}
+    """Reason by node, from ``preflight.json``."""
+    steps: tuple[Step, ...] = ()
+    """The newest steps, oldest first."""
+    first: tuple[Step, ...] = ()
+    """The attempt's first steps."""
+    hosts: tuple[HostSnapshot, ...] = ()
+    silent: dict[str, float] = {}
+    """Seconds since the sampler of each node spoke that should have since, of a live run."""
+    unanswering: tuple[str, ...] = ()
+    """Those of a live job's nodes that are down by Slurm's word, or do not answer it."""
+    gpus: tuple[GpuRecord, ...] = ()
+    engines: tuple[EngineCounters, ...] = ()
+    planned: tuple[Planned, ...] = ()
+    """Phases that are far behind what is planned."""
+    said_at: float = 0.0
+    """When anything was written to its logs last, epoch seconds; 0: it is not known."""
+    tells_steps: bool = True
+    """Whether it is of a system whose words are known, so that no step of it says something."""
+    waiting_actors: tuple[str, ...] = ()
+    """Classes of the Ray actors that have no place yet, one each."""
+
+    @property
+    def recent(self) -> Recent:
+        """What rules about slow and silently failing runs look at."""
+        return Recent(steps=self.steps, first=self.first, planned=self.planned, engines=self.engines, gpus=self.gpus)
+
+    @property
+    def until(self) -> float:
+        """When the attempt ended, or now while it lives."""
+        return self.end.at if self.end is not None and self.end.at else self.now
+
+    @property
+    def was_wanted(self) -> bool:
+        """Whether it ended because it was done, or because somebody wanted it to."""
+        return self.end is not None and self.end.outcome in ("finished", "cancelled", "time-limit")

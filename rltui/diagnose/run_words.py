@@ -15,19 +15,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned, Recent, Step, Symptom
+from rltui.diagnose.recent import RunPicture, Symptom
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.diagnose.stuck import stood_still
 from rltui.onnode import rundir
 from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s, scale
-from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
-    from rltui.watch.node_samples import HostSnapshot
 
 IDLE_S, WORDLESS_S = 60.0, 300.0
 """From when on it is worth a word that no GPU works, and that a log is silent, while no step comes."""
@@ -44,51 +40,6 @@ SILENT_S = 60.0
 BEFORE_THE_END_S = 120.0
 PLACED_S = 180.0
 """How long Ray's actors may take to come up: their programs are read from a shared disk, by all of them at once."""
-
-
-class RunPicture(Struct, frozen=True, kw_only=True):
-    """What is known of an attempt besides its logs, at ``now`` (epoch seconds)."""
-
-    now: float
-    stage: StageSnapshot = StageSnapshot()
-    end: EndSnapshot | None = None
-    job: JobSnapshot | None = None
-    bad_nodes: dict[str, str] = {}
-    """Reason by node, from ``preflight.json``."""
-    steps: tuple[Step, ...] = ()
-    """The newest steps, oldest first."""
-    first: tuple[Step, ...] = ()
-    """The attempt's first steps."""
-    hosts: tuple[HostSnapshot, ...] = ()
-    silent: dict[str, float] = {}
-    """Seconds since the sampler of each node spoke that should have since, of a live run."""
-    unanswering: tuple[str, ...] = ()
-    """Those of a live job's nodes that are down by Slurm's word, or do not answer it."""
-    gpus: tuple[GpuRecord, ...] = ()
-    engines: tuple[EngineCounters, ...] = ()
-    planned: tuple[Planned, ...] = ()
-    """Phases that are far behind what is planned."""
-    said_at: float = 0.0
-    """When anything was written to its logs last, epoch seconds; 0: it is not known."""
-    tells_steps: bool = True
-    """Whether it is of a system whose words are known, so that no step of it says something."""
-    waiting_actors: tuple[str, ...] = ()
-    """Classes of the Ray actors that have no place yet, one each."""
-
-    @property
-    def recent(self) -> Recent:
-        """What rules about slow and silently failing runs look at."""
-        return Recent(steps=self.steps, first=self.first, planned=self.planned, engines=self.engines, gpus=self.gpus)
-
-    @property
-    def until(self) -> float:
-        """When the attempt ended, or now while it lives."""
-        return self.end.at if self.end is not None and self.end.at else self.now
-
-    @property
-    def was_wanted(self) -> bool:
-        """Whether it ended because it was done, or because somebody wanted it to."""
-        return self.end is not None and self.end.outcome in ("finished", "cancelled", "time-limit")
 
 
 def words_of(picture: RunPicture) -> dict[str, list[str]]:

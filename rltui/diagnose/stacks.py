@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rltui.diagnose.stuck import Observed
+from msgspec import Struct
 
 _MEETS = re.compile(
     r"^_?(?:all_reduce|all_gather\w*|reduce_scatter\w*|broadcast\w*|(?:monitored_)?barrier|reduce|gather\w*|scatter\w*|"
@@ -29,6 +27,45 @@ _LOOP = re.compile(r"^main_loop \(ray/")
 LEAST_ALIKE = 3
 """Processes in one place that say by their number where the others should be; a collective says it by itself."""
 MOST_NAMED = 4
+
+
+class Collective(Struct, frozen=True):
+    """One collective of one rank, as the role noted it (``trainers/roles/witness.py``); ``ended`` 0: it is in it."""
+
+    group: str
+    seq: int
+    op: str
+    rank: int
+    world: int
+    bytes: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    what: str = ""
+
+
+class Observed(Struct, frozen=True):
+    """One process at the moment of the evidence."""
+
+    pid: int
+    title: str = ""
+    state: str = ""
+    wchan: str = ""
+    stack: str = ""
+    """Of all its Python threads; or why there is none."""
+    collectives: tuple[Collective, ...] = ()
+    role: str = ""
+    """Name of the role, such as ``learner 1``; empty for other processes."""
+    host: str = ""
+    rank: str = ""
+    """Its number in the launcher's words, of a process that has no role's name."""
+    stack_by: str = ""
+    """Who told its stack, ``py-spy`` or ``faulthandler``; empty: nobody could."""
+
+    @property
+    def name(self) -> str:
+        """The process for people, with its node."""
+        rank = f"rank {self.rank}" if self.rank else ""
+        return f"{self.role or rank or self.title.split(' ')[0] or 'a process'} (pid {self.pid} on {self.host})"
 
 
 def odd_ones(processes: Sequence[Observed]) -> Iterator[str]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from rltui.diagnose.stacks import odd_ones
+from rltui.diagnose.stacks import Collective, Observed, odd_ones
 from rltui.onnode.progress import FIRST_STEPS_S, LEAST_STEPS, patience_s
 from rltui.watch.silence import QUIET_S, QUIET_STEPS, STOPPED_S, halts_told, pause_s
 
 if TYPE_CHECKING:
-    from rltui.diagnose.run_words import RunPicture
+    from rltui.diagnose.recent import RunPicture
 
 STATES = {
     "T": "is stopped (state T: SIGSTOP, or a debugger)",
@@ -36,45 +36,6 @@ LEAST_WAIT_S = 5.0
 """A collective that is under way for less may just be one."""
 
 MOST_NAMED = 4
-
-
-class Collective(Struct, frozen=True):
-    """One collective of one rank, as the role noted it (``trainers/roles/witness.py``); ``ended`` 0: it is in it."""
-
-    group: str
-    seq: int
-    op: str
-    rank: int
-    world: int
-    bytes: int = 0
-    began: float = 0.0
-    ended: float = 0.0
-    what: str = ""
-
-
-class Observed(Struct, frozen=True):
-    """One process at the moment of the evidence."""
-
-    pid: int
-    title: str = ""
-    state: str = ""
-    wchan: str = ""
-    stack: str = ""
-    """Of all its Python threads; or why there is none."""
-    collectives: tuple[Collective, ...] = ()
-    role: str = ""
-    """Name of the role, such as ``learner 1``; empty for other processes."""
-    host: str = ""
-    rank: str = ""
-    """Its number in the launcher's words, of a process that has no role's name."""
-    stack_by: str = ""
-    """Who told its stack, ``py-spy`` or ``faulthandler``; empty: nobody could."""
-
-    @property
-    def name(self) -> str:
-        """The process for people, with its node."""
-        rank = f"rank {self.rank}" if self.rank else ""
-        return f"{self.role or rank or self.title.split(' ')[0] or 'a process'} (pid {self.pid} on {self.host})"
 
 
 class Evidence(Struct, frozen=True):

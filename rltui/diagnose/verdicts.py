@@ -12,6 +12,8 @@ agreed to. ``never``: shown only; a person has to do it."""
 
 Operation: TypeAlias = Literal["set", "times", "plus"]
 
+EXCLUDE = "slurm.exclude"
+
 SURE_ENOUGH = 0.6
 """Below this confidence a diagnosis offers nothing but to collect more evidence."""
 
@@ -91,6 +93,33 @@ class Remedy(Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     safe: Safety = "never"
 
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Its changes as a resubmission takes them; none where one is not in the layout's own numbers."""
+        others = self._others
+        fitted = all(change.operation == "set" for change in others)
+        return tuple(f"{change.key}={_value(change.value)}" for change in others) if fitted else ()
+
+    @property
+    def in_own_words(self) -> tuple[str, ...]:
+        """The same in the words of the system whose run it is, also where they are no overrides."""
+        return tuple(change.own for change in self._others if change.own)
+
+    @property
+    def exclude(self) -> tuple[str, ...]:
+        """Nodes that it keeps away from."""
+        named = (str(change.value) for change in self.changes if change.key == EXCLUDE)
+        return tuple(node for text in named for word in text.strip("[]").split(",") if (node := word.strip()))
+
+    @property
+    def can_apply(self) -> bool:
+        """Whether rltui can do it, by a resubmission that is previewed first."""
+        return self.safe != "never" and bool(self.overrides or self.exclude)
+
+    @property
+    def _others(self) -> tuple[Change, ...]:
+        return tuple(change for change in self.changes if change.key != EXCLUDE)
+
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """One cause, or one consequence (``secondary``) of another cause in the same list."""
@@ -101,6 +130,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     secondary: bool = False
     evidence: tuple[Evidence, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+
+
+def _value(value: bool | int | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _with_word(current: list[object], word: object) -> list[str] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -14,9 +15,6 @@ from rltui.layout.json_schema import json_schema
 from rltui.layout.load import load_layout
 from rltui.layout.origins import AT_LAUNCH, origin_of, origins
 from rltui.layout.overrides import parse_override
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Field(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import IO, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from rltui.onnode.attempt_runner import EndedError
+from rltui.onnode.rundir import EndedError
 
 COMMAND_TIMEOUT_S = 20
 """Slurm's commands hang for a minute where a node's munge is dead."""

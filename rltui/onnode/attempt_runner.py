@@ -16,6 +16,7 @@ from rltui.onnode import container, evidence, guard, hands_off, pass_on, process
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RayFailedError
+from rltui.onnode.rundir import EndedError
 from rltui.onnode.standstill_watch import StandstillWatch
 from rltui.onnode.symptom_watch import SymptomWatch
 from rltui.onnode.tell_once import tell_of
@@ -24,10 +25,6 @@ POLL_S = 0.2
 BREATH_S = 5.0
 """How long a trainer whose Ray died may take to say why."""
 LAST_LOOK_S = 2.0
-
-
-class EndedError(Exception):
-    """The attempt cannot go on; the text is its reason."""
 
 
 class Verdict(NamedTuple):

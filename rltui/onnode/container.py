@@ -228,9 +228,9 @@ def _apptainer(
 def _pyxis(
     container: Container, environment: Dict[str, str], folder: str, names: Sequence[str], mounts: Sequence[str]
 ) -> Tuple[List[str], Dict[str, str]]:
-    # the words of a step are the driver's, which itself needs what is here
+    # a launch on the login node loads this file too, and starts no step
     from rltui.onnode.allocation import OF_OTHER_STEPS, step_command
-    from rltui.onnode.ray_process import host
+    from rltui.onnode.node_network import host
 
     cpus = environment.get("SLURM_CPUS_ON_NODE", "")
     words = step_command([host()], int(cpus) if cpus.isdigit() else 1)

@@ -17,7 +17,8 @@ import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from rltui.onnode import card_kernels, container, node_network, preflight, rundir
-from rltui.onnode.ray_process import SOCKET_BASE_LIMIT, host
+from rltui.onnode.node_network import host
+from rltui.onnode.ray_process import SOCKET_BASE_LIMIT
 
 GIB = float(1 << 30)
 MARK = "rltui_node_check"

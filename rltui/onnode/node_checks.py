@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Tuple
 
 from rltui.onnode import node_report, rundir
 from rltui.onnode.allocation import Allocation, end_step, start_step_on
-from rltui.onnode.ray_process import host
+from rltui.onnode.node_network import host
 
 CHECK_S = 100.0
 """Within two minutes of the start the verdict on the nodes is there; these are for the nodes, the rest for srun."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import socket
 import struct
 from typing import Iterator, List, NamedTuple, Optional, Tuple
@@ -130,3 +131,8 @@ def _all_free(first: int) -> bool:
             except OSError:
                 return False
     return True
+
+
+def host() -> str:
+    """This node's name, as Slurm calls it where it does."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()

@@ -8,7 +8,8 @@ import time
 from typing import Callable, Dict, List
 
 from rltui.onnode import rundir
-from rltui.onnode.ray_process import TRIES, RayFailedError, RayProcess, RaySpec, block_of, host, pinned
+from rltui.onnode.node_network import host
+from rltui.onnode.ray_process import TRIES, RayFailedError, RayProcess, RaySpec, block_of, pinned
 
 
 class RayHead(RayProcess):

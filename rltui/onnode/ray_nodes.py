@@ -20,9 +20,9 @@ from rltui.onnode import guard, processes, rundir
 from rltui.onnode.ask_http import ask
 from rltui.onnode.environment import attempt_environment
 from rltui.onnode.node_check import own_address, raise_open_files
-from rltui.onnode.node_network import interface_of
+from rltui.onnode.node_network import host, interface_of
 from rltui.onnode.ray_head import RayHead
-from rltui.onnode.ray_process import RayFailedError, RayProcess, RaySpec, block_of, host, pinned
+from rltui.onnode.ray_process import RayFailedError, RayProcess, RaySpec, block_of, pinned
 from rltui.onnode.script_exports import script_place
 
 POLL_S = 0.5

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -11,7 +10,7 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
 from rltui.onnode import container, processes, rundir
-from rltui.onnode.node_network import NoPortsError, Ports, reserve_block
+from rltui.onnode.node_network import NoPortsError, Ports, host, reserve_block
 from rltui.onnode.ray_start import START, START_OWN
 from rltui.onnode.script_exports import ScriptPlace
 
@@ -231,11 +230,6 @@ def block_of(spec: RaySpec, turn: int) -> Ports:
         return reserve_block(spec.job, skip=turn)
     except NoPortsError as error:
         raise RayFailedError(str(error)) from error
-
-
-def host() -> str:
-    """This node's name, as Slurm calls it where it does."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def object_store_bytes(address: str) -> int:

@@ -383,3 +383,7 @@ def attempt_folder(run: str, number: int) -> str:
 def lock_folder(attempt: str, uuid: str) -> str:
     """Return the directory whose making starts the submission ``uuid``: a second copy of it finds it made and ends."""
     return "%s/.lock-%s" % (attempt, uuid)
+
+
+class EndedError(Exception):
+    """The attempt cannot go on; the text is its reason."""

@@ -7,8 +7,7 @@ from typing import Dict, List, NamedTuple
 
 from rltui.onnode import rundir
 from rltui.onnode.allocation import OF_OTHER_STEPS, read_allocation, start_step, step_command
-from rltui.onnode.node_network import reserve_block
-from rltui.onnode.ray_process import host
+from rltui.onnode.node_network import host, reserve_block
 
 _NUMBERED = 'export NODE_RANK="$SLURM_NODEID" PET_NODE_RANK="$SLURM_NODEID"; exec "$@"'
 """Runs what follows with the node's number, from 0, the head's: torchrun takes options that it lacks from PET_*."""

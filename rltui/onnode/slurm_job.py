@@ -44,13 +44,14 @@ from rltui.onnode.allocation import (
     shown,
 )
 from rltui.onnode.allocation_step import CancelFile, end_of_allocation
-from rltui.onnode.attempt_runner import BREATH_S, POLL_S, AttemptRunner, EndedError, Request, Verdict
+from rltui.onnode.attempt_runner import BREATH_S, POLL_S, AttemptRunner, Request, Verdict
 from rltui.onnode.node_check import raise_open_files
 from rltui.onnode.node_checks import CHECK_S, check_nodes, note_other_environment
+from rltui.onnode.node_network import host
 from rltui.onnode.queue_ahead import QueueAhead
 from rltui.onnode.ray_agents import Agents, rendezvous_s
 from rltui.onnode.ray_head import RayHead
-from rltui.onnode.ray_process import LOOPBACK, MOST_CPUS, RayFailedError, RaySpec, host, ray_folder
+from rltui.onnode.ray_process import LOOPBACK, MOST_CPUS, RayFailedError, RaySpec, ray_folder
 from rltui.onnode.requeue import folder_of_start, stays
 from rltui.onnode.script_exports import script_place
 
@@ -99,14 +100,12 @@ class SlurmJob(AttemptRunner):
         self._kept_away: Optional[List[str]] = None
         self._queue_ahead = QueueAhead(self.attempt)
 
-    # the attempt's stations
-
     def introduce(self) -> None:
         """Write down which job this is."""
         signal.signal(signal.SIGUSR2, self.on_warning)
+        # no start time: this pid means nothing on the machine where rltui looks for supervisors
         who: Dict[str, Any] = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": host(), "uuid": self.uuid}
         who["signals"] = pass_on.NAMES
-        # no start time: this pid means nothing on the machine where rltui looks for supervisors
         rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), who)
         record = {**who, "job_id": self.allocation.job_id, "restart": self.allocation.restart, "lead_s": self.lead_s}
         record.update(nodes=self.allocation.nodes, head=host(), end_at=self.end_at, output=self.output)
@@ -129,7 +128,7 @@ class SlurmJob(AttemptRunner):
                 rundir.log_event(self.attempt, "warning", "%s: %s" % (node, warning), node=node)
         self.bad_nodes = merged["bad_nodes"]
         if self.bad_nodes:
-            raise EndedError(node_report.sentence(self.bad_nodes, len(merged["nodes"])))
+            raise rundir.EndedError(node_report.sentence(self.bad_nodes, len(merged["nodes"])))
         note_other_environment(self.attempt, merged)
         self.addresses = {node: report["address"] for node, report in merged["nodes"].items()}
 

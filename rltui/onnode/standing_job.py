@@ -8,8 +8,9 @@ import sys
 from typing import Any, Dict, Optional
 
 from rltui.onnode import hands_off, preflight, rundir
-from rltui.onnode.attempt_runner import AttemptRunner, EndedError
+from rltui.onnode.attempt_runner import AttemptRunner
 from rltui.onnode.ray_head import RayHead
+from rltui.onnode.rundir import EndedError
 
 JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Where Ray hands a job its settings, as JSON; ``ray.init`` reads it, so actors on all nodes get what is added here."""

@@ -12,10 +12,11 @@ import time
 from typing import Dict, Optional
 
 from rltui.onnode import host_cards, host_tickets, preflight, rundir
-from rltui.onnode.attempt_runner import POLL_S, AttemptRunner, EndedError
+from rltui.onnode.attempt_runner import POLL_S, AttemptRunner
 from rltui.onnode.host_queue import HostQueue
 from rltui.onnode.ray_head import RayHead
 from rltui.onnode.ray_process import RaySpec
+from rltui.onnode.rundir import EndedError
 from rltui.onnode.sample_gpus import CARDS_VARIABLE
 
 LOOK_EVERY_S = 2.0

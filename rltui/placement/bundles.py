@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from rltui.layout.roles import SERVED
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
+from rltui.layout.schema import Layout
 
 Strategy = Literal["STRICT_SPREAD", "PACK", "SPREAD"]
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
+from rltui.layout.schema import Layout
 from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE, Group
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 
 class Share(Struct, frozen=True):

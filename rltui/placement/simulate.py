@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rltui.layout.schema import Layout
 from rltui.placement.bundles import CPUS_PER_GPU, Group, groups, part_of
 from rltui.placement.result import Placement, RoleInstance, Stranded, StrandedReason, UnplacedBundle, UnplacedReason
 from rltui.placement.scheduler import Nodes, schedule
 from rltui.placement.shares import Share, shares
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 __all__ = ["Placement", "RoleInstance", "Stranded", "UnplacedBundle", "place", "place_bundles"]
 

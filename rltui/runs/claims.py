@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 STARTED_FILES = (rundir.SUPERVISOR, rundir.SLURM, rundir.ADOPTED)
 """Who runs an attempt writes one of these first; whoever adopts a job, the last."""

@@ -11,17 +11,14 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import processes, rundir
 from rltui.paths import ensure_private
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 NOTHING: Mapping[str, Any] = {}
 

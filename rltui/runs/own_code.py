@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import io
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rltui.errors import RltuiError
+from rltui.layout.schema import Layout
 from rltui.layout.settings import rewards_of
 from rltui.layout.variants import VARIANTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.layout.schema import Layout
 
 MOST_BYTES = 8 * 2**20
 """Of the source files together; data belongs into a dataset or an installed package."""

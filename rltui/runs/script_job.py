@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Struct, field
 
 from rltui.cluster.relay_types import RelayError
-from rltui.dialects.schema import Dialect  # noqa: TC001 (msgspec reads it)
+from rltui.dialects.schema import Dialect
 from rltui.errors import ClusterError
-from rltui.layout.roles import Hardware  # noqa: TC001 (msgspec reads it)
+from rltui.layout.roles import Hardware
 from rltui.layout.settings import Deadlines, Slurm
 from rltui.onnode import rundir
 from rltui.paths import is_file

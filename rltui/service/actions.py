@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,12 +15,9 @@ from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.runs.claims import bar_start, read_evidence, read_uuid, write_end
 from rltui.service.cockpit import ActionPreview
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path, checkpoint_words, gpu_hours, span, state_began, steps
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
-
+from rltui.watch.snapshots import RunSummary
 
 __all__ = ["attempt_path", "cancel", "preview_cancel"]
 

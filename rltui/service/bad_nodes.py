@@ -18,12 +18,12 @@ from rltui.onnode.bad_nodes import BadNode, Evidence
 from rltui.onnode.node_evidence import NODE_FAILURE, from_losses
 
 if TYPE_CHECKING:
+    from rltui.cluster.cluster import Cluster
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.recent import Symptom
     from rltui.layout.schema import Layout
     from rltui.runs.script_job import ScriptJob
-    from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
 CODE = "NODES"
@@ -89,7 +89,7 @@ def record_lost(client: RelayClient, run: RunSummary, job: JobSnapshot) -> None:
             record(client, posixpath.dirname(run.path), one.node, evidence)
 
 
-def record_slow(context: Context, run: RunSummary, symptoms: Sequence[Symptom]) -> None:
+def record_slow(cluster: Cluster, run: RunSummary, symptoms: Sequence[Symptom]) -> None:
     """Remember the node that holds up a live ``run``; it counts from the third attempt on that says so.
 
     Only of a job with several nodes, where others do the same work: alone it may be the run's own doing.
@@ -97,36 +97,36 @@ def record_slow(context: Context, run: RunSummary, symptoms: Sequence[Symptom]) 
     nodes = run.job.nodes if run.job is not None and not run.through else ()
     for one in symptoms:
         if one.node in nodes and len(nodes) > 1:
-            client = context.cluster.client
+            client = cluster.client
             spoken = Evidence("straggler", one.sentence, run.run_id, run.attempt, client.hello().time)
             with suppress(RltuiError):  # the verdict names it all the same
                 record(client, posixpath.dirname(run.path), one.node, spoken)
 
 
-def offers(context: Context, work: Layout | ScriptJob, *, resubmit: str = "") -> tuple[Finding, ...]:
+def offers(cluster: Cluster, work: Layout | ScriptJob, *, resubmit: str = "") -> tuple[Finding, ...]:
     """The warning that bad nodes may be used by ``work``, with the words that leave them out; none where none may.
 
     A cluster that is away, or whose memory cannot be read, has nothing to offer.
 
     Args:
-        context: Where it is to run.
+        cluster: Where it is to run.
         work: What is to run; the nodes that it keeps away from already are no matter.
         resubmit: The run that would be resubmitted; empty: it is launched.
     """
-    if context.cluster.profile.scheduler != "slurm":
+    if cluster.profile.scheduler != "slurm":
         return ()
     try:
-        known = remembered(context.cluster.client, context.cluster.run_root)
+        known = remembered(cluster.client, cluster.run_root)
     except ClusterError:
         return ()
     from rltui.runs.script import excluded_nodes
     from rltui.service.eligible import dispensable
 
-    out = excluded_nodes(work, context.cluster.profile)
+    out = excluded_nodes(work, cluster.profile)
     bad = sorted((one for one in known if one.node not in out), key=lambda one: -one.count)
     if not bad:
         return ()
-    return (_offer(bad, dispensable(context, work, [one.node for one in bad]), work.slurm.exclude, resubmit),)
+    return (_offer(bad, dispensable(cluster, work, [one.node for one in bad]), work.slurm.exclude, resubmit),)
 
 
 def _offer(bad: Sequence[BadNode], names: Sequence[str], excluded: Sequence[str], resubmit: str) -> Finding:

@@ -15,7 +15,7 @@ from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
-from rltui.service.interrupted import explained
+from rltui.service.interrupted import Replacements
 from rltui.service.last_rows import LastRows
 from rltui.service.recover import Recoverer
 from rltui.service.run_jobs import CatchUp, JobWords
@@ -74,7 +74,8 @@ class Context:
         self.cluster = cluster or open_cluster(cluster_name, prompter)
         self.name = self.cluster.name
         self.journal = Journal(state_dir())
-        self.recoverer = Recoverer(self)
+        self.recoverer = Recoverer(self.cluster, self.journal)
+        self.replacements = Replacements(self.journal, self.name)
         self.rows = LastRows(cache_dir(), self.name)
         """The runs as last seen, on this machine's disk."""
         self.jobs = JobWords(self.cluster, self.rows)
@@ -115,7 +116,7 @@ class Context:
         snapshot = structs.replace(snapshot, runs=tuple(self._claimed(run) for run in snapshot.runs))
         if not snapshot.problem:
             snapshot = self.jobs.told(snapshot)
-        snapshot = explained(self, self.recoverer.explained(snapshot, unsettled))
+        snapshot = self.replacements.explained(self.recoverer.explained(snapshot, unsettled))
         return structs.replace(snapshot, runs=(*snapshot.runs, *self.team.runs()))
 
     def find(self, word: str) -> RunSummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
@@ -13,11 +13,9 @@ from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import damage, sizes_in, step_name
 from rltui.runs.claims import parsed
+from rltui.service.context import Context
 from rltui.service.describe import COMPLETE, complete_steps
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 DAMAGED = "damaged"
 """Behind a checkpoint's name once it is set aside: nobody takes it for a checkpoint then."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from rltui.cluster.relay_types import SmallFile
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_of
 from rltui.runs.script_job import LARGEST, decoded
+from rltui.service.context import Context
 from rltui.service.script_changes import newest_checkpoint
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_types import SmallFile
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 COMPLETE = f"{rundir.CHECKPOINTS}/step-*/{rundir.CHECKPOINT_COMPLETE}"
 """The markers of a run's complete checkpoints, below its directory."""

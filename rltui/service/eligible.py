@@ -10,11 +10,11 @@ from msgspec import Struct, structs
 from rltui.errors import ClusterError
 
 if TYPE_CHECKING:
+    from rltui.cluster.cluster import Cluster
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
     from rltui.layout.schema import Layout
     from rltui.runs.script_job import ScriptJob
-    from rltui.service.context import Context
 
 
 class Eligible(Struct, frozen=True, kw_only=True):
@@ -29,14 +29,14 @@ class Eligible(Struct, frozen=True, kw_only=True):
     """What the job asks for."""
 
 
-def eligible_nodes(context: Context, layout: Layout | ScriptJob) -> Eligible | None:
+def eligible_nodes(cluster: Cluster, layout: Layout | ScriptJob) -> Eligible | None:
     """Ask the cluster which nodes are left for ``layout``; None where it has no Slurm or does not answer."""
-    if context.cluster.profile.scheduler != "slurm":
+    if cluster.profile.scheduler != "slurm":
         return None
     from rltui.cluster.gather_facts import recent_facts
 
     try:
-        return count_eligible(recent_facts(context.cluster.client), context.cluster.profile, layout)
+        return count_eligible(recent_facts(cluster.client), cluster.profile, layout)
     except ClusterError:
         return None
 
@@ -67,24 +67,24 @@ def _count(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) ->
     return Eligible(partition=partition.name, known=len(nodes), eligible=len(left), needed=layout.hardware.nodes)
 
 
-def dispensable(context: Context, layout: Layout | ScriptJob, names: Sequence[str]) -> tuple[str, ...]:
+def dispensable(cluster: Cluster, layout: Layout | ScriptJob, names: Sequence[str]) -> tuple[str, ...]:
     """Those of ``names``, the first first, without which ``layout`` can still start; all where Slurm does not say."""
     from rltui.cluster.gather_facts import recent_facts
 
     try:
-        facts = recent_facts(context.cluster.client)
+        facts = recent_facts(cluster.client)
     except ClusterError:
         return tuple(names)
     out: tuple[str, ...] = ()
     for name in names:
         slurm = structs.replace(layout.slurm, exclude=[*layout.slurm.exclude, *out, name])
-        left = count_eligible(facts, context.cluster.profile, structs.replace(layout, slurm=slurm))
+        left = count_eligible(facts, cluster.profile, structs.replace(layout, slurm=slurm))
         if left is None or left.eligible >= left.needed:
             out += (name,)
     return out
 
 
-def freest_partition(context: Context, layout: Layout | ScriptJob, fits: Callable[[str], bool]) -> str:
+def freest_partition(cluster: Cluster, layout: Layout | ScriptJob, fits: Callable[[str], bool]) -> str:
     """The one of the profile's partitions that ``fits`` and has most nodes free for ``layout`` right now.
 
     Empty where ``layout`` names one, or there is nothing to choose, or Slurm does not answer.
@@ -93,11 +93,11 @@ def freest_partition(context: Context, layout: Layout | ScriptJob, fits: Callabl
     from rltui.cluster.profile import in_partition
     from rltui.cluster.slurm.replies import SlurmUnansweredError
 
-    profile = context.cluster.profile
+    profile = cluster.profile
     if layout.slurm.partition or not profile.partitions:
         return ""
     try:
-        facts = recent_facts(context.cluster.client)
+        facts = recent_facts(cluster.client)
     except SlurmUnansweredError:
         return ""
     names = list(dict.fromkeys([*([profile.partition] if profile.partition else []), *profile.partitions]))

@@ -6,17 +6,14 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
+from rltui.service.context import Context
 from rltui.service.describe import attempt_path
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 DIED = frozenset({"failed", "lost"})
 """States of runs whose logs may say why."""

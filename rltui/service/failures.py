@@ -9,16 +9,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from msgspec import structs
 
 from rltui.errors import RltuiError
 from rltui.service.failure_cache import DIED, lacks_word
 from rltui.threads import RequestThread
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 _Key: TypeAlias = "tuple[str, int]"
 

@@ -25,7 +25,7 @@ from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Recovery
     from rltui.service.context import Context
-    from rltui.service.one_fix import CauseFix
+    from rltui.service.hands_off_rules import CauseFix
     from rltui.service.submit import Launched
     from rltui.watch.snapshots import RunSummary
 
@@ -81,7 +81,8 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
 def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[tuple[CauseFix, ...], bool]:
     """Why the attempt ended and what helps; and whether a change of the layout is known to fit."""
     from rltui.diagnose.run_words import KILLED
-    from rltui.service.one_fix import CauseFix, compose_causes
+    from rltui.service.hands_off_rules import CauseFix
+    from rltui.service.one_fix import compose_causes
 
     def once(cause: str, sentence: str, recovery: Recovery = "restart") -> tuple[tuple[CauseFix, ...], bool]:
         return (CauseFix(cause=cause, recovery=recovery, sentence=sentence),), True
@@ -122,7 +123,7 @@ def _nodes(context: Context, run: RunSummary) -> tuple[tuple[str, ...], int, int
         return (), 0, None
     from rltui.service.eligible import eligible_nodes
 
-    left = eligible_nodes(context, layout)
+    left = eligible_nodes(context.cluster, layout)
     if left is None:
         return tuple(layout.slurm.exclude), 0, None
     return tuple(layout.slurm.exclude), left.known, left.eligible - left.needed

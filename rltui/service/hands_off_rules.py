@@ -5,22 +5,40 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
+from rltui.diagnose.cause import Recovery
 from rltui.onnode import rundir
 from rltui.watch.lines import decode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.service.one_fix import CauseFix
 
 HOLDS_S = (0.0, 0.0, 300.0, 1200.0)
 """How long a new attempt waits, by how many attempts in a row brought no new checkpoint: what fails again and again
 gets rarer (5 and 20 minutes)."""
+
+
+class CauseFix(Struct, frozen=True, kw_only=True):
+    """What is done about one cause."""
+
+    cause: str
+    recovery: Recovery
+    sentence: str
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    set_aside: str = ""
+    """A damaged checkpoint that is renamed, so that the run goes on from the one before."""
+    commands: tuple[str, ...] = ()
+    """For a person to run, where rltui cannot do it."""
+    is_proven: bool = True
+    """Whether every role fits its card by the estimate once this is changed; True where nothing is."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether a new attempt with this may go better than the one before."""
+        return bool(self.overrides or self.exclude) or self.recovery == "restart"
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, structs
 
+from rltui.runs.journal import Journal
 from rltui.runs.submission import NEVER_SENT
 from rltui.service.recover import may_live
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 ACTION = "replace"
 """What the journal calls it: an intent, which counts until a newer attempt is there."""
@@ -59,23 +57,57 @@ class Interrupted(Struct, frozen=True, kw_only=True):
         return " ".join([*self.overrides, *(f"--exclude {node}" for node in self.exclude)])
 
 
-def unfinished_words(context: Context, run: RunSummary) -> str:
-    """What is said of ``run`` where a change of it is under way, or was interrupted; empty otherwise."""
-    said = _unfinished(run, _intents(context).get((run.run_id, run.attempt)))
-    return f"{run.run_id} {said}." if said else ""
+class Replacements:
+    """Changes of a cluster's runs that end an attempt and begin another.
 
+    Args:
+        journal: Where they are written down.
+        cluster: Name of the cluster.
+    """
 
-def explained(context: Context, snapshot: RunsSnapshot) -> RunsSnapshot:
-    """``snapshot`` with a sentence on every change that is under way, or was interrupted."""
-    intents = _intents(context)
-    if not intents:
-        return snapshot
+    def __init__(self, journal: Journal, cluster: str) -> None:
+        self._journal = journal
+        self._cluster = cluster
 
-    def with_words(run: RunSummary) -> RunSummary:
-        entry = intents.get((run.run_id, run.attempt))
-        return structs.replace(run, unfinished=_unfinished(run, entry)) if entry is not None else run
+    def note(self, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> None:
+        """Write down what is to follow the end of ``run``'s attempt, before that is ended.
 
-    return structs.replace(snapshot, runs=tuple(map(with_words, snapshot.runs)))
+        Raises:
+            RltuiError: The journal cannot be written; nothing may be ended then.
+        """
+        self._journal.write(
+            ACTION, "intent", run=run.run_id, attempt=run.attempt, cluster=self._cluster,
+            overrides=list(overrides), exclude=list(exclude),
+        )  # fmt: skip
+
+    def interrupted(self, run: RunSummary) -> Interrupted | None:
+        """What was to follow ``run``'s attempt, or become of it; None where nothing was, or another attempt came."""
+        return _interrupted(run, self._intents().get((run.run_id, run.attempt)))
+
+    def unfinished_words(self, run: RunSummary) -> str:
+        """What is said of ``run`` where a change of it is under way, or was interrupted; empty otherwise."""
+        said = _unfinished(run, self._intents().get((run.run_id, run.attempt)))
+        return f"{run.run_id} {said}." if said else ""
+
+    def explained(self, snapshot: RunsSnapshot) -> RunsSnapshot:
+        """``snapshot`` with a sentence on every change that is under way, or was interrupted."""
+        intents = self._intents()
+        if not intents:
+            return snapshot
+
+        def with_words(run: RunSummary) -> RunSummary:
+            entry = intents.get((run.run_id, run.attempt))
+            return structs.replace(run, unfinished=_unfinished(run, entry)) if entry is not None else run
+
+        return structs.replace(snapshot, runs=tuple(map(with_words, snapshot.runs)))
+
+    def _intents(self) -> dict[tuple[str, int], dict[str, Any]]:
+        """The newest change of each attempt that was to end it, by run and attempt."""
+        return {
+            (str(entry.get("run")), int(entry.get("attempt") or 0)): entry
+            for entry in self._journal.entries()
+            if entry.get("action") == ACTION and entry.get("cluster") == self._cluster
+        }
 
 
 def _unfinished(run: RunSummary, entry: Mapping[str, Any] | None) -> str:
@@ -97,35 +129,9 @@ def _unfinished(run: RunSummary, entry: Mapping[str, Any] | None) -> str:
     )
 
 
-def _intents(context: Context) -> dict[tuple[str, int], dict[str, Any]]:
-    """The newest change of each attempt of this cluster that was to end it, by run and attempt."""
-    return {
-        (str(entry.get("run")), int(entry.get("attempt") or 0)): entry
-        for entry in context.journal.entries()
-        if entry.get("action") == ACTION and entry.get("cluster") == context.name
-    }
-
-
 def _of(entry: Mapping[str, Any]) -> Interrupted:
     overrides, exclude = (tuple(map(str, entry.get(name, ()))) for name in ("overrides", "exclude"))
     return Interrupted(at=float(entry["time"]), overrides=overrides, exclude=exclude)
-
-
-def note_replacement(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> None:
-    """Write down what is to follow the end of ``run``'s attempt, before that is ended.
-
-    Raises:
-        RltuiError: The journal cannot be written; nothing may be ended then.
-    """
-    context.journal.write(
-        ACTION, "intent", run=run.run_id, attempt=run.attempt, cluster=context.name,
-        overrides=list(overrides), exclude=list(exclude),
-    )  # fmt: skip
-
-
-def interrupted(context: Context, run: RunSummary) -> Interrupted | None:
-    """What was to follow ``run``'s attempt, or become of it; None where nothing was, or another attempt came."""
-    return _interrupted(run, _intents(context).get((run.run_id, run.attempt)))
 
 
 def _interrupted(run: RunSummary, entry: Mapping[str, Any] | None) -> Interrupted | None:

@@ -87,7 +87,7 @@ def too_few_left(context: Context, run: RunSummary, exclude: Sequence[str]) -> s
     client, path = context.cluster.client, attempt_path(run)
     job = read_script_job(client, path) or load_text(read_layout(client, path), "layout.yaml").layout
     nodes = dict.fromkeys([*job.slurm.exclude, *before, *exclude])
-    left = eligible_nodes(context, replace(job, slurm=replace(job.slurm, exclude=list(nodes))))
+    left = eligible_nodes(context.cluster, replace(job, slurm=replace(job.slurm, exclude=list(nodes))))
     if left is None or left.eligible >= left.needed:
         return ""
     return (

@@ -118,7 +118,7 @@ def chosen_partition(context: Context, report: Report) -> str:
     if report.loaded is None:
         return ""
     return freest_partition(
-        context, report.loaded.layout, lambda name: not _obstacles(report, in_partition(profile, name), name)
+        context.cluster, report.loaded.layout, lambda name: not _obstacles(report, in_partition(profile, name), name)
     )
 
 
@@ -243,7 +243,7 @@ def remembered(context: Context, layout: Layout) -> tuple[Finding, ...]:
     from rltui.service.bad_nodes import offers
     from rltui.service.memory_peaks import measured_findings
 
-    return (*offers(context, layout), *measured_findings(context, layout))
+    return (*offers(context.cluster, layout), *measured_findings(context, layout))
 
 
 def require_modules(layout: Layout) -> None:

@@ -1,4 +1,6 @@
-"""The real thing behind the cockpit's screens: the same services that the headless verbs use.
+"""What a screen may ask for: the same services that the headless verbs use.
+
+Every method may block (files, relay, HTTP), so the TUI calls them in worker threads only.
 
 What launches, resubmits and tells is imported by the first who asks for it: the cockpit opens without it.
 """
@@ -38,7 +40,10 @@ CONNECT_S = 600.0
 
 
 class LiveCockpit(RunReading):
-    """Implements ``rltui.service.cockpit.Cockpit`` on all clusters; safe to call from several threads."""
+    """The services on all clusters; safe to call from several threads.
+
+    A run that is not there raises ``RltuiError``.
+    """
 
     def __init__(self) -> None:
         self._prompter = SwitchedPrompter()
@@ -62,12 +67,20 @@ class LiveCockpit(RunReading):
         return self._last
 
     def want_gpus(self, *, on: bool) -> None:
+        """Whether rows of live runs are to tell how busy their GPUs are, which has to be read; asks nobody itself."""
         self._clusters.want_gpus(on)
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+        """A fresh picture of one run; reads only what is new since the last call.
+
+        Args:
+            run_id: The run.
+            log: Which of its logs is wanted, by the name in ``LogFile``; empty: its own output; ``*``: all.
+        """
         return self._look("watched", run_id, log)
 
     def beside(self, run_id: str) -> RunSnapshot:
+        """A picture of a run that another is compared with; the one that is watched stays the watched one."""
         return self._look("beside", run_id, "")
 
     def _look(self, use: str, run_id: str, log: str) -> RunSnapshot:
@@ -98,11 +111,13 @@ class LiveCockpit(RunReading):
         return self._estimated[1] or ()
 
     def presets(self) -> tuple[PresetSummary, ...]:
+        """The presets that can be launched, and the scripts of this folder."""
         from rltui.service.presets import preset_summaries, scripts_here
 
         return (*preset_summaries(), *scripts_here())
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
+        """The clusters of the user's profiles, ``local`` first; reads files only, never the network."""
         return self._clusters.summaries()
 
     def connect(self, cluster: str, prompter: Prompter) -> str:
@@ -124,6 +139,11 @@ class LiveCockpit(RunReading):
     def review(
         self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local", sweep: Sweep = NO_SWEEP
     ) -> LaunchReview:
+        """Check ``preset``, or the file of that path, with ``overrides``, as each run of ``sweep``.
+
+        Errors in these are findings. Overrides are ``key.path=value``; of a script, what stands behind it in
+        ``rltui launch --script``.
+        """
         from rltui.service.review import review_launch
 
         profile = self._clusters.profiles.get(cluster)
@@ -132,6 +152,7 @@ class LiveCockpit(RunReading):
         return review_launch(profile, preset, overrides, context, sweep)
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
+        """When that launch would start, and what is different from the last run of that name; asks the cluster."""
         from rltui.service.review import LaunchOutlook, outlook
 
         if not self._clusters.has_answered(cluster):
@@ -140,6 +161,11 @@ class LiveCockpit(RunReading):
         return outlook(self._clusters.context(cluster), preset, overrides, self._last.runs)
 
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
+        """Every key of ``preset``, or of the layout of that path: what it means, takes and is with ``overrides``.
+
+        Raises:
+            LayoutError: It is no layout.
+        """
         from rltui.layout.fields import read_fields
         from rltui.layout.presets import resolve
 
@@ -153,6 +179,11 @@ class LiveCockpit(RunReading):
         sweep: Sweep = NO_SWEEP,
         auto: bool = False,
     ) -> tuple[str, ...]:
+        """Launch, in hands-off mode if ``auto``, or all runs of a sweep; returns the ids of the runs.
+
+        Raises:
+            RltuiError: A finding stands in the way, or the submission failed.
+        """
         context = self._clusters.context(cluster)
         if sweep.words:
             from rltui.service.sweep import launch_sweep
@@ -182,29 +213,58 @@ class LiveCockpit(RunReading):
         return tuple(found)
 
     def queue(self, cluster: str, *, again: bool = False) -> ClusterQueue:
+        """Everybody's jobs on a cluster; asks it no more often than its scheduler may be asked.
+
+        Args:
+            cluster: Which.
+            again: Somebody does not want to wait for the next look.
+
+        Raises:
+            UsageError: There is no such cluster.
+        """
         return self._clusters.context(cluster).queue.look(again=again)
 
     def adopt(self, cluster: str, job_id: str) -> str:
+        """Make a run of a job without touching it; returns the run's id.
+
+        Raises:
+            RltuiError: It has ended, or is a run already.
+        """
         from rltui.service.adopt import adopt_job
 
         return adopt_job(self._clusters.context(cluster), job_id).run_id
 
     def node_shell(self, run_id: str, node: str = "") -> NodeShell:
+        """A shell where a run is, on one of its nodes.
+
+        Raises:
+            RltuiError: The run has no such node now.
+        """
         from rltui.service.node_shell import node_shell
 
         return node_shell(*self._clusters.find(run_id), node)
 
     def preview(self, ask: Ask) -> ActionPreview:
+        """What an action would do to the one run that it is for.
+
+        A resubmission says from which checkpoint it would go on, and ends a live run first. One with less memory has
+        the change that lowers the peak which stands in this run's way, found from its placement: where engine and
+        trainer do not share a GPU, a lower ``memory_utilization`` cannot help the trainer, so another lever is
+        offered, and that said. A fix is one change for everything that is known to be wrong with the run, with a
+        sentence a cause; that of hands-off mode tells what it has done so far.
+        """
         from rltui.service import asked
 
         return asked.preview(*self._clusters.find(ask.run_id), ask)
 
     def carry_out(self, ask: Ask, shown: ActionPreview) -> str:
+        """Do exactly what was shown of it; returns one sentence on what was done."""
         from rltui.service import asked
 
         return asked.carry_out(*self._clusters.find(ask.run_id), ask, shown)
 
     def terminal(self, event: Event) -> str:
+        """What a terminal is to be sent for this event: ``bell``, ``osc9``, ``osc777`` or ``none``; asks nobody."""
         from rltui.service.telling import terminal_of
 
         return terminal_of(self._clusters.profiles.by_name.get(event.run.cluster), event.kind)

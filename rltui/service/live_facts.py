@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,16 +11,14 @@ from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.host_facts import facts_of, host_states
 from rltui.cluster.machines import open_relay
+from rltui.cluster.profile import Profile
+from rltui.cluster.prompts import Prompter
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.remote_paths import expanded
+from rltui.layout.schema import Layout
 from rltui.service.login_facts import login_facts
 from rltui.service.quota import quotas
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
-    from rltui.cluster.prompts import Prompter
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.layout.schema import Layout
 
 _CACHE = "~/.cache/huggingface"
 _PREFIX = "models--"

@@ -5,35 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from rltui.check.live_rules.cluster_rules import more_than_one_machine, nodes_over_profile, time_over_profile
 from rltui.check.live_subject import duration
+from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, container_of, in_partition
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Completed, RelayError
 from rltui.cluster.remote_paths import expanded
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.nodes import RESERVATIONS_ARGV
 from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.errors import ClusterError, RltuiError
+from rltui.layout.schema import Layout
+from rltui.layout.settings import Slurm
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode.container import PROGRAMS
 from rltui.runs import quoting
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.runs.script import preview_script
 from rltui.runs.script_job import ScriptJob
+from rltui.service.context import Context
 from rltui.service.eligible import count_eligible
-
-if TYPE_CHECKING:
-    from rltui.cluster.facts import ClusterFacts
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.layout.schema import Layout
-    from rltui.layout.settings import Slurm
-    from rltui.service.context import Context
 
 LOOK_S = 1.0
 """How long the profile's set-up lines and python may take here; what takes longer is left to the job."""

@@ -23,12 +23,12 @@ from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import CHECKPOINT_BROKEN, command_of, find_damage, set_aside
 from rltui.service.describe import attempt_path, start_words
 from rltui.service.fixes import VICTIMS, choose
-from rltui.service.hands_off_rules import FROM_OUTSIDE
-from rltui.service.interrupted import Interrupted, interrupted
+from rltui.service.hands_off_rules import FROM_OUTSIDE, CauseFix
+from rltui.service.interrupted import Interrupted
 from rltui.service.resubmit import changed, preview_resubmit, resubmit
 from rltui.service.run_commands import queued_again
 from rltui.service.submit import Launched
-from rltui.service.why import diagnose_run, remedy_words
+from rltui.service.why import diagnose_run
 from rltui.service.why_advice import TUNING
 from rltui.watch.snapshots import RunSummary
 
@@ -36,27 +36,6 @@ _NODE_FILES = (rundir.END, rundir.SLURM)
 
 SHARED_FAULT_NODES = 2
 """From so many nodes on, a fault that all of a run's nodes have is no node's fault."""
-
-
-class CauseFix(Struct, frozen=True, kw_only=True):
-    """What is done about one cause."""
-
-    cause: str
-    recovery: Recovery
-    sentence: str
-    overrides: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    set_aside: str = ""
-    """A damaged checkpoint that is renamed, so that the run goes on from the one before."""
-    commands: tuple[str, ...] = ()
-    """For a person to run, where rltui cannot do it."""
-    is_proven: bool = True
-    """Whether every role fits its card by the estimate once this is changed; True where nothing is."""
-
-    @property
-    def helps(self) -> bool:
-        """Whether a new attempt with this may go better than the one before."""
-        return bool(self.overrides or self.exclude) or self.recovery == "restart"
 
 
 class Fix(Struct, frozen=True, kw_only=True):
@@ -86,7 +65,7 @@ def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = ()
     context.require_own(run)
     if run.state == "finished":
         raise RltuiError(f"{run.run_id} is finished: there is nothing to fix.")
-    left = interrupted(context, run)
+    left = context.replacements.interrupted(run)
     causes = (_gone_on_with(left),) if left is not None else compose_causes(context, run)
     again = queued_again(run)
     if again:  # a new job would give up this one's place in the queue
@@ -202,7 +181,7 @@ def _candidates(
     if damage is not None:
         yield CauseFix(cause=cause.id, recovery="restart", sentence=damage.words, set_aside=damage.name)
     nodes = _nodes_to_blame(context, run)
-    for remedy in map(remedy_words, cause.remedies):
+    for remedy in cause.remedies:
         exclude = tuple(node for node in remedy.exclude if node not in nodes.everywhere)
         if remedy.safe != "never" and (remedy.overrides or exclude):
             yield CauseFix(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 QUOTAS = """
 root=$1 me=$(id -un) PATH=$PATH:/usr/lpp/mmfs/bin

@@ -12,9 +12,9 @@ from msgspec import Struct, structs
 from rltui.cluster.relay_client import RelayClient, pieces
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.flight_record import lines_of
+from rltui.diagnose.stacks import Observed
 from rltui.diagnose.stuck import (
     Evidence,
-    Observed,
     halted_at_the_end,
     halted_now,
     idle_roles,
@@ -30,7 +30,7 @@ from rltui.watch.text import plain
 
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
-    from rltui.diagnose.run_words import RunPicture
+    from rltui.diagnose.recent import RunPicture
 
 
 ANSWER_BYTES = 8 << 20

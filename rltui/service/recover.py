@@ -10,20 +10,18 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.cluster.cluster import Cluster
 from rltui.errors import ClusterError
 from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
 from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
+from rltui.runs.journal import Journal
 from rltui.runs.submission import LOOK_UP_FOR_S, NEVER_SENT, Submission, fold_submissions
-
-if TYPE_CHECKING:
-    from rltui.service.context import Context
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 OTHER_HOST_S = 180.0
 """Age from which a submission begun on another machine counts as left alone: its writer cannot be looked at."""
@@ -36,19 +34,21 @@ class Recoverer:
     """Looks after the unfinished submissions to one cluster.
 
     Args:
-        context: The cluster and the journal.
+        cluster: Where they were handed to.
+        journal: What is written of them.
         clock: Epoch seconds by this machine.
     """
 
-    def __init__(self, context: Context, clock: Callable[[], float] = time.time) -> None:
-        self._context = context
+    def __init__(self, cluster: Cluster, journal: Journal, clock: Callable[[], float] = time.time) -> None:
+        self._cluster = cluster
+        self._journal = journal
         self._clock = clock
         self._looks: dict[str, tuple[int, float]] = {}
 
     def open_submissions(self) -> tuple[Submission, ...]:
         """Submissions to this cluster that are not settled, oldest first."""
-        found = fold_submissions(self._context.journal.entries()).values()
-        return tuple(one for one in found if one.cluster == self._context.name and one.needs_care)
+        found = fold_submissions(self._journal.entries()).values()
+        return tuple(one for one in found if one.cluster == self._cluster.name and one.needs_care)
 
     def recover(self) -> tuple[Submission, ...]:
         """Look at every unfinished submission that is due; returns those that are still open.
@@ -81,10 +81,10 @@ class Recoverer:
     def _adopted_or_words(self, run: RunSummary) -> str:
         """Look for a submission that another machine's rltui began; what is said until it is found."""
         words = f"no rltui here knows of it; `rltui resubmit {run.run_id}` starts it, and bars the old one"
-        if self._context.cluster.profile.scheduler == "local" or not self._is_due(run.path + str(run.attempt)):
+        if self._cluster.profile.scheduler == "local" or not self._is_due(run.path + str(run.attempt)):
             return words
         path = attempt_folder(run.path, run.attempt)
-        cluster = self._context.cluster
+        cluster = self._cluster
         try:
             uuid = read_uuid(cluster.client, path)
             job_id = cluster.find_submission(uuid, run.created_at)
@@ -113,7 +113,7 @@ class Recoverer:
 
     def _settle(self, submission: Submission) -> None:
         """It was never handed over, or refused: the attempt's directory is to say so too."""
-        client = self._context.cluster.client
+        client = self._cluster.client
         client.run(["rm", "-rf", draft_folder(submission.path, submission.uuid)], timeout_s=20)
         reason = submission.reason or NEVER_SENT
         if submission.phase == "failed":
@@ -126,7 +126,7 @@ class Recoverer:
             self._look_up(submission)
 
     def _look_up(self, submission: Submission) -> None:
-        cluster = self._context.cluster
+        cluster = self._cluster
         evidence = read_evidence(cluster.client, submission.path, submission.uuid)
         job_id = evidence.job or cluster.find_submission(submission.uuid, submission.sent_at or submission.intended_at)
         if job_id:
@@ -139,12 +139,12 @@ class Recoverer:
             self._write(submission, "absent")
 
     def _record(self, submission: Submission, job_id: str) -> None:
-        note_submitted(self._context.cluster.client, submission.path, submission.uuid, job_id)
+        note_submitted(self._cluster.client, submission.path, submission.uuid, job_id)
         self._write(submission, "recorded")
 
     def _write(self, submission: Submission, phase: str, **details: object) -> None:
         about = {"run": submission.run, "attempt": submission.attempt, "uuid": submission.uuid}
-        self._context.journal.write(
+        self._journal.write(
             submission.action, phase, **about, cluster=submission.cluster, path=submission.path, **details
         )
 

@@ -22,8 +22,9 @@ from rltui.errors import UsageError
 from rltui.onnode.relay import carry_out
 from rltui.service.as_of import run_times
 from rltui.service.context import Context
+from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.recording import Recording
-from rltui.service.run_reading import RunReading, stragglers_in
+from rltui.service.run_reading import stragglers_in
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
 
@@ -265,8 +266,8 @@ class RecordedCluster:
         self.name, self.run_root, self.python = self.profile.name, run_root, ""
 
 
-class ReplayCockpit(RunReading):
-    """Implements ``rltui.service.cockpit.Cockpit`` on a recording; safe to call from several threads.
+class ReplayCockpit(LiveCockpit):
+    """The services on a recording, without any cluster; safe to call from several threads.
 
     Args:
         recording: What was read of the file.
@@ -290,7 +291,7 @@ class ReplayCockpit(RunReading):
         self.clock.utc_offset_s = recording.manifest.utc_offset_s
         self._at_files = Context(cluster=cast("Cluster", RecordedCluster(self._client, str(self._files.root))))
         self._watcher = self._open()
-        self._last: RunSummary | None = None
+        self._seen: RunSummary | None = None
         if at:
             self.clock.go_to(moment_of(at, times.begin, times.end))
 
@@ -299,7 +300,7 @@ class ReplayCockpit(RunReading):
         return RunWatcher(self._client, str(self._files.path), lambda: self._files.now)
 
     def _found(self, run_id: str) -> tuple[Context, RunSummary]:
-        return self._at_files, self._last or self.watch(run_id).summary
+        return self._at_files, self._seen or self.watch(run_id).summary
 
     def watch(self, run_id: str, log: str = "") -> RunSnapshot:  # noqa: ARG002 there is one
         """The run as it was at the clock's moment."""
@@ -312,7 +313,7 @@ class ReplayCockpit(RunReading):
         run = picture.summary
         if run.state == "unknown" and now < self.clock.end:  # what the scheduler said is not recorded
             picture = structs.replace(picture, summary=structs.replace(run, state="queued"))
-        self._last = picture.summary
+        self._seen = picture.summary
         return structs.replace(picture, stragglers=stragglers_in(picture))
 
     def beside(self, run_id: str) -> RunSnapshot:

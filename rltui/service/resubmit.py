@@ -27,7 +27,6 @@ from rltui.service.cockpit import ActionPreview
 from rltui.service.context import Context
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
 from rltui.service.hands_off_switch import keep_through
-from rltui.service.interrupted import note_replacement
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_facts import ask_cluster
 from rltui.service.run_jobs import write_last_word
@@ -162,7 +161,7 @@ def resubmit(
     share = share_of(context, run.share.job_id, change.layout, run.run_id) if run.share and not submits else None
     if run.is_live:
         if cancel_first:
-            note_replacement(context, run, overrides, exclude)
+            context.replacements.note(run, overrides, exclude)
             keep_through(context, run)
         run = _ended(context, run, cancel_first=cancel_first)
     settle(context, run)
@@ -226,7 +225,7 @@ def _bad_nodes(context: Context, run: RunSummary, change: Change) -> tuple[Findi
     """What is remembered of nodes that the next attempt may get."""
     from rltui.service.bad_nodes import offers
 
-    return offers(context, change.layout, resubmit=run.run_id) if change.layout is not None else ()
+    return offers(context.cluster, change.layout, resubmit=run.run_id) if change.layout is not None else ()
 
 
 def needs_consent(context: Context, run: RunSummary) -> bool:
@@ -363,7 +362,7 @@ def eligible_words(context: Context, layout: Layout | ScriptJob | None, exclude:
 
     if context.cluster.profile.scheduler == "local":
         return f"runs on this machine all the same, the only one: nothing keeps away from {', '.join(exclude)}"
-    left = eligible_nodes(context, layout) if layout is not None else None
+    left = eligible_nodes(context.cluster, layout) if layout is not None else None
     if left is None:
         return f"keeps away from {', '.join(exclude)}"
     words = f"keeps away from {', '.join(exclude)}: {left.eligible} of {left.known} nodes of {left.partition} are left"

@@ -186,7 +186,7 @@ def _review_script(profile: Profile, source: str, words: Sequence[str], context:
             *_said_of_place(profile),
             *_problems(prepared, wishes.anyway),
             *mild,
-            *(offers(context, prepared.job) if context is not None else ()),
+            *(offers(context.cluster, prepared.job) if context is not None else ()),
         ),
         notes=prepared.notes,
         drawing=prepared.drawing,

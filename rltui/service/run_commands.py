@@ -5,22 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.verdicts import Diagnosis, Remedy
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_name
 from rltui.runs.script_job import ScriptJob
 from rltui.service.hands_off_rules import FROM_OUTSIDE
 from rltui.watch.jobs import has_moved_on
 from rltui.watch.pending import is_stuck, waiting_job
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 RUN_COMMANDS = (
     (re.compile(r"^sbatch --exclude=(\S+) …$"), r"rltui resubmit <run> --exclude \1"),

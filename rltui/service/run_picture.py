@@ -11,8 +11,7 @@ from typing import NamedTuple
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.diagnose.engine_lines import engine_counters
-from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Planned, Step
-from rltui.diagnose.run_words import RunPicture
+from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Planned, RunPicture, Step
 from rltui.diagnose.slow_rules import slow_gpus
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
@@ -24,10 +23,10 @@ from rltui.watch.lines import decode, tail_of
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.notes import parse_actors_note
-from rltui.watch.owners import ROLE_NAMES, Owners, owners_of, patterns_of
+from rltui.watch.owners import ROLE_NAMES, ActorSnapshot, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
 from rltui.watch.silence import SPEAKING, silent_nodes, silent_s
-from rltui.watch.snapshots import ActorSnapshot, RunSnapshot, RunSummary
+from rltui.watch.snapshots import RunSnapshot, RunSummary
 from rltui.watch.text import plain
 
 METRICS_BYTES = 1 << 18

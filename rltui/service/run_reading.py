@@ -31,35 +31,68 @@ def stragglers_in(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
 
 
 class RunReading:
-    """The part of ``rltui.service.cockpit.Cockpit`` that only reads a run's files."""
+    """What only reads a run's files, of a run that is there; otherwise it raises ``RltuiError``."""
 
     def _found(self, run_id: str) -> tuple[Context, RunSummary]:
         """Where a run's files are, and its newest row."""
         raise NotImplementedError
 
     def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
+        """The piece of a log of the newest attempt around ``line`` (counted from 1), which begins at ``offset``.
+
+        Raises:
+            RltuiError: The run or the log is not there.
+        """
         context, row = self._found(run_id)
         return read_part(context.cluster.client, attempt_path(row), name, line, offset)
 
     def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
+        """A piece of a log of the newest attempt, or of all merged (``*``), around a place.
+
+        Args:
+            run_id: The run.
+            name: The log, as in ``watch``.
+            place: By log, bytes before the place; None: the end.
+            at: When the line there was written, where ``place`` has only its log.
+        """
         context, row = self._found(run_id)
         return read_piece(context.cluster.client, row, name, place, at)
 
     def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+        """Search a whole log of the newest attempt, or all (``*``), piece by piece.
+
+        Raises:
+            RltuiError: The run or the log is not there, or the pattern cannot be read.
+        """
         context, row = self._found(run_id)
         return search_run(context.cluster.client, row, name, query)
 
     def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+        """Search the samples of the newest attempt, or of the run's evaluations, piece by piece.
+
+        Raises:
+            RltuiError: The run is not there, or its samples cannot be ranked or searched so.
+        """
         from rltui.service.samples import samples_of
 
         return samples_of(*self._found(run_id), query)
 
     def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
+        """A sample in full, with the other answers to its prompt.
+
+        Raises:
+            RltuiError: It is not there any more.
+        """
         from rltui.service.samples import group_of
 
         return group_of(*self._found(run_id), sample, evaluation=evaluation)
 
     def config(self, run_id: str) -> RunConfig:
+        """Every setting of the newest attempt, where each comes from, and what it was in the attempt before.
+
+        Raises:
+            RltuiError: The run is not there, or its settings cannot be read.
+        """
         from rltui.service.config import read_config
 
         return read_config(*self._found(run_id))
@@ -83,21 +116,31 @@ class RunReading:
         return str(path)
 
     def wandb(self, run_id: str) -> WandbPlace:
+        """Where W&B has a run.
+
+        Raises:
+            RltuiError: The run is not there, or has left nothing of W&B.
+        """
         from rltui.service.wandb_place import wandb_place
 
         return wandb_place(*self._found(run_id))
 
     def why(self, run_id: str) -> WhyReport:
+        """Why the run died or stands still, from its logs, stages, samples and the scheduler's word."""
         from rltui.service.attempt_differences import unexplained
-        from rltui.service.interrupted import unfinished_words
         from rltui.service.why import examine_run, why_report
 
         context, row = self._found(run_id)
         found = examine_run(context, row)
         different = unexplained(context.cluster.client, row, found)
-        return why_report(row, found, different, unfinished_words(context, row))
+        return why_report(row, found, different, context.replacements.unfinished_words(row))
 
     def node_report(self, run_id: str, node: str) -> str:
+        """What the run's cluster remembers against ``node``, as a text for the site's administrators.
+
+        Raises:
+            RltuiError: Nothing is remembered against it, or the cluster is away.
+        """
         from rltui.service.bad_nodes import report
 
         cluster = self._found(run_id)[0].cluster

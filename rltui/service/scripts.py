@@ -208,7 +208,7 @@ def in_freest_partition(context: Context, job: ScriptJob) -> ScriptJob:
         is_over = time_over_profile(there, job.slurm.time) or nodes_over_profile(there, hardware.nodes)
         return not is_over and (hardware.on_cpu or there.gpu in ("", hardware.gpu))
 
-    name = freest_partition(context, job, fits)
+    name = freest_partition(context.cluster, job, fits)
     return structs.replace(job, slurm=structs.replace(job.slurm, partition=name)) if name else job
 
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rltui.diagnose.recent import Recent
-from rltui.diagnose.run_words import RunPicture, symptoms_of
+from rltui.diagnose.recent import Recent, RunPicture
+from rltui.diagnose.run_words import symptoms_of
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.onnode import rundir
 from rltui.onnode.symptom_watch import NICENESS

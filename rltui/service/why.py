@@ -18,9 +18,10 @@ from rltui.diagnose.fitting import fitted, in_own_words
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.nearest import in_words
-from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
+from rltui.diagnose.recent import RunPicture
+from rltui.diagnose.run_words import at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source, decoded, text_source
-from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
+from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis
 from rltui.errors import RltuiError
 from rltui.layout.load import LoadedLayout
 from rltui.onnode import rundir
@@ -28,7 +29,7 @@ from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
 from rltui.service.attempts import Ending
 from rltui.service.bad_nodes import record_slow
-from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
+from rltui.service.cockpit import WhyReport
 from rltui.service.context import Context
 from rltui.service.describe import steps_done
 from rltui.service.read_evidence import asked_nodes, record_lines, stuck_lines
@@ -104,7 +105,7 @@ def examine_run(context: Context, run: RunSummary, *, quick: bool = False) -> Fi
         found = _in_own_words(client, attempt, script, found)
     if run.is_live:
         if not quick:
-            record_slow(context, run, symptoms_of(picture))
+            record_slow(context.cluster, run, symptoms_of(picture))
         found = with_pending_command(advised(without_tuning(found), picture.recent, loaded), run)
         found = with_next_start(found, run)
     else:
@@ -252,9 +253,6 @@ def _layout(client: RelayClient, attempt: str) -> LoadedLayout | None:
         return None
 
 
-EXCLUDE = "slurm.exclude"
-
-
 def why_report(
     run: RunSummary, found: Findings, different: Differences | None = None, unfinished: str = ""
 ) -> WhyReport:
@@ -270,7 +268,7 @@ def why_report(
     return WhyReport(
         run_id=run.run_id,
         headline=_headline(run, found),
-        findings=tuple(_finding(one) for one in found.diagnoses),
+        findings=found.diagnoses,
         exception=(str(first["file"]), int(str(first["line"])), str(first["text"])) if first is not None else None,
         notes=(
             *filter(None, [unfinished]),
@@ -291,43 +289,3 @@ def _headline(run: RunSummary, found: Findings) -> str:
     if causes:
         return causes[0].summary if causes[0].confidence >= SURE_ENOUGH else f"Not sure: {causes[0].summary}"
     return nothing_found(run, at_rest=found.at_rest)
-
-
-def _finding(diagnosis: Diagnosis) -> WhyFinding:
-    fixes = tuple(remedy_words(one) for one in diagnosis.remedies)
-    best = next((one for one in fixes if one.overrides or one.exclude), None)
-    return WhyFinding(
-        diagnosis=diagnosis.id,
-        summary=diagnosis.summary,
-        confidence=diagnosis.confidence,
-        is_secondary=diagnosis.secondary,
-        evidence=tuple((one.file, one.line, one.text) for one in diagnosis.evidence),
-        remedies=tuple(one.summary for one in fixes),
-        overrides=best.overrides if best else (),
-        exclude=best.exclude if best else (),
-        fixes=fixes,
-    )
-
-
-def remedy_words(remedy: Remedy) -> WhyRemedy:
-    """Return a remedy with its changes as words that a resubmission takes."""
-    others = tuple(change for change in remedy.changes if change.key != EXCLUDE)
-    fitted = all(change.operation == "set" for change in others)
-    return WhyRemedy(
-        id=remedy.id,
-        summary=remedy.summary,
-        # a change that is not in the layout's own numbers is no override
-        overrides=tuple(f"{change.key}={_value(change.value)}" for change in others) if fitted else (),
-        shown=tuple(change.own for change in others if change.own),
-        exclude=tuple(node for change in remedy.changes if change.key == EXCLUDE for node in _nodes(change.value)),
-        commands=remedy.commands,
-        safe=remedy.safe,
-    )
-
-
-def _value(value: bool | int | float | str) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _nodes(value: object) -> tuple[str, ...]:
-    return tuple(filter(None, (word.strip() for word in str(value).strip("[]").split(","))))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import RltuiError, tried
-from rltui.service.cockpit import ACTION_WORDS, ActionPreview, Ask, Cockpit
+from rltui.service.cockpit import ACTION_WORDS, ActionPreview, Ask
+
+if TYPE_CHECKING:
+    from rltui.service.live_cockpit import LiveCockpit
 
 
-def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:
+def preview(cockpit: LiveCockpit, ask: Ask) -> ActionPreview:
     """What ``ask`` would do.
 
     Of several runs, one for which it is refused is left alone and named with the reason; the others are its parts.
@@ -28,7 +32,7 @@ def preview(cockpit: Cockpit, ask: Ask) -> ActionPreview:
     return _together(ask, parts, left_alone)
 
 
-def carry_out(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
+def carry_out(cockpit: LiveCockpit, ask: Ask, shown: ActionPreview) -> str:
     """Do exactly what was shown, of several runs one after the other; returns what was done, in a sentence.
 
     Raises:
@@ -45,7 +49,7 @@ def carry_out(cockpit: Cockpit, ask: Ask, shown: ActionPreview) -> str:
     return f"{ACTION_WORDS[ask.action]}: done for {len(done)}, {', '.join(done)}"
 
 
-def _changeable(cockpit: Cockpit, ask: Ask) -> ActionPreview:
+def _changeable(cockpit: LiveCockpit, ask: Ask) -> ActionPreview:
     """The preview of one run; what stands in its way is raised, as it is not to stand in the way of the others."""
     shown = cockpit.preview(ask)
     for finding in shown.findings:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.screen import Screen
 
-    from rltui.service.cockpit import Ask, Cockpit
+    from rltui.service.cockpit import Ask
+    from rltui.service.live_cockpit import LiveCockpit
     from rltui.tui.first_frame import FirstFrame
     from rltui.tui.host import Severity
     from rltui.tui.messages import CockpitMessage
@@ -66,7 +67,7 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def __init__(
         self,
-        cockpit: Cockpit,
+        cockpit: LiveCockpit,
         *,
         open_run: str | None = None,
         readonly: bool = False,
@@ -333,7 +334,7 @@ class CockpitApp(App[int], inherit_bindings=False):
 
 
 def run_cockpit(
-    cockpit: Cockpit,
+    cockpit: LiveCockpit,
     *,
     open_run: str | None = None,
     readonly: bool = False,

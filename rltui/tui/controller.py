@@ -13,23 +13,22 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from textual.message import Message
+
 from rltui.errors import RltuiError, UsageError
-from rltui.service.run_events import RunEvents
+from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary
+from rltui.service.run_events import Event, RunEvents
 from rltui.service.shell import ShellCommand
+from rltui.service.sweep_points import Sweep
 from rltui.threads import Poller, RequestThread, timed
 from rltui.tui import actions, messages
-from rltui.tui.refresh import MAX_FAILURE_S, refresh_interval_s
+from rltui.tui.refresh import MAX_FAILURE_S, Attention, Source, refresh_interval_s
 from rltui.tui.searches import Searches
+from rltui.watch.samples import Sample
 
 if TYPE_CHECKING:
-    from textual.message import Message
-
     from rltui.cluster.prompts import PendingQuestion
-    from rltui.service.cockpit import ActionPreview, Ask, ClusterSummary, Cockpit
-    from rltui.service.run_events import Event
-    from rltui.service.sweep_points import Sweep
-    from rltui.tui.refresh import Attention, Source
-    from rltui.watch.samples import Sample
+    from rltui.service.live_cockpit import LiveCockpit
 
 
 def failure(error: Exception) -> tuple[str, str]:
@@ -47,7 +46,7 @@ class Controller:
         post: Hands a message to the application; callable from any thread.
     """
 
-    def __init__(self, cockpit: Cockpit, post: Callable[[Message], object]) -> None:
+    def __init__(self, cockpit: LiveCockpit, post: Callable[[Message], object]) -> None:
         self._cockpit = cockpit
         self._post_message = post
         self._open = False

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from rltui.service.cockpit import Cockpit
 from rltui.threads import RequestThread
 from rltui.tui import messages
 from rltui.watch.log_search import NEWEST_HITS, LogQuery
 from rltui.watch.samples import SampleQuery, SamplesFound
+
+if TYPE_CHECKING:
+    from rltui.service.live_cockpit import LiveCockpit
 
 
 class Searches:
@@ -24,7 +27,7 @@ class Searches:
 
     def __init__(
         self,
-        cockpit: Cockpit,
+        cockpit: LiveCockpit,
         post: Callable[[Message], object],
         answer: Callable[[str, Callable[[], Message]], None],
     ) -> None:

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode import server_notes
 from rltui.watch.endpoint import Endpoint, get
 from rltui.watch.lines import decode
-from rltui.watch.snapshots import ActorSnapshot
+from rltui.watch.owners import ActorSnapshot
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 STATE_API, LOGICAL, NODES = server_notes.STATE_API, server_notes.LOGICAL, server_notes.NODES
 OF_JOB = server_notes.OF_JOB

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -11,11 +10,9 @@ from rltui.cluster.relay_types import FileRange
 from rltui.onnode import rundir
 from rltui.onnode.xids import hardware_reason
 from rltui.watch.lines import decode
+from rltui.watch.node_samples import GpuSample
+from rltui.watch.snapshots import RunSnapshot, RunSummary
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.watch.node_samples import GpuSample
-    from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 EVENTS_BYTES = 16 << 10
 """End of an attempt's events that is looked at for a row of the list: some hundred of them."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 INTERVAL_S = 1.0
 SLOWEST_S = 30.0

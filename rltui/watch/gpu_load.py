@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import FileRange
 from rltui.onnode import rundir
 from rltui.watch.hosts import SamplerLine
 from rltui.watch.lines import decode
-
-if TYPE_CHECKING:
-    from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary
 
 LINE_BYTES = 16 << 10
 """A line with all processes of a node is a few thousand bytes."""

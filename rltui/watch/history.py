@@ -6,16 +6,14 @@ Pure: the facts are those of the attempts' files and of the lines of their metri
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
 from rltui.onnode import rundir
 from rltui.onnode.allocation import PREEMPTION, REQUEUE
+from rltui.watch.run_facts import AttemptFacts, RunFacts
 from rltui.watch.snapshots import AttemptHistory, EndSnapshot, RunHistory
-
-if TYPE_CHECKING:
-    from rltui.watch.run_facts import AttemptFacts, RunFacts
 
 CPU = "cpu"
 HOUR_S = 3600.0

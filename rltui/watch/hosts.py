@@ -7,16 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.watch.lines import LineFollower, decode
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 HISTORY = 60
 RESTS_PERCENT = 1.0

@@ -7,17 +7,13 @@ tells which start of a job (Slurm requeues under the same id) a file belongs to.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rltui.cluster.jobs import AllocationShare, JobSnapshot
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.watch.run_facts import fold_state
 from rltui.watch.snapshots import EndSnapshot, RunState, StageSnapshot
-
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import AllocationShare, JobSnapshot
 
 
 class JobFacts(Struct, frozen=True, kw_only=True):

@@ -11,21 +11,17 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from datetime import timezone
 
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk, FileRange
 from rltui.watch.attempt_logs import label_of
 from rltui.watch.log_search import LogHit, LogQuery, search_log
 from rltui.watch.log_times import Clock, offsets_since, place_line, timed_lines
+from rltui.watch.snapshots import LogFile
 from rltui.watch.text import plain_line
-
-if TYPE_CHECKING:
-    from datetime import timezone
-
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.watch.snapshots import LogFile
 
 BUFFER_BYTES = 16 << 20
 """Of all logs together, what is read ahead."""

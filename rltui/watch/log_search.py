@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timezone
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.watch.log_times import Place, moment
 from rltui.watch.owners import ROLE_LETTERS, ROLE_NAMES
 from rltui.watch.text import plain_line
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 PIECE_BYTES = 64 << 20
 """Bytes that one request looks at; between two, a search can be left and says how far it is."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode import rundir
 from rltui.watch.actors import parse_logical, parse_nodes, parse_state_api, with_hosts
 from rltui.watch.lines import parse_object
+from rltui.watch.owners import ActorSnapshot
 from rltui.watch.small_files import SmallFiles
-from rltui.watch.snapshots import ActorSnapshot, StatusSnapshot
+from rltui.watch.snapshots import StatusSnapshot
 from rltui.watch.status import parse_status
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 LIMIT_BYTES = 1 << 20
 DAMAGED = "The note of what the dashboard said cannot be understood."

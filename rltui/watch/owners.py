@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from rltui.errors import RltuiError
 
 if TYPE_CHECKING:
     from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.snapshots import ActorSnapshot
 
 ROLE_LETTERS: tuple[tuple[str, str], ...] = (
     ("rewardmodel", "M"),
@@ -48,6 +49,19 @@ Patterns = tuple[tuple[str, str], ...]
 
 OUR_PATTERNS: Patterns = tuple((f"(?i){part}", letter) for part, letter in ROLE_LETTERS)
 _ENGINE_TITLE = re.compile(r"(VLLM|sglang)::")
+
+
+class ActorSnapshot(Struct, frozen=True, kw_only=True):
+    """One Ray actor."""
+
+    actor_id: str
+    class_name: str
+    name: str
+    state: str
+    node: str = ""
+    pid: int = 0
+    restarts: int = 0
+    death_cause: str = ""
 
 
 class Owner(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from rltui.cluster.jobs import AllocationShare  # noqa: TC001 (msgspec reads it)
+from rltui.cluster.jobs import AllocationShare
 from rltui.onnode import rundir
 from rltui.watch.endpoint import Endpoint
 from rltui.watch.lines import decode

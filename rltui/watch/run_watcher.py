@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import rundir
 from rltui.watch.actors import ActorsReader
@@ -22,13 +22,11 @@ from rltui.watch.notes import ActorsNote, NotesReader
 from rltui.watch.owners import patterns_of
 from rltui.watch.phases import PREFIX
 from rltui.watch.run_facts import ATTEMPT_FILES, ENDPOINT_FILES, RUN_FILES, AttemptFacts, RunFacts, run_facts, summarise
-from rltui.watch.runs import RATES, LastMetrics, supervisors_alive, told_of, with_metrics
+from rltui.watch.runs import RATES, supervisors_alive, told_of, with_metrics
+from rltui.watch.silence import LastMetrics
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import MetricsSnapshot, RunHistory, RunSnapshot, RunSummary, StatusSnapshot
 from rltui.watch.status import read_status
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 HISTORY = 60
 HISTORY_EVERY_S = 5.0

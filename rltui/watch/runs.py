@@ -7,10 +7,10 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.layout.scalars import CPU
@@ -22,12 +22,9 @@ from rltui.watch.gpu_load import MOST_WATCHED, WATCHED_BYTES, load_percent, samp
 from rltui.watch.lines import parse_object
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
-from rltui.watch.silence import aged, halt_words, pause_s, silent_words
+from rltui.watch.silence import LastMetrics, aged, halt_words, pause_s, silent_words
 from rltui.watch.small_files import SmallFiles
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 METRICS_BYTES = 1 << 15
 HISTORY = 60
@@ -45,21 +42,6 @@ ENDS_LAST_S = 60.0
 
 RATES = ("learner_tokens_per_second_step", "actor_tokens_per_second")
 """Metrics that can stand for a run's speed, best first."""
-
-
-class LastMetrics(msgspec.Struct, frozen=True):
-    """What a row of the list shows of a run's metrics."""
-
-    reward: float | None = None
-    rates: tuple[float, ...] = ()
-    at: float = 0.0
-    """When the last step was written, epoch seconds; 0 where nobody has said."""
-    usual_step_s: float = 0.0
-    """Median of the last steps; 0 before there are two."""
-    pause_s: float = 0.0
-    """The longest time between steps that are told several at once; 0 where they are told one by one."""
-    lines: tuple[dict[str, float], ...] = ()
-    """The numbers of the newest steps by canonical name, oldest first; kept of live runs only."""
 
 
 class RunsReader:

@@ -6,17 +6,15 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RecordQuery
 from rltui.errors import RltuiError, UsageError
 from rltui.watch.sample_text import escaped
 from rltui.watch.text import plain
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 PIECE_BYTES = 64 << 20
 """Bytes that one request looks at; between two, a search can be left and says how far it is."""

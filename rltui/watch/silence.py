@@ -13,7 +13,6 @@ from rltui.onnode import rundir
 
 if TYPE_CHECKING:
     from rltui.watch.node_samples import HostSnapshot
-    from rltui.watch.runs import LastMetrics
     from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 SPEAKING = frozenset({"starting", "running", "stopping"})
@@ -149,6 +148,23 @@ def _awaited_words(events: Iterable[Mapping[str, Any]], last: float) -> str:
 
 
 LEAST_STEP_S = 0.01
+
+
+class LastMetrics(Struct, frozen=True):
+    """What a row of the list shows of a run's metrics."""
+
+    reward: float | None = None
+    rates: tuple[float, ...] = ()
+    at: float = 0.0
+    """When the last step was written, epoch seconds; 0 where nobody has said."""
+    usual_step_s: float = 0.0
+    """Median of the last steps; 0 before there are two."""
+    pause_s: float = 0.0
+    """The longest time between steps that are told several at once; 0 where they are told one by one."""
+    lines: tuple[dict[str, float], ...] = ()
+    """The numbers of the newest steps by canonical name, oldest first; kept of live runs only."""
+
+
 QUIET_S, QUIET_STEPS = 60.0, 4.0
 """From so many seconds, and so many usual steps, without a new step on it is worth a word; a stall takes longer."""
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
-    from rltui.cluster.relay_types import SmallFile
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import SmallFile
 
 LIMIT_BYTES = 1 << 18
 OVERLAP_S = 5.0

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from rltui.cluster.jobs import AllocationShare, JobSnapshot  # noqa: TC001 (rows are read back from the disk by their types)
-from rltui.watch.node_samples import HostSnapshot, RoleMemory  # noqa: TC001 (the same)
-from rltui.watch.owners import OUR_PATTERNS, Patterns, patterns_of
+from rltui.cluster.jobs import AllocationShare, JobSnapshot
+from rltui.watch.node_samples import HostSnapshot, RoleMemory
+from rltui.watch.owners import OUR_PATTERNS, ActorSnapshot, Patterns, patterns_of
 
 RunState = Literal["queued", "starting", "running", "stopping", "finished", "failed", "cancelled", "lost", "unknown"]
 """The word for a run: its newest attempt's stage and outcome folded into one."""
@@ -176,19 +176,6 @@ class RunsSnapshot(Struct, frozen=True, kw_only=True):
     """Why the schedulers' words in the rows are old, with their age; what the files say is of now all the same."""
     unread: tuple[str, ...] = ()
     """Clusters that are still being read: what runs they have is as last seen, or not known at all."""
-
-
-class ActorSnapshot(Struct, frozen=True, kw_only=True):
-    """One Ray actor."""
-
-    actor_id: str
-    class_name: str
-    name: str
-    state: str
-    node: str = ""
-    pid: int = 0
-    restarts: int = 0
-    death_cause: str = ""
 
 
 class QueueSnapshot(Struct, frozen=True, kw_only=True):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from rltui.cluster.relay_client import RelayClient
 from rltui.onnode import server_notes
 from rltui.watch.endpoint import Endpoint, get
 from rltui.watch.lines import decode
 from rltui.watch.snapshots import QueueSnapshot, StatusSnapshot
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
 
 PATH = server_notes.STATUS
 

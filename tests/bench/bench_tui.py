@@ -196,8 +196,8 @@ async def letters_in_launch(rounds: int = 30) -> None:
     """CPU of a letter typed into a setting on the launch screen, with all that is worked out and painted anew."""
     from fake_cockpit import FakeCockpit
 
-    from rltui.service.cockpit import NO_SWEEP
     from rltui.service.live_cockpit import LiveCockpit
+    from rltui.service.sweep_points import NO_SWEEP
     from rltui.tui.app import CockpitApp
 
     class RealReviews(FakeCockpit):

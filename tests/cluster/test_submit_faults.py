@@ -25,7 +25,6 @@ from rltui.runs.directory import new_run_id
 from rltui.runs.journal import Journal
 from rltui.runs.submission import LOOK_UP_FOR_S, Submission, fold_submissions
 from rltui.service.actions import cancel
-from rltui.service.interrupted import interrupted
 from rltui.service.one_fix import compose_fix
 from rltui.service.recover import Recoverer
 from rltui.service.resubmit import resubmit
@@ -55,7 +54,7 @@ def look_again(context: Context, later_s: float = 0.0) -> None:
         return time.time() + later_s
 
     context.cluster.slurm._clock = clock  # type: ignore[attr-defined]
-    Recoverer(context, clock).recover()
+    Recoverer(context.cluster, context.journal, clock).recover()
 
 
 def until_answered(lab: Lab, own: int = 0) -> None:
@@ -215,7 +214,7 @@ def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp
             as_before += 1
             fixed(context, seen, word)
         elif not seen.is_live:
-            left = interrupted(context, seen)
+            left = context.replacements.interrupted(seen)
             assert seen.attempt > 1 or (left is not None and left.overrides == (word,)), seen
             fixed(context, seen, *(() if left is not None else (word,)))
             went_on += 1

@@ -76,7 +76,7 @@ def look_after(context: Context) -> None:
         return time.time() + LOOK_UP_FOR_S + 1
 
     context.cluster.slurm._clock = clock  # type: ignore[attr-defined]
-    Recoverer(context, clock).recover()
+    Recoverer(context.cluster, context.journal, clock).recover()
 
 
 @seeds

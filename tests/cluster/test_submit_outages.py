@@ -131,7 +131,7 @@ def test_what_cannot_be_found_is_offered_and_barred_from_starting_late(slurm_clu
         return time.time() + 61
 
     context.cluster.slurm._clock = a_minute_later  # type: ignore[attr-defined]
-    context.recoverer = Recoverer(context, a_minute_later)
+    context.recoverer = Recoverer(context.cluster, context.journal, a_minute_later)
     seen = polled(context, run_id)
     assert f"rltui resubmit {run_id}" in seen.submission
     assert resubmit(context, seen).attempt == 2

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.recent import Step
-from rltui.diagnose.run_words import RunPicture, at_rest_words, symptoms_of, words_of
+from rltui.diagnose.recent import RunPicture, Step
+from rltui.diagnose.run_words import at_rest_words, symptoms_of, words_of
 from rltui.diagnose.sources import Source
 from rltui.diagnose.stuck import halted_at_the_end, halted_now
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample

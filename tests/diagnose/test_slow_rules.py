@@ -9,8 +9,8 @@ from msgspec import structs
 
 from rltui.diagnose.engine_lines import engine_counters
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, Step
-from rltui.diagnose.run_words import RunPicture, symptoms_of
+from rltui.diagnose.recent import EngineCounters, GpuRecord, Recent, RunPicture, Step
+from rltui.diagnose.run_words import symptoms_of
 from rltui.diagnose.silent_rules import SILENT_RULES, silent_symptoms
 from rltui.diagnose.slow_rules import RULES, slow_symptoms
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot

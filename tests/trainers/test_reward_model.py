@@ -22,8 +22,9 @@ from trainers.rewards.answers import Answer
 from trainers.rewards.judge import composed
 from trainers.rewards.parts import SumOfParts
 from trainers.rewards.reward_models import TOO_LONG, RewardModels, worth
+from trainers.roles.calls import NotLoadedError
 from trainers.roles.reward_model import RewardModel, classified, load_classifier
-from trainers.roles.reward_worker import NotLoadedError, Question, Reply, RewardWorker
+from trainers.roles.reward_worker import Question, Reply, RewardWorker
 
 pytestmark = pytest.mark.trainers
 

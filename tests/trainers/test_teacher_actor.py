@@ -14,11 +14,12 @@ from engine_support import PATHS, ROOT, STOP, WAIT_S, build_model, own_ray, rand
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, split
+from trainers.data.columns import TeacherScores
 from trainers.roles.engine import Completion, Request, Streamed
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.judge import Judge
 from trainers.roles.sampling import SamplingSettings
-from trainers.roles.teacher import Teacher, TeacherScores
+from trainers.roles.teacher import Teacher
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from trainer_support import ROOT
 from free_ports import free_ports
 from rltui.cli.main import main
 from rltui.diagnose.flight_record import lines_of
-from rltui.diagnose.run_words import RunPicture, Step
+from rltui.diagnose.recent import RunPicture, Step
 from rltui.diagnose.stuck import Evidence, stuck_words
 from rltui.onnode import evidence, flight_recorder, rundir
 from rltui.service.read_evidence import joined, parse_answer

@@ -23,8 +23,8 @@ from msgspec import structs
 from score import Figure, Score
 
 from rltui.diagnose.engine_lines import engine_counters
-from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Recent, Step
-from rltui.diagnose.run_words import RunPicture, symptoms_of
+from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Recent, RunPicture, Step
+from rltui.diagnose.run_words import symptoms_of
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.snapshots import StageSnapshot
 

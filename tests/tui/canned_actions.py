@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rltui.check.findings import Finding
 from rltui.cluster.prompts import Field, Question
-from rltui.service.cockpit import ActionPreview, ClusterSummary, WhyFinding, WhyRemedy, WhyReport
+from rltui.diagnose.verdicts import Change, Diagnosis, Evidence, Remedy
+from rltui.service.cockpit import ActionPreview, ClusterSummary, WhyReport
 
 NOW = 1_793_000_000.0
 
@@ -29,22 +30,28 @@ AWAY = (
 CODE = Question(kind="interactive", title="ada@login.mila.quebec", fields=(Field("Password:"), Field("Code:", True)))
 """What a way in asks: a password, and a code that may be seen."""
 
-LOWER = WhyRemedy(
+
+def quoted(file: str, line: int, text: str) -> Evidence:
+    """A line of a log."""
+    return Evidence(file=file, line=line, text=text)
+
+
+LOWER = Remedy(
     id="lower-memory-utilization",
     summary="Give the engine less of the GPU, so that the learner's peak fits beside it.",
-    overrides=("roles.rollout.memory_utilization=0.55",),
+    changes=(Change("roles.rollout.memory_utilization", "set", 0.55),),
     safe="confirm",
 )
 
-EXCLUDE = WhyRemedy(
+EXCLUDE = Remedy(
     id="exclude-node",
     summary="Keep away from the node, and report it to the site.",
-    exclude=("nid010798",),
+    changes=(Change("slurm.exclude", "plus", "nid010798"),),
     commands=("sbatch --exclude=nid010798 …",),
     safe="confirm",
 )
 
-BY_HAND = WhyRemedy(
+BY_HAND = Remedy(
     id="shorter", summary="Shorter responses need less of everything.", commands=("rltui mem LAYOUT",), safe="never"
 )
 
@@ -52,31 +59,43 @@ WHY = WhyReport(
     run_id="grpo-7b-r2-30b9",
     headline="Engine 3 ran out of GPU memory on nid010798 while it generated: it asked for 2.10 GiB, 0.41 were free.",
     findings=(
-        WhyFinding(
-            diagnosis="cuda_oom_gpu_shared",
+        Diagnosis(
+            id="cuda_oom_gpu_shared",
             summary="Engine 3 ran out of GPU memory on nid010798 while it generated: it asked for 2.10 GiB.",
             confidence=0.95,
             evidence=(
-                ("out.log", 1043, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.10 GiB."),
-                ("ray-logs/worker-7f.err", 12, "ray.exceptions.RayTaskError(OutOfMemoryError): ray::Engine.generate()"),
+                Evidence(
+                    file="out.log",
+                    line=1043,
+                    text="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.10 GiB.",
+                ),
+                Evidence(
+                    file="ray-logs/worker-7f.err",
+                    line=12,
+                    text="ray.exceptions.RayTaskError(OutOfMemoryError): ray::Engine.generate()",
+                ),
             ),
-            fixes=(LOWER, BY_HAND),
-            overrides=LOWER.overrides,
+            remedies=(LOWER, BY_HAND),
         ),
-        WhyFinding(
-            diagnosis="ecc_uncorrectable",
+        Diagnosis(
+            id="ecc_uncorrectable",
             summary="GPU 2 of nid010798 had 14 uncorrectable memory errors (Xid 63, Xid 94).",
             confidence=0.7,
-            evidence=(("node-nid010798.log", 88, "NVRM: Xid (PCI:0000:4f:00): 94, pid=21377, Contained ECC error"),),
-            fixes=(EXCLUDE,),
-            exclude=EXCLUDE.exclude,
+            evidence=(
+                Evidence(
+                    file="node-nid010798.log",
+                    line=88,
+                    text="NVRM: Xid (PCI:0000:4f:00): 94, pid=21377, Contained ECC error",
+                ),
+            ),
+            remedies=(EXCLUDE,),
         ),
-        WhyFinding(
-            diagnosis="ray_actor_died",
+        Diagnosis(
+            id="ray_actor_died",
             summary="The actor of engine 3 died with it.",
             confidence=0.9,
-            is_secondary=True,
-            evidence=(("end.json", 1, "outcome: failed"),),
+            secondary=True,
+            evidence=(quoted("end.json", 1, "outcome: failed"),),
         ),
     ),
 )

@@ -6,8 +6,8 @@ from canned_history import HISTORY, NOW
 from canned_nodes import ROLE_MEMORY, cpu_hosts, gpu_hosts, wave
 
 from rltui.cluster.jobs import JobSnapshot
+from rltui.watch.owners import ActorSnapshot
 from rltui.watch.snapshots import (
-    ActorSnapshot,
     EndSnapshot,
     LogFile,
     LogSnapshot,

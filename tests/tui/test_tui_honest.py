@@ -17,9 +17,9 @@ from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.views import charts, launch, metrics, overview, parts, queues, stage, tabs
 from rltui.tui.widgets import log_pane
+from rltui.watch.owners import ActorSnapshot
 from rltui.watch.runs import RATES
 from rltui.watch.snapshots import (
-    ActorSnapshot,
     EndSnapshot,
     LogSnapshot,
     MetricsSnapshot,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltui.service.cockpit import Cockpit
+from rltui.service.live_cockpit import LiveCockpit
 from rltui.tui import states, theme
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.spans import ROLES, cell_width
@@ -24,7 +24,7 @@ def text(path: Path) -> str:
 
 
 def test_only_the_controller_and_its_searches_call_services() -> None:
-    services = [name for name in vars(Cockpit) if not name.startswith("_")]
+    services = [name for name in dir(LiveCockpit) if not name.startswith("_")]
     assert len(services) >= 14
     calls = re.compile(rf"_cockpit\.({'|'.join(services)})\b")
     assert [path.name for path in SOURCES if calls.search(text(path))] == ["controller.py", "searches.py"]

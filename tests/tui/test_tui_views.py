@@ -17,8 +17,8 @@ from rltui.tui.spans import Line, clean, width_of
 from rltui.tui.views import actors, bars, charts, gpus, hosts, launch, metrics, overview, queues, runs, tabs
 from rltui.tui.views.chart_view import ChartView
 from rltui.watch.node_samples import EngineSample
-from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, Owners, role_letter, title_letter
-from rltui.watch.snapshots import ActorSnapshot, EndSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, ActorSnapshot, Owners, role_letter, title_letter
+from rltui.watch.snapshots import EndSnapshot, MetricsSnapshot, RunSnapshot, RunsSnapshot, StatusSnapshot
 
 SIZES = [(1, 1), (8, 3), (40, 10), (57, 14), (70, 20), (80, 24), (99, 30), (100, 30), (120, 40), (160, 45), (200, 60)]
 PICTURES = [snapshot(run) for run in RUNS] + [snapshot(run, HOSTILE_LOG) for run in HOSTILE_RUNS]

@@ -9,7 +9,8 @@ from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
 
-from rltui.service.cockpit import WhyFinding, WhyReport
+from rltui.diagnose.verdicts import Diagnosis, Evidence
+from rltui.service.cockpit import WhyReport
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.run import RunScreen
@@ -177,13 +178,13 @@ def test_lines_fit_and_the_last_one_can_be_reached(width: int, glyphs: object) -
     assert [row.line.plain for row in lines if width_of(row.line.spans) > width] == []
     assert lines[-1].stop
     assert [row.evidence for row in lines if row.evidence] == [
-        (file, line) for finding in WHY.findings for file, line, _ in finding.evidence if line
+        (one.file, one.line) for finding in WHY.findings for one in finding.evidence if one.line
     ]
 
 
 def test_hostile_words_are_text() -> None:
-    finding = WhyFinding(
-        diagnosis="x", summary="[red]no[/]", confidence=0.1, evidence=(("a\x1b[2J", 1, "\x1b]0;t\x07"),)
+    finding = Diagnosis(
+        id="x", summary="[red]no[/]", confidence=0.1, evidence=(Evidence(file="a\x1b[2J", line=1, text="\x1b]0;t\x07"),)
     )
     lines = why_lines(WhyReport(run_id="x", headline="[b]", findings=(finding,)), 80, UNICODE)
     assert "\x1b" not in "".join(text for row in lines for text, _ in row.line.spans)
@@ -249,7 +250,8 @@ async def test_without_a_cause_the_first_exception_leads_to_its_line() -> None:
 
 def test_what_the_headline_says_is_no_evidence_a_second_time() -> None:
     stuck = "learner 0 (pid 7 on n1) is stopped (state T: SIGSTOP, or a debugger)"
-    found = (("evidence", 0, f"stuck: {stuck}."), ("evidence", 0, "rank 1 of 2 waits for it"), ("out.log", 3, stuck))
+    said = (("evidence", 0, f"stuck: {stuck}."), ("evidence", 0, "rank 1 of 2 waits for it"), ("out.log", 3, stuck))
+    found = tuple(Evidence(file=file, line=line, text=text) for file, line, text in said)
     finding = msgspec.structs.replace(WHY.findings[0], summary="", evidence=found)
     report = msgspec.structs.replace(WHY, headline=f"One process holds up the others: {stuck}.", findings=(finding,))
     rows = [row.line.plain for row in why_lines(report, 200, UNICODE)]

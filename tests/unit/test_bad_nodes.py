@@ -251,7 +251,7 @@ def test_a_node_that_holds_up_three_attempts_is_remembered(client: RelayClient, 
     nobodys = structs.replace(slow, node="")
     for number in (1, 1, 2, 3):
         assert service.remembered(client, str(tmp_path)) == ()
-        service.record_slow(context, structs.replace(run, attempt=number), [nobodys, slow])
+        service.record_slow(context.cluster, structs.replace(run, attempt=number), [nobodys, slow])
     [bad] = service.remembered(client, str(tmp_path))
     assert (bad.node, bad.reasons, bad.count) == ("n2", ("straggler",), 3)
     assert len((tmp_path / bad_nodes.FILE).read_text().splitlines()) == 3
@@ -261,8 +261,8 @@ def test_a_node_that_holds_up_three_attempts_is_remembered(client: RelayClient, 
         structs.replace(run, through="elsewhere", attempt=5),
         structs.replace(run, job=None, attempt=6),
     ):
-        service.record_slow(context, other, [slow])
-    service.record_slow(context, structs.replace(run, attempt=7), [structs.replace(slow, node="stranger")])
+        service.record_slow(context.cluster, other, [slow])
+    service.record_slow(context.cluster, structs.replace(run, attempt=7), [structs.replace(slow, node="stranger")])
     assert len((tmp_path / bad_nodes.FILE).read_text().splitlines()) == 3
 
 
@@ -271,20 +271,20 @@ def test_the_offer_has_the_words_that_leave_bad_nodes_out(client: RelayClient, t
     cluster = SimpleNamespace(profile=profile, client=client, run_root=str(tmp_path))
     context = cast("Context", SimpleNamespace(cluster=cluster))
     layout = load_layout(resolve("local/grpo-tiny"), ["slurm.exclude=[n1]"]).layout
-    assert service.offers(context, layout) == ()
+    assert service.offers(context.cluster, layout) == ()
     now = client.hello().time
     for node in ("n1", "n2", "n3", "n4"):
         record(str(tmp_path), node, "ecc", "Xid 48", "r", 1, now)
-    [finding] = service.offers(context, layout)
+    [finding] = service.offers(context.cluster, layout)
     assert (finding.severity, finding.fix) == ("warning", ("slurm.exclude=[n1, n2, n3]",))
     assert "n2 (GPU memory gave errors" in finding.message
     assert "n4" not in finding.message
     applied = load_layout(resolve("local/grpo-tiny"), finding.fix).layout
-    assert service.offers(context, applied) == ()
-    [again] = service.offers(context, layout, resubmit="r")
+    assert service.offers(context.cluster, applied) == ()
+    [again] = service.offers(context.cluster, layout, resubmit="r")
     assert "--exclude n2 --exclude n3 leaves them out" in again.message
     cluster.profile = Profile(name="here", scheduler="local")
-    assert service.offers(context, layout) == ()
+    assert service.offers(context.cluster, layout) == ()
 
 
 def test_only_as_many_bad_nodes_are_left_out_as_the_run_can_spare(
@@ -300,7 +300,7 @@ def test_only_as_many_bad_nodes_are_left_out_as_the_run_can_spare(
         nodes = tuple(NodeFacts(name=name, partitions=("gpu",), state=state) for name, state in states.items())
         facts = ClusterFacts(partitions=(PartitionFacts(name="gpu"),), nodes=nodes)
         monkeypatch.setattr("rltui.cluster.gather_facts.recent_facts", lambda _: facts)
-        [finding] = service.offers(context, layout)
+        [finding] = service.offers(context.cluster, layout)
         return finding
 
     few = offer(n1="idle", n2="idle", n3="drained")

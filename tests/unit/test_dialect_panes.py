@@ -12,8 +12,7 @@ from test_dialects import DIALECTS, follow, metrics
 
 from rltui.onnode.metric_names import canonical_values
 from rltui.watch.node_samples import HostSnapshot
-from rltui.watch.owners import ROLE_NAMES, Owners, patterns_of, role_letter, title_letter
-from rltui.watch.snapshots import ActorSnapshot
+from rltui.watch.owners import ROLE_NAMES, ActorSnapshot, Owners, patterns_of, role_letter, title_letter
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 

@@ -13,7 +13,8 @@ from rltui.cluster.facts import NodeFacts
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.run_words import RunPicture, words_of
+from rltui.diagnose.recent import RunPicture
+from rltui.diagnose.run_words import words_of
 from rltui.diagnose.sources import Source
 from rltui.onnode import keep_away
 from rltui.onnode.allocation import Allocation, Part, not_answering

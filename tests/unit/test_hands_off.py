@@ -23,8 +23,7 @@ from rltui.onnode import rundir
 from rltui.runs.journal import Journal
 from rltui.service import hands_off, hands_off_switch
 from rltui.service.hands_off import causes_of, where_ray_decides
-from rltui.service.hands_off_rules import HOLDS_S, Policy, Record, Situation, decide, quiet_s, read_records
-from rltui.service.one_fix import CauseFix
+from rltui.service.hands_off_rules import HOLDS_S, CauseFix, Policy, Record, Situation, decide, quiet_s, read_records
 from rltui.service.run_jobs import _with_job
 from rltui.tui.progress import state_detail
 from rltui.watch.pending import held_words, pending_words

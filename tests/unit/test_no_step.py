@@ -7,8 +7,7 @@ import json
 import pytest
 from msgspec import structs
 
-from rltui.diagnose.recent import Step
-from rltui.diagnose.run_words import RunPicture
+from rltui.diagnose.recent import RunPicture, Step
 from rltui.diagnose.stuck import stood_still
 from rltui.watch.node_samples import HostSnapshot, ProcessSample
 from rltui.watch.runs import last_metrics, with_metrics

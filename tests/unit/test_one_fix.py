@@ -22,8 +22,8 @@ from rltui.onnode import processes, rundir
 from rltui.onnode.checkpoints import mark_complete, step_name
 from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import set_aside
-from rltui.service.interrupted import explained, note_replacement, unfinished_words
-from rltui.service.one_fix import CauseFix, Fix, compose_causes, compose_fix, preview_fix
+from rltui.service.hands_off_rules import CauseFix
+from rltui.service.one_fix import Fix, compose_causes, compose_fix, preview_fix
 from rltui.tui.progress import state_detail
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
@@ -167,13 +167,13 @@ def test_steps_that_are_done_already_are_refused(runs: Runs) -> None:
 
 def test_a_fix_whose_rltui_died_after_the_end_of_the_old_attempt_is_gone_on_with(runs: Runs) -> None:
     run = runs.ended("", outcome="cancelled")
-    note_replacement(runs.context, run, ("train.learning_rate=1e-7",), ("n2",))
+    runs.context.replacements.note(run, ("train.learning_rate=1e-7",), ("n2",))
     fix = compose_fix(runs.context, run)
     assert (fix.overrides, fix.exclude) == (("train.learning_rate=1e-7",), ("n2",))
     assert "to go on with train.learning_rate=1e-7 --exclude n2, and no new attempt was made" in fix.causes[0].sentence
-    assert f"rltui fix {RUN}" in unfinished_words(runs.context, run)
+    assert f"rltui fix {RUN}" in runs.context.replacements.unfinished_words(run)
     newer = structs.replace(run, last_attempt=2)
-    assert unfinished_words(runs.context, newer) == "", "its attempt is there"
+    assert runs.context.replacements.unfinished_words(newer) == "", "its attempt is there"
 
 
 def test_a_job_that_slurm_has_queued_again_is_left_in_the_queue_but_for_what_the_user_wants(runs: Runs) -> None:
@@ -301,15 +301,15 @@ def test_a_fix_of_a_run_that_still_lives_is_under_way_or_cut_off(
         writer.update(pid=1, host="elsewhere")
     change = {"overrides": ["train.steps=9"], "exclude": ["n2"], "attempt": live.attempt, "time": time.time() - age_s}
     runs.context.journal.write("replace", "intent", run=RUN, cluster=runs.context.name, **{**writer, **change})
-    said = unfinished_words(runs.context, live)
+    said = runs.context.replacements.unfinished_words(live)
     assert words.format(run=RUN, pid=writer["pid"], host=writer["host"]) in said
     assert bool(said) == bool(words)
-    (row,) = explained(runs.context, RunsSnapshot(runs=(live,))).runs
+    (row,) = runs.context.replacements.explained(RunsSnapshot(runs=(live,))).runs
     assert said in ("", f"{RUN} {row.unfinished}.")
     assert about(row) == (row.unfinished or about(live))
     assert state_detail(row, 0.0) == (row.unfinished or state_detail(live, 0.0))
     newer = structs.replace(live, last_attempt=live.attempt + 1)
-    assert unfinished_words(runs.context, newer) == "", "its attempt is there"
+    assert runs.context.replacements.unfinished_words(newer) == "", "its attempt is there"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rltui.diagnose.run_words import RunPicture, Step
-from rltui.diagnose.stuck import Collective, Evidence, Observed, stuck_words
+from rltui.diagnose.recent import RunPicture, Step
+from rltui.diagnose.stacks import Collective, Observed
+from rltui.diagnose.stuck import Evidence, stuck_words
 from rltui.watch.snapshots import StageSnapshot
 
 NOW = 10_000.0

@@ -6,8 +6,8 @@ import pytest
 
 from rltui.check.run import check_text
 from rltui.diagnose.diagnose import examine
-from rltui.diagnose.recent import Step
-from rltui.diagnose.run_words import RunPicture, words_of
+from rltui.diagnose.recent import RunPicture, Step
+from rltui.diagnose.run_words import words_of
 from rltui.diagnose.sources import text_source
 from rltui.diagnose.verdicts import Diagnosis
 from rltui.layout.load import LoadedLayout, dump_layout, load_layout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -53,3 +54,18 @@ def as_tensor(values: NDArray[Any], device: torch.device) -> torch.Tensor:
 
     found = torch.tensor(values, device=device)
     return found if found.is_floating_point() else found.long()
+
+
+@dataclass(frozen=True)
+class TeacherScores:
+    """What the teacher says of the response tokens of rows.
+
+    Attributes:
+        log_probs: [B, R] float32, of the tokens that the student sampled.
+        top_ids: [B, R, K] int32, the tokens that the teacher finds likeliest in their place, likeliest first.
+        top_log_probs: [B, R, K] float32.
+    """
+
+    log_probs: NDArray[np.float32]
+    top_ids: NDArray[np.int32]
+    top_log_probs: NDArray[np.float32]

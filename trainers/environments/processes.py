@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainers.environments.pool import EnvironmentProcess, Environments, ensure_walls, start_worker
 from trainers.rewards.actors import GRACE_S, TRIES, come_back
 from trainers.rewards.workers import START_S
-from trainers.roles.calls import RoleError
-from trainers.roles.reward_worker import NotLoadedError
+from trainers.roles.calls import NotLoadedError, RoleError
 
 if TYPE_CHECKING:
     from trainers.roles.calls import Role

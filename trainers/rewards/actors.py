@@ -17,8 +17,8 @@ from trainers.rewards.judge import make_reward
 from trainers.rewards.model_judge import ModelJudge, make_judges
 from trainers.rewards.parts import has_failed
 from trainers.rewards.reward_models import RewardModels
-from trainers.roles.calls import RoleError, call_all
-from trainers.roles.reward_worker import NotLoadedError, Question, Reply
+from trainers.roles.calls import NotLoadedError, RoleError, call_all
+from trainers.roles.reward_worker import Question, Reply
 
 if TYPE_CHECKING:
     from trainers.rewards.answers import Answer, Reward

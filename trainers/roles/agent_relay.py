@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainers.environments.agent_place import AgentPlace
 from trainers.episodes import RefusedError
-from trainers.roles.reward_worker import NotLoadedError
+from trainers.roles.calls import NotLoadedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

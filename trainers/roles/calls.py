@@ -39,6 +39,10 @@ class RoleHungError(RoleDiedError):
     """A role's process did not answer within its deadline: as good as gone, once it was killed."""
 
 
+class NotLoadedError(RuntimeError):
+    """The process is another one than the one that was loaded."""
+
+
 @dataclass(eq=False)
 class Role:
     """One Ray actor under the name that people know it by.

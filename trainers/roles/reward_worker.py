@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rltui.layout.grading import SERVED_REWARDS
+from trainers.roles.calls import NotLoadedError
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
@@ -102,10 +103,6 @@ class RemoteJudge:
         if reply.error:
             raise ValueError(reply.error)
         return reply.found
-
-
-class NotLoadedError(RuntimeError):
-    """The process is another one than the one that was loaded."""
 
 
 class RewardWorker:

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainers.data.columns import TeacherScores
 from trainers.roles.card import importing
 from trainers.roles.meter import measured
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from rltui.layout import schema
     from rltui.layout.schema import Layout
     from trainers.data.batch import Rows
-
-
-@dataclass(frozen=True)
-class TeacherScores:
-    """What the teacher says of the response tokens of rows.
-
-    Attributes:
-        log_probs: [B, R] float32, of the tokens that the student sampled.
-        top_ids: [B, R, K] int32, the tokens that the teacher finds likeliest in their place, likeliest first.
-        top_log_probs: [B, R, K] float32.
-    """
-
-    log_probs: NDArray[np.float32]
-    top_ids: NDArray[np.int32]
-    top_log_probs: NDArray[np.float32]
 
 
 class Scorer(Protocol):

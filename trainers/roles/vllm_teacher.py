@@ -10,7 +10,7 @@ from vllm import LLM, SamplingParams
 from vllm.model_executor.layers.logits_processor import LogitsProcessor
 
 from rltui.layout import schema
-from trainers.roles.teacher import TeacherScores
+from trainers.data.columns import TeacherScores
 from trainers.roles.vllm_engine import engine_arguments
 from trainers.roles.vllm_images import VllmImages
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.importers.arguments import Settings
-from rltui.importers.facts import Facts  # noqa: TC001 (msgspec resolves it)
+from rltui.importers.facts import Facts
 
 if TYPE_CHECKING:
     Condition = Callable[["Asked"], "bool | None"]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.plain_text import plain
+from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.nodelist import NodeListError, expand
 from rltui.cluster.slurm.replies import read_submission, read_trouble, telling_line
 from rltui.errors import ClusterError, UsageError
-
-if TYPE_CHECKING:
-    from rltui.cluster.relay_types import Completed
 
 LOOK_IT_UP = "rltui looks for the job by its mark; it is not submitted a second time."
 

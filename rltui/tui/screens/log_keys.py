@@ -15,7 +15,8 @@ from rltui.tui.screens.run_tabs import NUMBERS
 from rltui.tui.views.actors import own_log
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.watch.log_search import NEWEST_HITS, read_query
-from rltui.watch.snapshots import ALL_LOGS, ActorSnapshot, LogFile, LogPart
+from rltui.watch.owners import ActorSnapshot
+from rltui.watch.snapshots import ALL_LOGS, LogFile, LogPart
 
 
 class LogKeys(Part[HasTabs]):

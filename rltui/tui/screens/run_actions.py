@@ -230,9 +230,7 @@ def _blamed(report: WhyReport | None) -> dict[str, str]:
     """Node → the diagnosis that names it, causes first."""
     blamed: dict[str, str] = {}
     for finding in report.findings if report is not None else ():
-        for fix in finding.fixes:
-            for node in fix.exclude:
-                blamed.setdefault(node, finding.diagnosis)
-        for node in finding.exclude:
-            blamed.setdefault(node, finding.diagnosis)
+        for remedy in finding.remedies:
+            for node in remedy.exclude:
+                blamed.setdefault(node, finding.id)
     return blamed

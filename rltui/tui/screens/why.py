@@ -18,7 +18,7 @@ from rltui.tui.widgets.list_pane import ListPane
 if TYPE_CHECKING:
     from textual.widget import Widget
 
-    from rltui.service.cockpit import WhyRemedy
+    from rltui.diagnose.verdicts import Remedy
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.screens.run import RunScreen
     from rltui.tui.spans import Span
@@ -131,7 +131,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.app.push_screen(opened)
         return opened
 
-    def _apply(self, fix: WhyRemedy) -> None:
+    def _apply(self, fix: Remedy) -> None:
         if self.cockpit.readonly:
             self.cockpit.say("this cockpit is read-only", "warning")
             return

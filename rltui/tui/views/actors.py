@@ -16,9 +16,9 @@ from rltui.tui.picking import fits
 from rltui.tui.spans import Line, Span, clip, clip_middle, line, pad
 from rltui.tui.states import actor_look
 from rltui.watch.node_samples import HostSnapshot
-from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, Patterns, actor_letter, ancestors, of_newest
+from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, ActorSnapshot, Patterns, actor_letter, ancestors, of_newest
 from rltui.watch.silence import STOPPED
-from rltui.watch.snapshots import ActorSnapshot, LogFile, RunSnapshot
+from rltui.watch.snapshots import LogFile, RunSnapshot
 
 RESTARTS_FROM, NODE_FROM = 64, 56
 """Cells from which the list of actors has columns of restarts and of nodes."""

@@ -11,7 +11,8 @@ from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Line, Span, clip, rule, wrapped
 from rltui.tui.views import actors as actor_views
 from rltui.tui.views import parts
-from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
+from rltui.watch.owners import ActorSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 
 class ActorLine(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rltui.service.cockpit import WhyFinding, WhyRemedy, WhyReport
+from rltui.diagnose.verdicts import Diagnosis, Remedy
+from rltui.service.cockpit import WhyReport
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import BLANK, Line, Role, Span, clip, line, rule, wrapped
 from rltui.tui.views.parts import log_role
@@ -31,7 +32,7 @@ class WhyLine(NamedTuple):
     stop: bool = False
     finding: int = -1
     evidence: tuple[str, int] | None = None
-    fix: WhyRemedy | None = None
+    fix: Remedy | None = None
 
     @property
     def leads(self) -> bool:
@@ -60,17 +61,19 @@ def why_lines(report: WhyReport, width: int, glyphs: Glyphs) -> list[WhyLine]:
     return lines
 
 
-def _finding(number: int, finding: WhyFinding, headline: str, width: int, glyphs: Glyphs) -> Iterator[WhyLine]:
+def _finding(number: int, finding: Diagnosis, headline: str, width: int, glyphs: Glyphs) -> Iterator[WhyLine]:
     yield WhyLine(_head(finding, width, glyphs), stop=True, finding=number)
     if finding.summary != headline:
         for row in wrapped(finding.summary, width, "   ", "text"):
             yield WhyLine(row, finding=number)
-    for file, at, text in finding.evidence:
-        place = (file, at) if at else None  # line 0: it is the word of a stage, a sample or the scheduler, no log's
-        if place is None and _is_told(text, headline):
+    for one in finding.evidence:
+        # line 0: it is the word of a stage, a sample or the scheduler, no log's
+        place = (one.file, one.line) if one.line else None
+        if place is None and _is_told(one.text, headline):
             continue
-        yield WhyLine(_evidence(file, at, text, width, glyphs), stop=True, finding=number, evidence=place)
-    for fix in finding.fixes or ():
+        row = _evidence(one.file, one.line, one.text, width, glyphs)
+        yield WhyLine(row, stop=True, finding=number, evidence=place)
+    for fix in finding.remedies:
         yield from _fix(number, fix, width, glyphs)
 
 
@@ -80,10 +83,10 @@ def _is_told(text: str, headline: str) -> bool:
     return words in headline or (words.partition(": ")[2] or words) in headline
 
 
-def _head(finding: WhyFinding, width: int, glyphs: Glyphs) -> Line:
-    mark: Span = (f"{glyphs.dot} ", "dim") if finding.is_secondary else (f"{glyphs.failed} ", "bad")
-    words = "a consequence" if finding.is_secondary else confidence_word(finding.confidence)
-    return rule([mark, (finding.diagnosis, "title")], [(words, "dim")], width, glyphs)
+def _head(finding: Diagnosis, width: int, glyphs: Glyphs) -> Line:
+    mark: Span = (f"{glyphs.dot} ", "dim") if finding.secondary else (f"{glyphs.failed} ", "bad")
+    words = "a consequence" if finding.secondary else confidence_word(finding.confidence)
+    return rule([mark, (finding.id, "title")], [(words, "dim")], width, glyphs)
 
 
 def confidence_word(confidence: float) -> str:
@@ -97,7 +100,7 @@ def _evidence(file: str, at: int, text: str, width: int, glyphs: Glyphs) -> Line
     return line((f"   {place}  ", "accent"), (clip(text.strip(), room, glyphs.ellipsis), log_role(text)))
 
 
-def _fix(number: int, fix: WhyRemedy, width: int, glyphs: Glyphs) -> Iterator[WhyLine]:
+def _fix(number: int, fix: Remedy, width: int, glyphs: Glyphs) -> Iterator[WhyLine]:
     mark: Span = (f"   {glyphs.arrow} ", "ok" if fix.can_apply else "dim")
     role: Role = "text" if fix.can_apply else "dim"
     rows = wrapped(f"{fix.summary} ({APPLIES if fix.can_apply else BY_HAND})", width, "", role, mark=mark)
@@ -111,5 +114,5 @@ def _fix(number: int, fix: WhyRemedy, width: int, glyphs: Glyphs) -> Iterator[Wh
             yield WhyLine(row, stop=index == 0, finding=number)
 
 
-def _changes(fix: WhyRemedy) -> Sequence[str]:
-    return (*(fix.shown or fix.overrides), *(f"keeps away from {node}" for node in fix.exclude))
+def _changes(fix: Remedy) -> Sequence[str]:
+    return (*(fix.in_own_words or fix.overrides), *(f"keeps away from {node}" for node in fix.exclude))

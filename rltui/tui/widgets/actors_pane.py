@@ -9,7 +9,8 @@ from rltui.tui.spans import Line, wrapped
 from rltui.tui.views import actors as view
 from rltui.tui.views import tabs
 from rltui.tui.widgets.list_pane import ListPane
-from rltui.watch.snapshots import ActorSnapshot, RunSnapshot
+from rltui.watch.owners import ActorSnapshot
+from rltui.watch.snapshots import RunSnapshot
 
 
 class ActorsPane(ListPane):
