@@ -32,6 +32,7 @@ def predictors() -> list[ModuleType]:
 def page(found: list[Score]) -> Iterator[str]:
     """The page as Markdown."""
     yield "# Truth\n"
+    yield "For people who ask what an estimate is worth."
     yield f"What the predictors are worth on published cases, as of {datetime.date.today()}."
     yield "`make truth` measures again."
     for score in found:

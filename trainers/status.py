@@ -49,7 +49,7 @@ class StatusBoard:
             "concurrency_per_engine": concurrency,
             "total_concurrency": concurrency * engines,
             "batch_size": train.samples_per_step,
-            "phase": {"name": "placing", "since": time.time()},
+            "phase": {"name": "starting", "since": time.time()},
             "weight_versions": {},
             "learner_weight_version": 0,
             "parity_max_abs": None,

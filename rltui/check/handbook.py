@@ -24,6 +24,7 @@ FAMILIES = {
 _OPENING = """\
 # Checks
 
+For people whose layout or script got a finding.
 `rltui check FILE… [key=value …]` asks these rules, offline, before anything is queued. Errors stop a launch, warnings
 do not (`--strict` makes them), notes inform. Codes are stable for ever. `rltui explain CODE` prints one of them;
 `--fix` shows the overrides that would settle what was found, and `--fix --write` writes them into the file.

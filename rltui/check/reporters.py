@@ -29,9 +29,9 @@ def as_text(report: Report) -> Iterator[str]:
 
 def _verdict(report: Report) -> str:
     counts = {kind: sum(finding.severity == kind for finding in report.findings) for kind in GLYPHS}
-    if not report.readable:
-        return f"✗ {report.file}: cannot be read as a layout or a launch script"
     parts = [f"{number} {kind}{'s' if number != 1 else ''}" for kind, number in counts.items() if number]
+    if not report.readable:
+        return f"✗ {report.file}: {', '.join(parts)} before anything could be checked"
     read_as = f" (read as {report.framework})" if report.framework else ""
     return f"{'✓' if report.ok else '✗'} {report.file}{read_as}: {', '.join(parts) or 'no findings'}"
 

@@ -7,10 +7,9 @@ import argparse
 from rltui.cli.cockpit import has_screen, open_cockpit
 from rltui.cli.launch import consent
 from rltui.cli.output import talk
+from rltui.layout.presets import FIRST
 from rltui.service.context import open_context
 from rltui.service.launch import launch
-
-PRESET = "local/grpo-tiny"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
             talk(f"{run_id} is {live[0].state} already; opening it")
         else:
             consent(context.cluster.profile, "the demo", given=options.yes)
-            run_id = launch(context, PRESET, [f"roles.rollout.engine={options.engine}", *options.overrides]).run_id
+            run_id = launch(context, FIRST, [f"roles.rollout.engine={options.engine}", *options.overrides]).run_id
             talk(f"launched {run_id}")
         if options.no_screen or not has_screen():
             from rltui.cli.follow import follow

@@ -22,6 +22,7 @@ TIERS = {
 INTRODUCTION = """\
 # Diagnoses
 
+For people whose run died, or is slow.
 What `rltui why` can find, by rank: a cause of an earlier group explains those of later ones. `rltui explain ID` tells
 what helps, what does not, and where the knowledge is from. This page is written by
 `python -m rltui.diagnose.pages > docs/diagnoses.md`.

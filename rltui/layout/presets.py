@@ -9,6 +9,9 @@ from pathlib import Path
 from rltui.errors import UsageError
 from rltui.paths import is_file
 
+FIRST = "local/grpo-tiny"
+"""What somebody who has chosen nothing yet begins with: it needs no GPU, and two minutes."""
+
 
 def preset_root() -> Path:
     """Folder of the shipped layouts: inside the package when installed, beside it in a checkout."""

@@ -71,7 +71,8 @@ class RefusedError(RltuiError):
             says = [f"`{check}` shows everything."]
         if live:
             says.append("The cluster says so; --unchecked submits all the same.")
-        super().__init__(f"Not launched: {'; '.join(told)}{more}", " ".join(says))
+        where = "" if report.readable else f"{report.file}: "
+        super().__init__(f"Not launched: {where}{'; '.join(told)}{more}", " ".join(says))
         self.report = report
         self.exit_code = 1 if report.readable else 2
 

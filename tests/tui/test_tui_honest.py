@@ -361,5 +361,5 @@ def test_a_run_that_waits_without_a_scheduler_says_for_what_on_the_tab_of_queues
 def test_a_cancelled_run_says_how_it_goes_on_and_no_code_of_a_signal() -> None:
     cancelled = next(run for run in RUNS if run.state == "cancelled")
     rows = "\n".join(row.plain for row in stage.verdict(cancelled, 80, UNICODE))
-    assert "r goes on from its newest checkpoint" in rows
+    assert "r starts it again, from a checkpoint if it has one" in rows
     assert "143" not in rows

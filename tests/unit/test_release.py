@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import select
+import struct
 import subprocess
 import sys
 import tarfile
+import termios
+import time
 from pathlib import Path
 
 import pytest
+
+from waiting import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -47,8 +55,53 @@ def test_the_command_works_from_an_empty_folder(
     (tmp_path / "run.sh").write_text("#!/bin/bash\npython3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=4\n")
     told = run(installed / "rltui", "launch", "run.sh", "--dry-run", "--json", cwd=tmp_path)
     assert json.loads(told)["script"]["dialect"]["name"] == "verl"
-    where = run(installed / "python", "-c", "import rltui.tui.app as app; print(app.__file__)", cwd=tmp_path)
-    assert str(installed.parent) in where
+    (wheel,) = (installed.parents[1] / "dist").glob("*.whl")
+    assert run(installed / "rltui", "--version", cwd=tmp_path) == f"rltui {wheel.name.split('-')[1]}\n"
+
+
+def read_until(terminal: int, words: bytes) -> None:
+    """Wait until the program at the other end of ``terminal`` has written ``words``; none: until it has ended."""
+    written = b""
+    deadline = time.monotonic() + DEADLINE_S
+    while not words or words not in written:
+        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], written[-2000:]
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:  # Linux says so of a terminal that nobody has open any more
+            more = b""
+        written += more
+        if not more:
+            assert not words, written[-2000:]
+            return
+
+
+def test_the_cockpit_opens_on_the_first_start_and_is_left_by_a_key(installed: Path, tmp_path: Path) -> None:
+    terminal, other_end = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RLTUI_", "XDG_", "PYTHON"))
+    }
+    environment |= {"HOME": str(tmp_path), "TERM": "xterm-256color"}
+    command = [installed / "rltui"]
+    program = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+        start_new_session=True,
+    )
+    os.close(other_end)
+    try:
+        read_until(terminal, b"no runs yet")
+        os.write(terminal, b"q")
+        read_until(terminal, b"")
+        assert program.wait(DEADLINE_S) == 0
+    finally:
+        program.kill()
+        program.wait()
+        os.close(terminal)
 
 
 def test_the_sdist_holds_what_a_packager_needs(installed: Path) -> None:

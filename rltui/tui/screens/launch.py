@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 from textual.reactive import var
 
+from rltui.layout.presets import FIRST
 from rltui.service.launch_review import opened_file
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import keys, messages
@@ -114,7 +115,7 @@ class LaunchScreen(CockpitScreen):
             self.presets.show(message.presets)
             if self._wished and self._wished not in self.presets.names:
                 self.presets.open(opened_file(self._wished))
-            self.presets.choose(self._wished)
+            self.presets.choose(self._wished or FIRST)
             self.changed(at_once=True)
         elif isinstance(message, messages.ReviewFetched):
             review = message.review

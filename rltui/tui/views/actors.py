@@ -233,7 +233,9 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs) -> Section:
     """Actors: the list, or a line of counts where there is no room for it."""
     actors, patterns = snapshot.actors, snapshot.role_patterns
     tally = _tally(actors, patterns)
-    right: tuple[Span, ...] = ((f"{tally.dead} dead", "bad"),) if tally.dead else ((f"{len(actors)} alive", "dim"),)
+    alive = sum(count for _, _, count in tally.classes)
+    counted = f"{alive} alive" if alive == len(actors) else f"{alive}/{len(actors)} alive"
+    right: tuple[Span, ...] = ((f"{tally.dead} dead", "bad"),) if tally.dead else ((counted, "dim"),)
     if snapshot.actors_problem:
         right = ((clip(snapshot.actors_problem, 40), "attention"),)
 

@@ -207,4 +207,5 @@ def host_section(
     wanted = sum(1 + min(processes, len(host.processes)) for host in hosts)
     count: Span = (f"{len(hosts)} node{'' if len(hosts) == 1 else 's'}", "dim")
     quiet: Span = ("" if any(host.gpus for host in hosts) else silence(snapshot), "attention")
-    return Section((("hosts", "title"),), (*extra, quiet, count), body, least=1, wanted=wanted, rank=rank)
+    gap: tuple[Span, ...] = ((" ", "dim"),) if extra else ()
+    return Section((("hosts", "title"),), (*extra, *gap, quiet, count), body, least=1, wanted=wanted, rank=rank)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from rltui.layout.presets import FIRST
 from rltui.service.run_columns import COLUMNS as WORDS
 from rltui.service.run_columns import DEFAULTS, GPUS, Fold, shape_of
 from rltui.service.run_filter import latest
@@ -366,5 +367,5 @@ def empty(snapshot: RunsSnapshot, query: str, fetched: bool, glyphs: Glyphs, clu
         line("  no runs yet"),
         BLANK,
         line("  press ", ("n", "key"), " to choose a preset and launch it"),
-        line(("  local/grpo-tiny needs no GPU and takes about a minute", "dim")),
+        line((f"  {FIRST} needs no GPU and takes about two minutes", "dim")),
     ]

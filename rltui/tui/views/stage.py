@@ -101,7 +101,7 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     if summary.failure:
         rows.append(line((f"   {summary.failure}", "bad"), ("  ! ", "key"), ("shows evidence and remedies", "dim")))
     elif summary.state == "cancelled":
-        rows.append(line(("   r ", "key"), ("goes on from its newest checkpoint", "dim")))
+        rows.append(line(("   r ", "key"), ("starts it again, from a checkpoint if it has one", "dim")))
     return rows
 
 
