@@ -123,6 +123,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("data_unfit", message=r"\b(?:update|fix|check|convert|recreate|regenerate) (?:the|your) data ?set\b"),
     Kind("data_unfit", "IndexError", parts=("data",)),
+    # gradients have the size of their weights; only states that were loaded may have another
+    Kind("ckpt_broken", REFUSES, r"\b(?:sizes?|shapes?)\b.{0,120}\b(?:match|same)\b", frames=r"/torch/optim/[^\n]*\Z"),
     Kind("ckpt_broken", REFUSES, rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))"),
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("engine_unfit_model", "AssertionError", _COMPARES_SIZES, parts=("engine",)),

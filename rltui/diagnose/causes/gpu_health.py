@@ -212,6 +212,13 @@ CAUSES = (
                 ("unspecified launch failure", ""),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
                 ("memory access fault by gpu", ""),
+                # what is asked after a kernel says that the kernel failed; it is no fault of the call
+                (
+                    "fail",
+                    r"\bcu(?:da)?(?:Event|Stream|Memcpy|DeviceSynch|CtxSynch)\w* fail|"
+                    r"\bfail\w* to launch (?:\w+ )?kernel",
+                    "fail failed",
+                ),
                 ("hsa_status_error", r"\bHSA_STATUS_ERROR_(?:EXCEPTION|ILLEGAL|MEMORY_(?:APERTURE|FAULT))"),
                 confidence=0.65,
             ),
@@ -243,7 +250,6 @@ CAUSES = (
         tell="CUDA says so, or counters of uncorrectable errors are above zero. Correctable errors are normal.",
         wordings=worded(
             ("uncorrectable ecc", r"(?i)uncorrectable ECC"),
-            "cuda_error_ecc_uncorrectable",
             (
                 "uncorr",
                 r"(?i)(?:SRAM|DRAM|volatile|aggregate|double.bit).{0,20}uncorr(?:ectable)?\.?(?: ECC| "
@@ -372,6 +378,7 @@ CAUSES = (
                 ("device kernel image is invalid", ""),
                 ("minimum capability", r"(?i)minimum capability: \d+\. current capability: \d+"),
                 ("unsupported gpu architecture", ""),
+                ("gpu-architecture", r"(?i)\b(?:invalid|unsupported|unknown)\b.{0,40}\bgpu-architecture\b"),
                 ("ptxas", r"(?i)ptxas fatal.{0,40}sm_\d+"),
                 ("to be true", r"Expected [^,]{0,80}is_sm\w+ .{0,80}to be true, but got false"),
                 confidence=0.9,

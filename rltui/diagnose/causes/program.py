@@ -9,7 +9,7 @@ from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.raised_in import PARTS
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
+from rltui.diagnose.wording import BAD_TERMINATION, BY_SIGNAL, ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
@@ -197,7 +197,10 @@ CAUSES = (
                 ("core dumped", r"(?P<signal>Illegal instruction|Floating point exception)\s+\(core dumped\)"),
                 ("caught signal", r"Caught signal (?:11|4|8) \((?P<signal>[^:)]+)"),
                 # a process of Ray ends itself so where it does not reach the head
-                ("check failed", r"\.(?:cc|cpp|cu|h):\d+[:\]] +Check failed: (?!.{0,160}\bGCS\b)"),
+                (
+                    "check failed",
+                    r"\.(?:cc|cpp|cu|h):\d+[:\]] +Check failed: (?!.{0,160}\b(?:GCS|[Cc]onnection \w+)\b)",
+                ),
                 confidence=0.8,
             ),
             # whoever saw it end: Python, torchrun, Ray, a shell, srun
@@ -209,6 +212,7 @@ CAUSES = (
                     "sigsegv sigill sigfpe sigbus",
                 ),
                 ("", rf"(?i){ENDED_WITH}(?P<signal>-(?:11|8|4)|139|136|132)\b", ENDING_WORDS),
+                ("signal", rf"(?i){BY_SIGNAL}(?P<signal>11|8|4)\b"),
                 confidence=0.8,
                 unless=r"(?i)potential root causes|\bcauses(?: include)?:|unexpected error|handler|ignor|"
                 r"\(PID: \d+\) died with",  # an engine's client, of a process of the engine,
@@ -226,7 +230,12 @@ CAUSES = (
                 confidence=0.8,
             ),
             # an abort is mostly somebody's answer to an error that stands above it
-            Wording(anchor="exitcode", pattern=r"\(exitcode: (?P<signal>-6)\)", confidence=0.45),
+            *worded(
+                ("", rf"(?i){ENDED_WITH}(?P<signal>-6)\b", ENDING_WORDS),
+                ("signal", rf"(?i){BY_SIGNAL}(?P<signal>6)\b"),
+                ("exit code", rf"{BAD_TERMINATION}(?P<signal>11|8|6|4)$"),
+                confidence=0.45,
+            ),
             Wording(anchor="fatal python error", pattern=r"Fatal Python error: (?P<signal>Aborted)", confidence=0.45),
         ),
         remedies=(
