@@ -154,7 +154,7 @@ KINDS: tuple[Kind, ...] = (
         rf"{REFUSES}|OSError",
         r"\b(?:load|read|restore|restoring|resum|deseriali[sz])\w*\b.{0,60}"
         r"\b(?:checkpoint|state_?dict|optimizer states?)\b.{0,100}\b(?:fail\w*|missing|corrupt\w*|invalid|mismatch\w*)"
-        r"|\bunable to load weights\b",
+        r"|\bunable to load weights\b|\bfail\w* to (?:load|read|restore|resume)\b.{0,40}\b(?:checkpoint|state_?dict)\b",
     ),
     Kind("ckpt_broken", REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
     # what names weights, or is refused below the program, is no setting of it

@@ -49,8 +49,12 @@ CAUSES = (
         wordings=worded(
             ("undefined symbol", r"undefined symbol: _Z\w+"),
             ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+"),
-            ("libc10", r"(?i)ImportError:.{0,80}libc10\w*\.so", "libc"),
-            ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open(?!.*Stale)"),
+            (  # torch's own libraries, which its wheels bring: another torch than the extension was built for
+                "",
+                r"(?i)(?:ImportError:.{0,80}libc10\w*\.so|"
+                r"(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open(?!.*Stale))",
+                "libc libtorch",
+            ),
             ("binary incompatibility", ""),
             ("multiarray failed to import", ""),
             ("compiled with different cuda", ""),

@@ -181,7 +181,7 @@ CAUSES = (
                     _NAN_WORDS,
                 ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
-                ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
+                ("nan", r"probability tensor contains either \W?inf\W?, \W?nan\b"),
                 (
                     "assertion `",
                     r"(?:sampleMultinomialOnce|MultinomialKernel\.cu).{0,120}Assertion `[^`]{1,60}` failed",
