@@ -231,8 +231,9 @@ CAUSES = (
             ),
             # an abort is mostly somebody's answer to an error that stands above it
             *worded(
-                ("", rf"(?i){ENDED_WITH}(?P<signal>-6)\b", ENDING_WORDS),
-                ("signal", rf"(?i){BY_SIGNAL}(?P<signal>6)\b"),
+                ("exitcode", r"\(exitcode: (?P<signal>-6)\)"),
+                ("failed", r"\bfailed\b.{0,300}(?<!error) code (?P<signal>-6)\b"),
+                ("signal", r"^signal (?P<signal>6) \(Aborted\)"),
                 ("exit code", rf"{BAD_TERMINATION}(?P<signal>11|8|6|4)$"),
                 confidence=0.45,
             ),
