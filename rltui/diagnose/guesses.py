@@ -73,6 +73,20 @@ COMPLAINTS = (
     ("wandb: error ", r"wandb: ERROR .{0,200}(?i:key|log ?in|auth|permission|40[13])", "wandb_auth"),
     ("error: ", rf"^(?:[\w-]{{2,40}}\.py|{_LAUNCHERS}): error: ", "settings_rejected"),  # argparse
     ("error: pyxis", "", "container_start"),
+    # the logger of docker, podman and their like
+    *((f"{level.lower()}[", rf"^{level}\[\d+\] ", "container_start") for level in ("ERRO", "FATA")),
+    ("curl: (", r"^curl: \((?:5|6|7|28|35|52|56|60)\) (?!.*\b(?:localhost|127\.0\.0\.1))", "hf_offline_miss"),
+    (
+        "permission denied",
+        r"(?i)\b(?:error|fail\w*|fatal|cannot|can't|could ?n[o']t|unable)\b.{0,200}: Permission denied",
+        "access_denied",
+    ),
+    (
+        "open file",
+        r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open file\b(?!.{0,200}\b(?:denied|too many)\b)",
+        "path_missing",
+    ),
+    ("cannot be scheduled right now", r"It requires \{", "ray_pg_infeasible"),
 )
 """Who complains, and the cause that most of its complaints are of."""
 

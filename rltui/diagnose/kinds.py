@@ -36,6 +36,12 @@ _LOOKS_OVER = (
     r" in (?:\w+\.)*_*(?:(?:valid|verif|check|pars)\w*_(?:\w+_)?(?:arg|conf|setting|option|param)\w*|__post_init__)\Z"
 )
 
+_READERS = (
+    r"/(?:hydra/(?!main\.py)|omegaconf|argparse|jsonargparse|tyro|draccus|simple_parsing)\b"
+    r"(?![^\n]*(?:instantiate| in (?:_?run|_run_hydra)\Z))[^\n]*\Z"
+)
+"""Innermost frames of what reads settings; Hydra also calls the program, whose errors are its own."""
+
 _BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
 
 _AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
@@ -158,7 +164,8 @@ KINDS: tuple[Kind, ...] = (
     # what names weights, or is refused below the program, is no setting of it
     Kind(PROGRAM, REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
     Kind(PROGRAM, REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
-    # whatever the words: a function that looks settings over refused them
+    # whatever the words: a reader of settings, or a function that looks them over, refused them
+    Kind("settings_rejected", REFUSES, frames=_READERS),
     Kind("settings_rejected", REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
     Kind(
         "settings_rejected",
@@ -177,7 +184,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     # a combination that is refused while things are set up, with no setting named
     Kind("settings_rejected", REFUSES, _COMBINATIONS, parts=("program", "learner", "settings", "ray"), frames=_SETS_UP),
-    Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
+    Kind("settings_rejected", r"\w*ValidationError|\w*Config\w*(?:Error|Exception)|ArgumentError"),
     Kind(
         "settings_rejected",
         "AssertionError",

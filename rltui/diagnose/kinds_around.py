@@ -26,7 +26,7 @@ _SERVER = r"(?:inference|rollout|generation|engine|router|llm|vllm|sglang)\w*[ _
 
 _DOWN = r"not (?:ready|running|reachable|healthy)|can(?:'|no)?t be reached|unavailable|did not (?:start|answer|respond)"
 
-_SANDBOX = r"sandbox|code[ _-]?(?:runner|executor|execution|interpreter)|/run_?code\b|/code/run\b"
+_SANDBOX = r"(?:execution|agent|container) (?:runtime|process|environment)|sandbox|code[ _-]?(?:runner|executor|execution|interpreter)|/run_?code\b|/code/run\b"
 
 _CARDS = (
     r"compute capabilit\w+|sm_?\d{2,3}a?\b|(?:volta|turing|ampere|ada|hopper|blackwell)\b|gpu arch\w*|"
@@ -79,6 +79,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     ),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
+    Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected)\w*", frames=r"/(?:litellm|openai)/"),
     Kind("nccl_timeout", message=r"\bcommunicator was aborted\b|\bcollective\b.{0,60}\btimed? ?out"),
     Kind("gloo_timeout", message=r"\bconnection (?:closed|reset) by peer \["),
     Kind("engine_core_died", "TimeoutError", r"\brpc call\b|\bengine ?core\b"),
@@ -137,7 +138,9 @@ KINDS_AROUND: tuple[Kind, ...] = (
         "env_import_broken",
         message=r"(?:unregistered|unsupported|unknown|unrecogni[sz]ed) (?:model|architecture)|"
         r"\bmodel (?:architecture|type)s?\b.{0,120}\bnot (?:yet )?(?:supported|recogni[sz]e)|"
-        r"\bfailed to import\b|\bneed to have \w+ installed\b",
+        r"\bfailed to import\b|\bneed to have \w+ installed\b|"
+        # a file in a form that the library, in Rust, does not know yet
+        r"\bnot match any variant of untagged enum\b|\bunknown variant `[^`]*`, expected\b",
     ),
     # tools that compile, and what they link with
     Kind(
@@ -190,6 +193,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=r"\bobject[_ ]store\b.{0,80}\b(?:full|exceeds|too small|out of)\b|/dev/shm\b.{0,40}\btoo small\b",
     ),
     Kind("ray_actor_died", r"(?:Owner|Actor|Worker|Node)\w*(?:Died|Lost|Unavailable|Crashed)\w*"),
+    Kind("ray_actor_died", message=r"\bray (?:actor|worker|task)s?\b.{0,60}\b(?:died|dead|lost|killed|crashed)\b"),
     Kind("ray_actor_died", message=r"\b(?:failed to (?:get|look up|find)|could not find) .{0,40}\bactor\b"),
     Kind(
         "ray_pg_infeasible",

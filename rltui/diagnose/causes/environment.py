@@ -48,6 +48,7 @@ CAUSES = (
             ("binary incompatibility", ""),
             ("multiarray failed to import", ""),
             ("compiled with different cuda", ""),
+            ("compiled against", r"(?i)\bcompiled against\b.{0,80}\bversion\b"),
             (
                 "compiled with different",
                 r"(?i)compiled with different (?:CUDA|major)|PyTorch and \w+ were compiled "
