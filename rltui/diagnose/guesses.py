@@ -74,7 +74,7 @@ COMPLAINTS = (
     ("error: ", rf"^(?:[\w-]{{2,40}}\.py|{_LAUNCHERS}): error: ", "settings_rejected"),  # argparse
     ("error: pyxis", "", "container_start"),
     # the logger of docker, podman and their like
-    *((f"{level.lower()}[", rf"^{level}\[\d+\] ", "container_start") for level in ("ERRO", "FATA")),
+    *((f"{level[:4].lower()}[", rf"^{level[:4]}\[\d+\] ", "container_start") for level in ("ERROR", "FATAL")),
     ("curl: (", r"^curl: \((?:5|6|7|28|35|52|56|60)\) (?!.*\b(?:localhost|127\.0\.0\.1))", "hf_offline_miss"),
     (
         "permission denied",
@@ -86,6 +86,9 @@ COMPLAINTS = (
         r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open file\b(?!.{0,200}\b(?:denied|too many)\b)",
         "path_missing",
     ),
+    # of a program that the shell started: what the system answered it, and how it ended
+    ("no such file or directory", r"^(?!slurm|srun)[\w./-]+: (?:.{1,300}: )?No such file or directory$", "path_missing"),
+    ("killed", r"^(?:\S+: line \d+:\s+)?(?:\d+\s+)?Killed(?:\s{2,}.*)?$", "host_oom_slurm"),
     ("cannot be scheduled right now", r"It requires \{", "ray_pg_infeasible"),
 )
 """Who complains, and the cause that most of its complaints are of."""

@@ -26,7 +26,10 @@ _SERVER = r"(?:inference|rollout|generation|engine|router|llm|vllm|sglang)\w*[ _
 
 _DOWN = r"not (?:ready|running|reachable|healthy)|can(?:'|no)?t be reached|unavailable|did not (?:start|answer|respond)"
 
-_SANDBOX = r"(?:execution|agent|container) (?:runtime|process|environment)|sandbox|code[ _-]?(?:runner|executor|execution|interpreter)|/run_?code\b|/code/run\b"
+_SANDBOX = (
+    r"sandbox|code[ _-]?(?:runner|executor|execution|interpreter)|/run_?code\b|/code/run\b|"
+    r"(?:execution|agent|container) (?:runtime|process|environment)"
+)
 
 _CARDS = (
     r"compute capabilit\w+|sm_?\d{2,3}a?\b|(?:volta|turing|ampere|ada|hopper|blackwell)\b|gpu arch\w*|"
@@ -71,6 +74,13 @@ KINDS_AROUND: tuple[Kind, ...] = (
         frames=r"huggingface_hub|/datasets/|transformers/(?:utils/hub|configuration_utils)|modelscope",
     ),
     Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
+    # any other server outside of the cluster
+    Kind(
+        "hf_offline_miss",
+        message=rf"\bhttpsconnectionpool\(host='(?!localhost|127\.|10\.|192\.168\.).{{0,300}}(?:{_LOST})|"
+        r"https://.{0,300}\bcertificate verif\w+ failed|\burlopen error\b",
+        parts=("network", "program", "data", "checkpoint", "disk"),
+    ),
     Kind(
         "engine_unreachable",
         message=rf"{_LOST}|{_FAILED_THERE}|{_GAVE_UP}|\b(?:request failed|status(?: ?code)?)\b\W{{0,4}}[45]\d\d\b|"
@@ -134,6 +144,11 @@ KINDS_AROUND: tuple[Kind, ...] = (
     # versions that do not fit: modules, models, arguments and values that the other side does not know
     Kind("abi_mismatch", r"ImportError|OSError", r"\bundefined symbol\b|\bsymbol not found\b|\bwrong elf\b|\babi\b"),
     Kind("env_import_broken", r"(?:Import|ModuleNotFound)Error|PackageNotFoundError|VersionConflict"),
+    # Gym's registry of environments: of a package that is not there, or has others in this version
+    Kind("env_import_broken", r"UnregisteredEnv|(?:Name|Namespace|Version)NotFound|DeprecatedEnv"),
+    Kind("env_import_broken", "KeyError", r"^['\"][\w/:]+-v\d+['\"]$"),
+    # raised while a module was imported by another one
+    Kind("env_import_broken", r"TypeError|AttributeError", frames=r"\A(?s:.*)\n[^\n]* in <module>\Z"),
     Kind(
         "env_import_broken",
         message=r"(?:unregistered|unsupported|unknown|unrecogni[sz]ed) (?:model|architecture)|"

@@ -142,6 +142,7 @@ CAUSES = (
                     r"(?i)(?:ImportError|OSError|error while loading shared libraries).{0,200}cannot open shared "
                     r"object file",
                 ),
+                ("could not load library", r"^Could not load library \S+\.so"),  # cuDNN's word, before it aborts
                 ("packagenotfounderror", ""),
                 ("distributionnotfound", ""),
                 ("failed to infer device type", ""),
