@@ -69,6 +69,9 @@ _AT_THE_END = re.compile(
 )
 """Frames of what Python clears away after a program: nothing waits for it."""
 
+_OF_LOGGERS = re.compile(r"/(?:comet_ml|neptune|clearml|swanlab)/")
+"""Who sends metrics away, in threads of its own: where its frame is the outermost, the program does not wait for it."""
+
 _ORDINARY_LEVELS = ("INFO", "DEBUG", "WARNING")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line (?P<line>\d+), in (?P<function>\S.{0,100})')
 _RICH_FRAME = re.compile(r"(?P<path>\S{0,500}\.py):(?P<line>\d+) in (?P<function>\S{1,100})")
@@ -218,6 +221,7 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     if (line.level in _ORDINARY_LEVELS and not passed_on) or any(_EXCUSED.search(one.text) for one in next_words):
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
+    is_aside = is_aside or (bool(frames) and _OF_LOGGERS.search(frames[0]) is not None)
     # without prefixes it may be another process that goes on
     near = below if any(line.stream) else below[:MOST_LINES_OF_ONE]
     others_go_on = any(_GOES_ON.search(one.text) for one in below)

@@ -91,6 +91,11 @@ KINDS: tuple[Kind, ...] = (
         r"\b(?:not a valid|non-?existent|unknown|unexpected) config\w*\b",
     ),
     Kind("settings_rejected", "KeyError", code=r"\b[A-Z][A-Z_]{3,}\["),
+    Kind(
+        "settings_rejected",
+        REFUSES,
+        r"\bplease (?:set|pass|use|specify) the (?:option|argument|flag|parameter) [`'\"]?-*\w+=\w",
+    ),
     Kind("settings_rejected", REFUSES, r"\bconfig\w* values?\b.{0,80}\bmismatch"),
     Kind(
         "ds_batch_assert",
@@ -115,6 +120,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "data_unfit", "TypeError", r"^\w*reward\w*\(\) (?:missing \d+ required|takes \d+ positional)"
     ),  # a column that the rows have not
+    Kind("settings_rejected", "KeyError", code=r"\b\w*(?:cfg|config|opts?|hparams|hps|args|settings)\[['\"]"),
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
     Kind(
         "data_unfit",

@@ -7,8 +7,8 @@ from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
 _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
 
 _LOST = (
-    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries|"
-    r"all connection attempts failed"
+    r"timed?[ -]?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|"
+    r"max retries|all connection attempts failed"
 )
 
 _FAILED_THERE = r"internal server error|bad gateway|service unavailable"
@@ -28,7 +28,7 @@ _DOWN = r"not (?:ready|running|reachable|healthy)|can(?:'|no)?t be reached|unava
 
 _SANDBOX = (
     r"sandbox|code[ _-]?(?:runner|executor|execution|interpreter)|/run_?code\b|/code/run\b|"
-    r"(?:execution|agent|container) (?:runtime|process|environment)"
+    r"(?:execution|agent|container) (?:runtime|process|environment)|\bsimulator\b|(?:environment|env|gym)[ _-]server"
 )
 
 _CARDS = (

@@ -302,6 +302,10 @@ CAUSES = (
                 r"(?i)^error: (?:.{0,80}: )?(?:crun|runc|conmon|netavark|slirp4netns)\b",
                 "crun runc conmon netavark slirp",
             ),
+            (
+                "image",
+                r"(?i)\b(?:fail\w*|error|unable|could not)\b.{0,20}\b(?:pull|build)\w* (?:\w+ )?image\b",
+            ),
             ("ranges found for user", r"(?i)no sub[ug]id ranges found for user"),
             "unable to start container process",
             ("could not open image", ""),
