@@ -92,7 +92,8 @@ COMPLAINTS = (
     ("could not load module", "", "setup_line_failed"),
     (
         "no such file or directory",
-        r"^(?!slurm|srun|.*\blmod\b)[\w./-]+: (?:.{1,300}: )?No such file or directory$|^No such file or directory: ['\"]",
+        r"^(?!slurm|srun|.*\blmod\b)[\w./-]+: (?:.{1,300}: )?No such file or directory$|"
+        r"^No such file or directory: ['\"]",
         "path_missing",
     ),
     ("killed", r"^(?:\S+: line \d+:\s+)?(?:\d+\s+)?Killed(?:\s{2,}.*)?$", "host_oom_slurm"),
