@@ -153,14 +153,10 @@ def read_native_exception(hit: Hit) -> Reading | None:
     below = [line for line in context.after(MOST_LINES_OF_ONE) if line.stream == context.line.stream]
     said = next((line for line in below if "what():" in line.text), None)
     if said is None:
-        return _native(_reading(structs.replace(context.line, text=hit.groups["kind"]), (), ()))
+        reading = _reading(structs.replace(context.line, text=hit.groups["kind"]), (), ())
+        return structs.replace(reading, fields={**reading.fields, "native": "yes", "signal": "SIGABRT"})
     text = f"{hit.groups['kind']}: {said.text.split('what():', 1)[1].strip()}"
-    return _native(_reading(structs.replace(said, text=text), (), (), said.number - context.line.number))
-
-
-def _native(reading: Reading) -> Reading:
-    """Mark what native code raised: the runtime of C++ aborts the process by it."""
-    return structs.replace(reading, fields={**reading.fields, "native": "yes", "signal": "SIGABRT"})
+    return _reading(structs.replace(said, text=text), (), (), said.number - context.line.number)
 
 
 def _is_own_exception(text: str, depth: int = 1, *, is_below_frames: bool = False) -> bool:

@@ -84,18 +84,13 @@ COMPLAINTS = (
     ),
     (
         "open file",
-        r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open file\b(?!.{0,200}\b(?:denied|too many)\b)",
+        r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open file\b\W+\w(?!.{0,200}\b(?:denied|too many)\b)",
         "path_missing",
     ),
     # of a program that the shell started: what the system answered it, and how it ended
     ("lmod", r"\blmod\b.{0,200}(?i:no such file|not found|fail|error)", "setup_line_failed"),
     ("could not load module", "", "setup_line_failed"),
-    (
-        "no such file or directory",
-        r"^(?!slurm|srun|.*\blmod\b)[\w./-]+: (?:.{1,300}: )?No such file or directory$|"
-        r"^No such file or directory: ['\"]",
-        "path_missing",
-    ),
+    ("no such file or directory", r"^No such file or directory: ['\"]", "path_missing"),
     ("killed", r"^(?:\S+: line \d+:\s+)?(?:\d+\s+)?Killed(?:\s{2,}.*)?$", "host_oom_slurm"),
     ("cannot be scheduled right now", r"It requires \{", "ray_pg_infeasible"),
 )

@@ -145,7 +145,7 @@ CAUSES = (
                     "download downloading downloaded",
                 ),
                 confidence=0.7,
-                unless=_RETRIED + r"|\b(?:401|403|429)\b",
+                unless=_RETRIED + r"|\b(?:401|403|429)\b|(?i:error while downloading)",
             ),
             Wording(
                 anchor="thrown while requesting",
