@@ -140,7 +140,7 @@ CAUSES = (
             *worded(
                 (
                     "download",
-                    r"(?i)\b(?:fail\w*|error|unable|could ?n[o']t)\b.{0,40}\bdownload\w*\b.{0,200}"
+                    r"(?i)\b(?:fail\w*|error|unable|could ?n[o']t)\b.{0,40}\bdownload(?:ing|ed)?\b.{0,200}"
                     r"\b(?:SSL|TLS|certificate|proxy|tunnel|resolv\w+|connect\w*|unreachable|timed? ?out)\b",
                     "download downloading downloaded",
                 ),
