@@ -58,6 +58,7 @@ CAUSES = (
             ("binary incompatibility", ""),
             ("multiarray failed to import", ""),
             ("compiled with different cuda", ""),
+            ("compiled against", r"(?i)\bcompiled against\b.{0,80}\bversion\b"),
             (
                 "compiled with different",
                 r"(?i)compiled with different (?:CUDA|major)|PyTorch and \w+ were compiled "
@@ -152,6 +153,7 @@ CAUSES = (
                     r"object file",
                 ),
                 ("unable to find", r"(?i)\bunable to find ['\"`]?[\w./-]*\blib[\w-]+\.so\b"),
+                ("could not load library", r"^Could not load library \S+\.so"),  # cuDNN's word, before it aborts
                 ("packagenotfounderror", ""),
                 ("distributionnotfound", ""),
                 ("failed to infer device type", ""),

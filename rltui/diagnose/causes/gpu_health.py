@@ -325,6 +325,7 @@ CAUSES = (
         "or it, or the Fabric Manager that goes with it, does not answer.",
         wordings=worded(
             "driver/library version mismatch",
+            ("unsatisfied condition", r"requirement error: unsatisfied condition"),  # an image's, of driver and card
             ("cuda driver version is insufficient", ""),
             ("driver on your system is too old", ""),
             ("api mismatch", r"NVRM: API mismatch"),
@@ -343,6 +344,7 @@ CAUSES = (
             ("unknown error", r"Cuda failure (?:999 )?'unknown error'|Error: CUDA (?:error: )?unknown error(?!.*lost)"),
             confidence=0.9,
         ),
+        explains=frozenset({"container_start"}),
         remedies=_driver,
         wrong=("Reinstalling Python packages on a node whose module was not reloaded.",),
         sources=("https://docs.nvidia.com/deploy/cuda-compatibility/",),

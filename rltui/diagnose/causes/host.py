@@ -301,6 +301,7 @@ CAUSES = (
         wordings=worded(
             ("permission denied", r"PermissionError: \[Errno 13\] Permission denied: b?['\"](?P<path>[^'\"]+)['\"]"),
             ("permissionerror", r"^PermissionError: .{1,200}(?:permitted|denied)"),
+            "os error 13)",
             confidence=0.8,
             unless="wandb",
         ),

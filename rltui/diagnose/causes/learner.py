@@ -276,7 +276,7 @@ CAUSES = (
                     r"/step)[-_]?"
                     r"\d*/.{0,200}\.(?:pt|pth|bin|safetensors|distcp|json)",
                 ),
-                ("missing key in checkpoint state_dict", ""),
+                ("in checkpoint", r"(?i)missing key in checkpoint state_dict|\bkey .{1,200} not found in checkpoint"),
                 ("checkpoint file is corrupt", ""),
                 ("did not match the model", r"(?i)checkpoint (?:module )?state did not match the model"),
                 ("size mismatch between saved", ""),

@@ -85,6 +85,7 @@ CAUSES = (
                 ),
                 ("interpolation key", r"Interpolation key '(?P<setting>[^']+)' not found"),
                 ("mismatched input", r"(?:mismatched|extraneous) input '.{1,20}' expecting"),
+                ("could not", r"^In '[^']+': Could not \w+ '(?P<setting>[^']+)'"),
                 ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),
                 (  # argparse
                     "error: ",
