@@ -124,7 +124,8 @@ def _beside(one: Diagnosis) -> Diagnosis:
 
 def failure_word(diagnoses: Sequence[Diagnosis]) -> str:
     """Return the id of the first cause, for a row of a list; empty where there is none that is sure enough."""
-    return diagnoses[0].id if diagnoses and not diagnoses[0].secondary else ""
+    is_sure = bool(diagnoses) and not diagnoses[0].secondary and diagnoses[0].confidence >= SURE_ENOUGH
+    return diagnoses[0].id if is_sure else ""  # what is only perhaps so is said by why, with that word
 
 
 def failure_of(context: Context, run: RunSummary) -> str:

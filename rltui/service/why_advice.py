@@ -18,10 +18,12 @@ from rltui.diagnose.causes import slow
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.recent import GENERATION, LEARNER_WORK, Recent
 from rltui.diagnose.verdicts import SURE_ENOUGH, Change, Diagnosis, Remedy
-from rltui.layout.load import LoadedLayout, dump_layout
+from rltui.errors import RltuiError
+from rltui.layout.load import LoadedLayout, dump_layout, load_text
 from rltui.layout.overrides import parse_override
 from rltui.layout.roles import RewardModel, Served
 from rltui.layout.schema import Layout
+from rltui.memory.layouts import estimate_roles
 from rltui.service.launch import launchable
 
 TUNING = frozenset(cause.id for cause in slow.CAUSES)
@@ -203,10 +205,12 @@ def _generation(layout: Layout, recent: Recent) -> Iterator[Lever]:
     yield from _balance(layout, recent)
     slots, busy = layout.roles.rollout.max_concurrency, recent.late("engine_occupancy")
     if slots and busy is not None and busy >= 0.9 and layout.train.samples_per_step > slots * layout.num_engines:
+        at_most = layout.train.samples_per_step / layout.num_engines
         yield Lever(
             id="more-concurrency",
             words=f"max_concurrency {slots} → {2 * slots}, as {100 * busy:.0f} % of the slots are in use",
             changes=(("roles.rollout.max_concurrency", str(2 * slots)),),
+            gain=_of_more_at_once(recent, (layout, layout), (slots * busy, min(2 * slots * busy, at_most))),
         )
 
 
@@ -286,11 +290,16 @@ def _hand_over(layout: Layout, recent: Recent) -> Iterator[Lever]:  # noqa: ARG0
 def _cache(layout: Layout, recent: Recent) -> Iterator[Lever]:
     rollout = layout.roles.rollout
     share = min(MOST_UTILIZATION, round(rollout.memory_utilization + 0.05, 2))
+    words = {}
     if share > rollout.memory_utilization:
+        words[f"memory_utilization={share:g}"] = f"memory_utilization {rollout.memory_utilization:g} → {share:g}"
+    if rollout.kv_cache_dtype == "auto":
+        words["kv_cache_dtype=fp8"] = "kv_cache_dtype auto → fp8, in which log-probabilities are a little off"
+    for word, said in words.items():
+        key, _, value = word.partition("=")
+        change = (f"roles.rollout.{key}", value)
         yield Lever(
-            id="more-cache",
-            words=f"memory_utilization {rollout.memory_utilization:g} → {share:g}",
-            changes=(("roles.rollout.memory_utilization", f"{share:g}"),),
+            id=f"more-cache-by-{key}", words=said, changes=(change,), gain=_of_more_cache(layout, recent, change)
         )
     running = [one.running for one in recent.engines if one.running]
     fits = math.floor(min(running)) if running else 0
@@ -300,6 +309,55 @@ def _cache(layout: Layout, recent: Recent) -> Iterator[Lever]:
             words=f"max_concurrency {rollout.max_concurrency or 'of the engine'} → {fits}, which the cache holds",
             changes=(("roles.rollout.max_concurrency", str(fits)),),
         )
+
+
+def _of_more_cache(layout: Layout, recent: Recent, change: tuple[str, str]) -> float | None:
+    """As ``_of_more_at_once``, of what a cache that ``change`` makes larger holds of the requests that wait."""
+    running, waiting = _in_flight(recent)
+    changed = load_text(dump_layout(layout), layout.name, ["=".join(change)]).layout
+    before, after = (_cache_tokens(one) for one in (layout, changed))
+    if not before or not after:
+        return None
+    return _of_more_at_once(recent, (layout, changed), (running, min(running * after / before, running + waiting)))
+
+
+def _of_more_at_once(recent: Recent, layouts: tuple[Layout, Layout], sequences: tuple[float, float]) -> float | None:
+    """Share of a step that is saved where each engine runs more sequences at once; None where that is not known.
+
+    A step of decoding takes less than in proportion to its sequences, as they share the reading of the weights.
+
+    Args:
+        recent: The last steps.
+        layouts: The layout now and then.
+        sequences: How many run in an engine now and then.
+    """
+    from rltui.plan.decoding import decode_step
+    from rltui.plan.of_layout import request_of_layout
+
+    phases, width = phases_of(layouts[0], recent), layouts[0].roles.rollout.tensor_parallel
+    if phases is None or not min(sequences):
+        return None
+    try:
+        requests = [request_of_layout(layout) for layout in layouts]
+    except RltuiError:
+        return None
+    now_s, then_s = (
+        decode_step(request, width, count).step_s / count for request, count in zip(requests, sequences, strict=True)
+    )
+    return phases.gain(then_s / now_s)
+
+
+def _in_flight(recent: Recent) -> tuple[float, float]:
+    """Requests that run in an engine and that wait there, the mean of all engines."""
+    if recent.engines:
+        counts = len(recent.engines)
+        return sum(one.running for one in recent.engines) / counts, sum(one.waiting for one in recent.engines) / counts
+    return recent.late("engine_running") or 0.0, recent.late("engine_waiting") or 0.0
+
+
+def _cache_tokens(layout: Layout) -> int | None:
+    """Tokens that the cache of a rollout engine holds, as estimated."""
+    return next((engine.kv_tokens for engine in estimate_roles(layout).engines if engine.role == "rollout"), None)
 
 
 def _saving(layout: Layout, recent: Recent) -> Iterator[Lever]:

@@ -290,7 +290,8 @@ def hopeless(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathF
     words = ["train.steps=5", "lengths.response=1", "checkpoint.every=2", *ALONE]
     words += ["roles.learner.precision=bf16", "roles.rollout.precision=fp32"]
     attempt = Attempt(tmp_path_factory.mktemp("hopeless") / "run-1", 1, words)
-    attempt.start(ray_environment, preamble="import trainers.checkpoint; trainers.checkpoint.SPARE = 1e12")
+    full = "import trainers.checkpoint as disk, trainers.saving as saving; disk.SPARE = 1e12; saving.ROOM_WAIT_S = 2"
+    attempt.start(ray_environment, preamble=full)
     attempt.wait()
     return attempt
 
@@ -308,7 +309,7 @@ def test_steps_without_signal_change_nothing(hopeless: Attempt) -> None:
 
 def test_a_full_disk_stops_no_training_but_fails_the_end(hopeless: Attempt) -> None:
     missed = hopeless.events("checkpoint")
-    assert [text.split(":")[0] for text in missed] == ["step 2 was not saved", "step 4 was not saved"]
+    assert [text[:12] for text in missed] == ["step 2 was n", "step 4 was n", "step 5 waits"]
     assert hopeless.running.returncode == 1
     assert "a checkpoint needs about" in hopeless.events("error")[-1]
     assert newest_checkpoint(str(hopeless.run)) is None

@@ -65,6 +65,8 @@ def test_the_cause_is_found_in_any_log_of_the_attempt(context: Any, attempt: Pat
     assert (found[0].evidence[0].file, found[0].evidence[0].line) == ("ray-logs/worker-1.err.gz", 2)
     assert ("ray_actor_died", True) in [(one.id, one.secondary) for one in found]
     assert failure_word(found) == "too_many_open_files"
+    guess = structs.replace(found[0], confidence=0.5)
+    assert failure_word((guess, *found[1:])) == "", "a guess is no word of a list"
 
 
 def test_what_events_told_of_a_standstill_is_of_its_time(context: Any, attempt: Path) -> None:

@@ -132,3 +132,32 @@ def test_gains_are_those_of_the_phases() -> None:
     assert ahead.gain(generate=0.5) == pytest.approx(0.5)
     assert ahead.gain(generate=0.5, train=2.0) == pytest.approx(5 / 40)
     assert ahead.gain(train=0.5) == 0.0
+
+
+KV_BOUND = ROLLOUT_BOUND | {"kv_cache_usage": 1.0, "engine_running": 40.0, "engine_waiting": 200.0}
+
+
+def test_more_cache_has_the_gain_of_more_sequences_at_once() -> None:
+    """A cache of half the bytes holds twice as many, and a step of decoding takes less than twice as long with them."""
+    loaded = layout("open-instruct/grpo-7b-2x4-uneven")
+    [diagnosis] = [one for one in found(KV_BOUND, loaded) if one.id == "kv_bound"]
+    first = diagnosis.remedies[0]
+    assert changes(diagnosis)[0] == {"roles.rollout.kv_cache_dtype": "fp8"}
+    less_s = float(first.summary.split("takes about ")[1].split()[0])
+    assert 30.0 < less_s < 54.0, "no more than half is saved"
+    waits_little = found(KV_BOUND | {"engine_waiting": 21.0}, loaded)
+    [some] = [one for one in waits_little if one.id == "kv_bound"]
+    assert float(some.remedies[0].summary.split("takes about ")[1].split()[0]) > less_s, "only what waits can run"
+
+
+def test_more_cache_has_no_number_where_nothing_is_known_of_the_engine() -> None:
+    [diagnosis] = [one for one in found(KV_BOUND, layout("local/grpo-tiny")) if one.id == "kv_bound"]
+    assert "instead of" not in "".join(remedy.summary for remedy in diagnosis.remedies if remedy.changes)
+
+
+def test_more_slots_have_the_gain_of_more_sequences_at_once() -> None:
+    loaded = layout("open-instruct/grpo-7b-2x4-uneven", "roles.rollout.max_concurrency=8")
+    [diagnosis] = found(ROLLOUT_BOUND | {"engine_occupancy": 0.97}, loaded)
+    [slots] = [one for one in diagnosis.remedies if one.id == "more-concurrency"]
+    assert "max_concurrency 8 → 16, as 97 %" in slots.summary
+    assert 30.0 < float(slots.summary.split("takes about ")[1].split()[0]) < 54.0
