@@ -69,6 +69,9 @@ _AT_THE_END = re.compile(
 )
 """Frames of what Python clears away after a program: nothing waits for it."""
 
+_OF_LOGGERS = re.compile(r"/(?:comet_ml|neptune|clearml|swanlab)/")
+"""Who sends metrics away, in threads of its own: where its frame is the outermost, the program does not wait for it."""
+
 _ORDINARY_LEVELS = ("INFO", "DEBUG", "WARNING")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line (?P<line>\d+), in (?P<function>\S.{0,100})')
 _RICH_FRAME = re.compile(r"(?P<path>\S{0,500}\.py):(?P<line>\d+) in (?P<function>\S{1,100})")
@@ -150,7 +153,8 @@ def read_native_exception(hit: Hit) -> Reading | None:
     below = [line for line in context.after(MOST_LINES_OF_ONE) if line.stream == context.line.stream]
     said = next((line for line in below if "what():" in line.text), None)
     if said is None:
-        return _reading(structs.replace(context.line, text=hit.groups["kind"]), (), ())
+        reading = _reading(structs.replace(context.line, text=hit.groups["kind"]), (), ())
+        return structs.replace(reading, fields={**reading.fields, "native": "yes", "signal": "SIGABRT"})
     text = f"{hit.groups['kind']}: {said.text.split('what():', 1)[1].strip()}"
     return _reading(structs.replace(said, text=text), (), (), said.number - context.line.number)
 
@@ -213,6 +217,7 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     if (line.level in _ORDINARY_LEVELS and not passed_on) or any(_EXCUSED.search(one.text) for one in next_words):
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
+    is_aside = is_aside or (bool(frames) and _OF_LOGGERS.search(frames[0]) is not None)
     # without prefixes it may be another process that goes on
     near = below if any(line.stream) else below[:MOST_LINES_OF_ONE]
     others_go_on = any(_GOES_ON.search(one.text) for one in below)

@@ -47,8 +47,8 @@ MOST_LINES_APART = 60
 def general_cause(matches: Matches) -> Match | None:
     """Return the first exception that ended a process, as a match of the cause that its kind speaks for.
 
-    ``PROGRAM`` is the cause where it is of no kind in the table; None where there is no exception, or only such as
-    wordings know already, as what passes on another one's end.
+    ``PROGRAM`` is the cause where it is of no kind in the table, unless native code raised it without a word; None
+    where there is no exception, or only such as wordings know already, as what passes on another one's end.
     """
     known = {match.order for cause, found in matches.by_cause.items() if cause != STATE for match in found}
     fatal = [
@@ -78,7 +78,7 @@ def _told(first: Match, row: Kind | None) -> Match:
     line = int(fields["line"]) if first.evidence.line else 0
     return structs.replace(
         first,
-        cause=row.cause if row else PROGRAM,
+        cause=row.cause if row else "process_crashed" if "native" in fields else PROGRAM,
         confidence=_confidence(fields, row),
         evidence=structs.replace(first.evidence, line=line, text=fields["exception"]),
         order=exception_order(first),

@@ -73,6 +73,26 @@ COMPLAINTS = (
     ("wandb: error ", r"wandb: ERROR .{0,200}(?i:key|log ?in|auth|permission|40[13])", "wandb_auth"),
     ("error: ", rf"^(?:[\w-]{{2,40}}\.py|{_LAUNCHERS}): error: ", "settings_rejected"),  # argparse
     ("error: pyxis", "", "container_start"),
+    ("unixhttpconnectionpool", r"(?i)timed out|refused|error", "container_start"),  # docker's socket, asked by Python
+    # the logger of docker, podman and their like
+    *((f"{level[:4].lower()}[", rf"^{level[:4]}\[\d+\] ", "container_start") for level in ("ERROR", "FATAL")),
+    ("curl: (", r"^curl: \((?:5|6|7|28|35|52|56|60)\) (?!.*\b(?:localhost|127\.0\.0\.1))", "hf_offline_miss"),
+    (
+        "permission denied",
+        r"(?i)\b(?:error|fail\w*|fatal|cannot|can't|could ?n[o']t|unable)\b.{0,200}: Permission denied",
+        "access_denied",
+    ),
+    (
+        "open file",
+        r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open file\b\W+\w(?!.{0,200}\b(?:denied|too many)\b)",
+        "path_missing",
+    ),
+    # of a program that the shell started: what the system answered it, and how it ended
+    ("lmod", r"\blmod\b.{0,200}(?i:no such file|not found|fail|error)", "setup_line_failed"),
+    ("could not load module", "", "setup_line_failed"),
+    ("no such file or directory", r"^No such file or directory: ['\"]", "path_missing"),
+    ("killed", r"^(?:\S+: line \d+:\s+)?(?:\d+\s+)?Killed(?:\s{2,}.*)?$", "host_oom_slurm"),
+    ("cannot be scheduled right now", r"It requires \{", "ray_pg_infeasible"),
 )
 """Who complains, and the cause that most of its complaints are of."""
 

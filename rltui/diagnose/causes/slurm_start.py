@@ -296,7 +296,17 @@ CAUSES = (
             ("fatal:", r"^FATAL: {2,}\S"),  # so many blanks: Apptainer's
             ("container creation failed", ""),
             ("retval", r"^ABORT {1,4}: Retval = [1-9]"),
-            ("oci runtime", r"(?i)OCI runtime.{0,40}failed"),
+            ("oci runtime", r"(?i)OCI runtime.{0,40}(?:failed|\berror\b|denied|not found|attempted)"),
+            (  # what podman and docker run containers with, and the numbers of users that rootless ones need
+                "error",
+                r"(?i)^error: (?:.{0,80}: )?(?:crun|runc|conmon|netavark|slirp4netns)\b",
+                "crun runc conmon netavark slirp",
+            ),
+            (
+                "image",
+                r"(?i)\b(?:fail\w*|error|unable|could not)\b.{0,20}\b(?:pull|build)\w* (?:\w+ )?image\b",
+            ),
+            ("ranges found for user", r"(?i)no sub[ug]id ranges found for user"),
             "unable to start container process",
             ("could not open image", ""),
             ("manifest unknown", ""),
