@@ -83,9 +83,9 @@ def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wor
     numbers = tuple(
         Wording(
             anchor="fail",
-            words=("fail", "failed", "failure"),
-            pattern=rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\bfail\w*\b.{{0,24}}\b(?:{number})\b|"
-            rf"\b(?:GPU|CUDA)\b.{{0,60}}\bfail\w*!* (?:with )?(?:error |code ){{0,2}}(?:{number})$",
+            words=("fail", "failed", "fails", "failure"),
+            pattern=rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b(?:fail|failed|fails|failure)\b.{{0,24}}\b(?:{number})\b|"
+            rf"\b(?:GPU|CUDA)\b.{{0,60}}\b(?:fail|failed|fails|failure)!* (?:with )?(?:error |code ){{0,2}}(?:{number})$",
             unless=unless,
             confidence=confidence,
         )

@@ -88,8 +88,6 @@ COMPLAINTS = (
         "path_missing",
     ),
     # of a program that the shell started: what the system answered it, and how it ended
-    ("lmod", r"\blmod\b.{0,200}(?i:no such file|not found|fail|error)", "setup_line_failed"),
-    ("could not load module", "", "setup_line_failed"),
     ("no such file or directory", r"^No such file or directory: ['\"]", "path_missing"),
     ("killed", r"^(?:\S+: line \d+:\s+)?(?:\d+\s+)?Killed(?:\s{2,}.*)?$", "host_oom_slurm"),
     ("cannot be scheduled right now", r"It requires \{", "ray_pg_infeasible"),

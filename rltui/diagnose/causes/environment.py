@@ -52,7 +52,7 @@ CAUSES = (
             (  # torch's own libraries, which its wheels bring: another torch than the extension was built for
                 "",
                 r"(?i)(?:ImportError:.{0,80}libc10\w*\.so|"
-                r"(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open(?!.*Stale))",
+                r"(?:ImportError|OSError):.{0,80}libtorch(?:_\w+)?\.so\S*: cannot open(?!.*Stale))",
                 "libc libtorch",
             ),
             ("binary incompatibility", ""),
