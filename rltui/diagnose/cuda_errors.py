@@ -57,6 +57,8 @@ _OF_DRIVER = {
 _NUMBERS = {"xid_app_fault": "700|702|71[4-9]", "ecc_uncorrectable": "214"}
 """What simulators and engines in C++ print where they do not ask for the text."""
 
+_FAILED = "(?:fail|failed|fails|failure)"
+
 
 def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wording, ...]:
     """Return how libraries word the errors of the CUDA or HIP runtime that ``cause`` stands for."""
@@ -84,8 +86,8 @@ def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wor
         Wording(
             anchor="fail",
             words=("fail", "failed", "fails", "failure"),
-            pattern=rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b(?:fail|failed|fails|failure)\b.{{0,24}}\b(?:{number})\b|"
-            rf"\b(?:GPU|CUDA)\b.{{0,60}}\b(?:fail|failed|fails|failure)!* (?:with )?(?:error |code ){{0,2}}(?:{number})$",
+            pattern=rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b{_FAILED}\b.{{0,24}}\b(?:{number})\b|"
+            rf"\b(?:GPU|CUDA)\b.{{0,60}}\b{_FAILED}!* (?:with )?(?:error |code ){{0,2}}(?:{number})$",
             unless=unless,
             confidence=confidence,
         )
