@@ -46,7 +46,7 @@ _PASSED_ON = re.compile(r"(?i)engine core initialization failed|died unexpectedl
 _QUOTED = re.compile(r"(?<=: )Worker failed with error ['\"](.{1,300}?)['\"], please check.*")
 """The engine passes on what a worker of it raised, in the worker's words but as an exception of its own."""
 
-_GOES_ON = re.compile(
+GOES_ON = re.compile(
     r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|grad_?norm)|\{'loss': |\btraining (?:is |has )?(?:completed?|finished)\b|"
     r"\bprogress: .{0,80}\d+/\d+|application startup complete|\bretrying\b|"
     r"\bsucceeded after \d",
@@ -220,7 +220,7 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     is_aside = is_aside or (bool(frames) and _OF_LOGGERS.search(frames[0]) is not None)
     # without prefixes it may be another process that goes on
     near = below if any(line.stream) else below[:MOST_LINES_OF_ONE]
-    others_go_on = any(_GOES_ON.search(one.text) for one in below)
+    others_go_on = any(GOES_ON.search(one.text) for one in below)
     is_usual = not passed_on and any(_is_usual(line, one) for one in near)
     goes_on = (others_go_on and not _is_seen_to_end(line, below)) or is_usual
     return {"survived": "yes"} if is_aside or goes_on else {}

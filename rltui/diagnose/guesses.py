@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.diagnose.answers import ANSWERS
+from rltui.diagnose.first_exception import GOES_ON, MOST_LINES_BELOW
 from rltui.diagnose.wording import Hit, Reading, Wording
 
 if TYPE_CHECKING:
@@ -101,6 +103,16 @@ def _hint(cause: str, hit: Hit) -> Reading:
     return Reading(GUESS, fields={"hint": cause or FAILS_BY[hit.groups["function"]]})
 
 
+_NO_COMPLAINT = r"|\b(?:warn\w*|info|debug)\b|\[W\d* |prolog|\bwill not be\b|\boptional"
+"""Lines at a lower level, and of what a job goes on without."""
+
+
+def _answer(cause: str, rank: int, hit: Hit) -> Reading | None:
+    if any(GOES_ON.search(line.text) for line in hit.context.after(MOST_LINES_BELOW)):
+        return None
+    return Reading(GUESS, fields={"hint": cause, "rank": str(rank)})
+
+
 WORDINGS = (
     Wording(
         anchor=".py",
@@ -112,12 +124,26 @@ WORDINGS = (
         Wording(anchor=anchor, pattern=pattern, unless=_EXCUSED, check=partial(_hint, cause))
         for anchor, pattern, cause in COMPLAINTS
     ),
+    *(
+        Wording(
+            anchor="",
+            words=tuple(answer.words.split()),
+            pattern=answer.pattern,
+            unless=_EXCUSED + _NO_COMPLAINT,
+            check=partial(_answer, answer.cause, rank),
+        )
+        for rank, answer in enumerate(ANSWERS)
+    ),
 )
 
 
 def guess(matches: Matches) -> Match | None:
-    """Return the innermost telling frame, or else the first complaint, as a match of the cause that it hints at."""
+    """Return what says most of why, as a match of the cause that it hints at.
+
+    The innermost telling frame, else the first who complains, else the most telling answer from finite lists.
+    """
     hints = matches.of(STATE)
     frames = [hint for hint in hints if "function" in hint.fields]
-    told = frames[-1:] or hints[:1]
+    complaints = [hint for hint in hints if "rank" not in hint.fields]
+    told = frames[-1:] or complaints[:1] or sorted(hints, key=lambda hint: int(hint.fields["rank"]))[:1]
     return structs.replace(told[0], cause=told[0].fields["hint"], confidence=GUESS) if told else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
 from rltui.diagnose.kinds_around import KINDS_AROUND
+from rltui.diagnose.kinds_by_place import PLACES
 
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
 
@@ -206,6 +207,7 @@ KINDS: tuple[Kind, ...] = (
         r"\bassert\b.{0,80}\b(?:args|config|cfg)\.\w+.{0,20}[<>!=%]",
         frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",
     ),
+    *PLACES,
     # where nothing is said of what, the part that raised it says most
     Kind(
         "data_unfit",
