@@ -43,6 +43,22 @@ _SYMBOLS = {
     "no_gpu_visible": ("NoDevice",),
 }  # fmt: skip
 
+_OF_DRIVER = {
+    "ecc_uncorrectable": ("ecc_uncorrectable",),
+    "xid_nvlink": ("nvlink_uncorrectable",),
+    "xid_app_fault": (
+        "illegal_address", "launch_failed", "launch_timeout", "misaligned_address", "illegal_instruction",
+        "hardware_stack_error", "invalid_address_space", "invalid_pc",
+    ),
+    "gpu_arch_unsupported": ("no_binary_for_gpu",),
+}  # fmt: skip
+"""After ``CUDA_ERROR_``; programs for CPUs print the driver's word for no device, and go on."""
+
+_NUMBERS = {"xid_app_fault": "700|702|71[4-9]", "ecc_uncorrectable": "214"}
+"""What simulators and engines in C++ print where they do not ask for the text."""
+
+_FAILED = "(?:fail|failed|fails|failure)"
+
 
 def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wording, ...]:
     """Return how libraries word the errors of the CUDA or HIP runtime that ``cause`` stands for."""
@@ -63,4 +79,19 @@ def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wor
         unless=unless,
         confidence=confidence,
     )
-    return (*texts, symbol)
+    driver = tuple(
+        Wording(anchor=f"cuda_error_{name}", unless=unless, confidence=confidence) for name in _OF_DRIVER.get(cause, ())
+    )
+    numbers = tuple(
+        Wording(
+            anchor="fail",
+            words=("fail", "failed", "fails", "failure"),
+            pattern=rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b{_FAILED}\b.{{0,24}}\b(?:{number})\b|"
+            rf"\b(?:GPU|CUDA)\b.{{0,60}}\b{_FAILED}!* (?:with )?(?:error |code ){{0,2}}(?:{number})$",
+            unless=unless,
+            confidence=confidence,
+        )
+        for number in (_NUMBERS.get(cause),)
+        if number
+    )
+    return (*texts, symbol, *driver, *numbers)

@@ -46,7 +46,7 @@ _PASSED_ON = re.compile(r"(?i)engine core initialization failed|died unexpectedl
 _QUOTED = re.compile(r"(?<=: )Worker failed with error ['\"](.{1,300}?)['\"], please check.*")
 """The engine passes on what a worker of it raised, in the worker's words but as an exception of its own."""
 
-_GOES_ON = re.compile(
+GOES_ON = re.compile(
     r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|grad_?norm)|\{'loss': |\btraining (?:is |has )?(?:completed?|finished)\b|"
     r"\bprogress: .{0,80}\d+/\d+|application startup complete|\bretrying\b|"
     r"\bsucceeded after \d",
@@ -68,6 +68,9 @@ _AT_THE_END = re.compile(
     r"multiprocessing/(?:queues|util|resource_tracker)\.py:\d+ in (?:_feed|_run_finalizers)|in __del__$"
 )
 """Frames of what Python clears away after a program: nothing waits for it."""
+
+_OF_LOGGERS = re.compile(r"/(?:comet_ml|neptune|clearml|swanlab)/")
+"""Who sends metrics away, in threads of its own: where its frame is the outermost, the program does not wait for it."""
 
 _ORDINARY_LEVELS = ("INFO", "DEBUG", "WARNING")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line (?P<line>\d+), in (?P<function>\S.{0,100})')
@@ -150,7 +153,8 @@ def read_native_exception(hit: Hit) -> Reading | None:
     below = [line for line in context.after(MOST_LINES_OF_ONE) if line.stream == context.line.stream]
     said = next((line for line in below if "what():" in line.text), None)
     if said is None:
-        return _reading(structs.replace(context.line, text=hit.groups["kind"]), (), ())
+        reading = _reading(structs.replace(context.line, text=hit.groups["kind"]), (), ())
+        return structs.replace(reading, fields={**reading.fields, "native": "yes", "signal": "SIGABRT"})
     text = f"{hit.groups['kind']}: {said.text.split('what():', 1)[1].strip()}"
     return _reading(structs.replace(said, text=text), (), (), said.number - context.line.number)
 
@@ -213,9 +217,10 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     if (line.level in _ORDINARY_LEVELS and not passed_on) or any(_EXCUSED.search(one.text) for one in next_words):
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
+    is_aside = is_aside or (bool(frames) and _OF_LOGGERS.search(frames[0]) is not None)
     # without prefixes it may be another process that goes on
     near = below if any(line.stream) else below[:MOST_LINES_OF_ONE]
-    others_go_on = any(_GOES_ON.search(one.text) for one in below)
+    others_go_on = any(GOES_ON.search(one.text) for one in below)
     is_usual = not passed_on and any(_is_usual(line, one) for one in near)
     goes_on = (others_go_on and not _is_seen_to_end(line, below)) or is_usual
     return {"survived": "yes"} if is_aside or goes_on else {}

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.guesses import GUESS
+from rltui.diagnose.guesses import STATE as HINT
 from rltui.diagnose.kind import PROGRAM, Kind
 from rltui.diagnose.kinds import KINDS
 from rltui.diagnose.raised_in import PARTS
@@ -47,10 +48,11 @@ MOST_LINES_APART = 60
 def general_cause(matches: Matches) -> Match | None:
     """Return the first exception that ended a process, as a match of the cause that its kind speaks for.
 
-    ``PROGRAM`` is the cause where it is of no kind in the table; None where there is no exception, or only such as
-    wordings know already, as what passes on another one's end.
+    ``PROGRAM`` is the cause where it is of no kind in the table, unless native code raised it without a word; None
+    where there is no exception, or only such as wordings know already, as what passes on another one's end.
     """
-    known = {match.order for cause, found in matches.by_cause.items() if cause != STATE for match in found}
+    open_ones = (STATE, HINT)
+    known = {match.order for cause, found in matches.by_cause.items() if cause not in open_ones for match in found}
     fatal = [
         one
         for one in matches.of(STATE)
@@ -78,7 +80,7 @@ def _told(first: Match, row: Kind | None) -> Match:
     line = int(fields["line"]) if first.evidence.line else 0
     return structs.replace(
         first,
-        cause=row.cause if row else PROGRAM,
+        cause=row.cause if row else "process_crashed" if "native" in fields else PROGRAM,
         confidence=_confidence(fields, row),
         evidence=structs.replace(first.evidence, line=line, text=fields["exception"]),
         order=exception_order(first),

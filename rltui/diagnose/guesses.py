@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.diagnose.answers import ANSWERS
+from rltui.diagnose.first_exception import GOES_ON, MOST_LINES_BELOW
 from rltui.diagnose.wording import Hit, Reading, Wording
 
 if TYPE_CHECKING:
@@ -73,6 +75,24 @@ COMPLAINTS = (
     ("wandb: error ", r"wandb: ERROR .{0,200}(?i:key|log ?in|auth|permission|40[13])", "wandb_auth"),
     ("error: ", rf"^(?:[\w-]{{2,40}}\.py|{_LAUNCHERS}): error: ", "settings_rejected"),  # argparse
     ("error: pyxis", "", "container_start"),
+    ("unixhttpconnectionpool", r"(?i)timed out|refused|error", "container_start"),  # docker's socket, asked by Python
+    # the logger of docker, podman and their like
+    *((f"{level[:4].lower()}[", rf"^{level[:4]}\[\d+\] ", "container_start") for level in ("ERROR", "FATAL")),
+    ("curl: (", r"^curl: \((?:5|6|7|28|35|52|56|60)\) (?!.*\b(?:localhost|127\.0\.0\.1))", "hf_offline_miss"),
+    (
+        "permission denied",
+        r"(?i)\b(?:error|fail\w*|fatal|cannot|can't|could ?n[o']t|unable)\b.{0,200}: Permission denied",
+        "access_denied",
+    ),
+    (
+        "open file",
+        r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open file\b\W+\w(?!.{0,200}\b(?:denied|too many)\b)",
+        "path_missing",
+    ),
+    # of a program that the shell started: what the system answered it, and how it ended
+    ("no such file or directory", r"^No such file or directory: ['\"]", "path_missing"),
+    ("killed", r"^(?:\S+: line \d+:\s+)?(?:\d+\s+)?Killed(?:\s{2,}.*)?$", "host_oom_slurm"),
+    ("cannot be scheduled right now", r"It requires \{", "ray_pg_infeasible"),
 )
 """Who complains, and the cause that most of its complaints are of."""
 
@@ -81,6 +101,16 @@ _EXCUSED = r"(?i)\bignor|disabled?|disabling|fall(?:ing)? ?back|\bretry|non-?fat
 
 def _hint(cause: str, hit: Hit) -> Reading:
     return Reading(GUESS, fields={"hint": cause or FAILS_BY[hit.groups["function"]]})
+
+
+_NO_COMPLAINT = r"|\b(?:warn\w*|info|debug)\b|\[W\d* |prolog|\bwill not be\b|\boptional"
+"""Lines at a lower level, and of what a job goes on without."""
+
+
+def _answer(cause: str, rank: int, hit: Hit) -> Reading | None:
+    if any(GOES_ON.search(line.text) for line in hit.context.after(MOST_LINES_BELOW)):
+        return None
+    return Reading(GUESS, fields={"hint": cause, "rank": str(rank)})
 
 
 WORDINGS = (
@@ -94,12 +124,26 @@ WORDINGS = (
         Wording(anchor=anchor, pattern=pattern, unless=_EXCUSED, check=partial(_hint, cause))
         for anchor, pattern, cause in COMPLAINTS
     ),
+    *(
+        Wording(
+            anchor="",
+            words=tuple(answer.words.split()),
+            pattern=answer.pattern,
+            unless=_EXCUSED + _NO_COMPLAINT,
+            check=partial(_answer, answer.cause, rank),
+        )
+        for rank, answer in enumerate(ANSWERS)
+    ),
 )
 
 
 def guess(matches: Matches) -> Match | None:
-    """Return the innermost telling frame, or else the first complaint, as a match of the cause that it hints at."""
+    """Return what says most of why, as a match of the cause that it hints at.
+
+    The innermost telling frame, else the first who complains, else the most telling answer from finite lists.
+    """
     hints = matches.of(STATE)
     frames = [hint for hint in hints if "function" in hint.fields]
-    told = frames[-1:] or hints[:1]
+    complaints = [hint for hint in hints if "rank" not in hint.fields]
+    told = frames[-1:] or complaints[:1] or sorted(hints, key=lambda hint: int(hint.fields["rank"]))[:1]
     return structs.replace(told[0], cause=told[0].fields["hint"], confidence=GUESS) if told else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
 from rltui.diagnose.kinds_around import KINDS_AROUND
+from rltui.diagnose.kinds_by_place import PLACES
 
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
 
@@ -35,6 +36,12 @@ _OF_WEIGHTS = r"state_?dict|\.(?:weight|bias)\b|\bpointer\b|\bparameter names?\b
 _LOOKS_OVER = (
     r" in (?:\w+\.)*_*(?:(?:valid|verif|check|pars)\w*_(?:\w+_)?(?:arg|conf|setting|option|param)\w*|__post_init__)\Z"
 )
+
+_READERS = (
+    r"/(?:hydra/(?!main\.py)|omegaconf|argparse|jsonargparse|tyro|draccus|simple_parsing)\b"
+    r"(?![^\n]*(?:instantiate| in (?:_?run|_run_hydra)\Z))[^\n]*\Z"
+)
+"""Innermost frames of what reads settings; Hydra also calls the program, whose errors are its own."""
 
 _BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
 
@@ -85,6 +92,11 @@ KINDS: tuple[Kind, ...] = (
         r"\b(?:not a valid|non-?existent|unknown|unexpected) config\w*\b",
     ),
     Kind("settings_rejected", "KeyError", code=r"\b[A-Z][A-Z_]{3,}\["),
+    Kind(
+        "settings_rejected",
+        REFUSES,
+        r"\bplease (?:set|pass|use|specify) the (?:option|argument|flag|parameter) [`'\"]?-*\w+=\w",
+    ),
     Kind("settings_rejected", REFUSES, r"\bconfig\w* values?\b.{0,80}\bmismatch"),
     Kind(
         "ds_batch_assert",
@@ -109,6 +121,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "data_unfit", "TypeError", r"^\w*reward\w*\(\) (?:missing \d+ required|takes \d+ positional)"
     ),  # a column that the rows have not
+    Kind("settings_rejected", "KeyError", code=r"\b\w*(?:cfg|config|opts?|hparams|hps|args|settings)\[['\"]"),
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
     Kind(
         "data_unfit",
@@ -121,8 +134,11 @@ KINDS: tuple[Kind, ...] = (
         r"(?:empty|no |not|must|should|missing|loaded)|"
         r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
+    Kind("data_unfit", message=r"\bchecksums?\b.{0,160}\b(?:match|mismatch|wrong|differs?)|\bwrong checksum\b"),
     Kind("data_unfit", message=r"\b(?:update|fix|check|convert|recreate|regenerate) (?:the|your) data ?set\b"),
     Kind("data_unfit", "IndexError", parts=("data",)),
+    # gradients have the size of their weights; only states that were loaded may have another
+    Kind("ckpt_broken", REFUSES, r"\b(?:sizes?|shapes?)\b.{0,120}\b(?:match|same)\b", frames=r"/torch/optim/[^\n]*\Z"),
     Kind("ckpt_broken", REFUSES, rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))"),
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("engine_unfit_model", "AssertionError", _COMPARES_SIZES, parts=("engine",)),
@@ -152,13 +168,14 @@ KINDS: tuple[Kind, ...] = (
         rf"{REFUSES}|OSError",
         r"\b(?:load|read|restore|restoring|resum|deseriali[sz])\w*\b.{0,60}"
         r"\b(?:checkpoint|state_?dict|optimizer states?)\b.{0,100}\b(?:fail\w*|missing|corrupt\w*|invalid|mismatch\w*)"
-        r"|\bunable to load weights\b",
+        r"|\bunable to load weights\b|\bfail\w* to (?:load|read|restore|resume)\b.{0,40}\b(?:checkpoint|state_?dict)\b",
     ),
     Kind("ckpt_broken", REFUSES, frames=r"/(?:dist_checkpointing|distributed/checkpoint)/[^\n]*\Z"),
     # what names weights, or is refused below the program, is no setting of it
     Kind(PROGRAM, REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
     Kind(PROGRAM, REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
-    # whatever the words: a function that looks settings over refused them
+    # whatever the words: a reader of settings, or a function that looks them over, refused them
+    Kind("settings_rejected", REFUSES, frames=_READERS),
     Kind("settings_rejected", REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
     Kind(
         "settings_rejected",
@@ -177,7 +194,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     # a combination that is refused while things are set up, with no setting named
     Kind("settings_rejected", REFUSES, _COMBINATIONS, parts=("program", "learner", "settings", "ray"), frames=_SETS_UP),
-    Kind("settings_rejected", r"\w*ValidationError|ConfigError|ArgumentError"),
+    Kind("settings_rejected", r"\w*ValidationError|\w*Config\w*(?:Error|Exception)|ArgumentError"),
     Kind(
         "settings_rejected",
         "AssertionError",
@@ -190,6 +207,7 @@ KINDS: tuple[Kind, ...] = (
         r"\bassert\b.{0,80}\b(?:args|config|cfg)\.\w+.{0,20}[<>!=%]",
         frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",
     ),
+    *PLACES,
     # where nothing is said of what, the part that raised it says most
     Kind(
         "data_unfit",

@@ -7,8 +7,8 @@ from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
 _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
 
 _LOST = (
-    r"timed? ?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|max retries|"
-    r"all connection attempts failed"
+    r"timed?[ -]?out|refused|reset by peer|broken pipe|unreachable|couldn't (?:reach|connect)|cannot connect|"
+    r"max retries|all connection attempts failed"
 )
 
 _FAILED_THERE = r"internal server error|bad gateway|service unavailable"
@@ -26,7 +26,10 @@ _SERVER = r"(?:inference|rollout|generation|engine|router|llm|vllm|sglang)\w*[ _
 
 _DOWN = r"not (?:ready|running|reachable|healthy)|can(?:'|no)?t be reached|unavailable|did not (?:start|answer|respond)"
 
-_SANDBOX = r"sandbox|code[ _-]?(?:runner|executor|execution|interpreter)|/run_?code\b|/code/run\b"
+_SANDBOX = (
+    r"sandbox|code[ _-]?(?:runner|executor|execution|interpreter)|/run_?code\b|/code/run\b|"
+    r"(?:execution|agent|container) (?:runtime|process|environment)|\bsimulator\b|(?:environment|env|gym)[ _-]server"
+)
 
 _CARDS = (
     r"compute capabilit\w+|sm_?\d{2,3}a?\b|(?:volta|turing|ampere|ada|hopper|blackwell)\b|gpu arch\w*|"
@@ -71,6 +74,13 @@ KINDS_AROUND: tuple[Kind, ...] = (
         frames=r"huggingface_hub|/datasets/|transformers/(?:utils/hub|configuration_utils)|modelscope",
     ),
     Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
+    # any other server outside of the cluster
+    Kind(
+        "hf_offline_miss",
+        message=rf"\bhttpsconnectionpool\(host='(?!localhost|127\.|10\.|192\.168\.).{{0,300}}(?:{_LOST})|"
+        r"https://.{0,300}\bcertificate verif\w+ failed|\burlopen error\b",
+        parts=("network", "program", "data", "checkpoint", "disk"),
+    ),
     Kind(
         "engine_unreachable",
         message=rf"{_LOST}|{_FAILED_THERE}|{_GAVE_UP}|\b(?:request failed|status(?: ?code)?)\b\W{{0,4}}[45]\d\d\b|"
@@ -79,6 +89,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     ),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
+    Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected)\w*", frames=r"/(?:litellm|openai)/"),
     Kind("nccl_timeout", message=r"\bcommunicator was aborted\b|\bcollective\b.{0,60}\btimed? ?out"),
     Kind("gloo_timeout", message=r"\bconnection (?:closed|reset) by peer \["),
     Kind("engine_core_died", "TimeoutError", r"\brpc call\b|\bengine ?core\b"),
@@ -133,11 +144,18 @@ KINDS_AROUND: tuple[Kind, ...] = (
     # versions that do not fit: modules, models, arguments and values that the other side does not know
     Kind("abi_mismatch", r"ImportError|OSError", r"\bundefined symbol\b|\bsymbol not found\b|\bwrong elf\b|\babi\b"),
     Kind("env_import_broken", r"(?:Import|ModuleNotFound)Error|PackageNotFoundError|VersionConflict"),
+    # Gym's registry of environments: of a package that is not there, or has others in this version
+    Kind("env_import_broken", r"UnregisteredEnv|(?:Name|Namespace|Version)NotFound|DeprecatedEnv"),
+    Kind("env_import_broken", "KeyError", r"^['\"][\w/:]+-v\d+['\"]$"),
+    # raised while a module was imported by another one
+    Kind("env_import_broken", r"TypeError|AttributeError", frames=r"\A(?s:.*)\n[^\n]* in <module>\Z"),
     Kind(
         "env_import_broken",
         message=r"(?:unregistered|unsupported|unknown|unrecogni[sz]ed) (?:model|architecture)|"
         r"\bmodel (?:architecture|type)s?\b.{0,120}\bnot (?:yet )?(?:supported|recogni[sz]e)|"
-        r"\bfailed to import\b|\bneed to have \w+ installed\b",
+        r"\bfailed to import\b|\bneed to have \w+ installed\b|"
+        # a file in a form that the library, in Rust, does not know yet
+        r"\bnot match any variant of untagged enum\b|\bunknown variant `[^`]*`, expected\b",
     ),
     # tools that compile, and what they link with
     Kind(
@@ -190,6 +208,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=r"\bobject[_ ]store\b.{0,80}\b(?:full|exceeds|too small|out of)\b|/dev/shm\b.{0,40}\btoo small\b",
     ),
     Kind("ray_actor_died", r"(?:Owner|Actor|Worker|Node)\w*(?:Died|Lost|Unavailable|Crashed)\w*"),
+    Kind("ray_actor_died", message=r"\bray (?:actor|worker|task)s?\b.{0,60}\b(?:died|dead|lost|killed|crashed)\b"),
     Kind("ray_actor_died", message=r"\b(?:failed to (?:get|look up|find)|could not find) .{0,40}\bactor\b"),
     Kind(
         "ray_pg_infeasible",

@@ -51,7 +51,7 @@ FRAMES = (
         r"fetch_sub_module|all_gather_coalesced|GatheredParameters|partition_parameters|partitioned_param_coord|"
         r"__all_gather_params|_all_gather_params|_allgather_params|parameter_offload|_unshard\b|unshard_params|"
         r"_all_gather_flat_param|_alloc_padded_unsharded|fsdp_param_group|summon_full_params|all_gather_into_tensor|"
-        r"foreach_all_gather",
+        r"foreach_all_gather|_pre_state_dict_hook|full_state_dict",
     ),
     FramesOf(
         "cuda_oom_logits",

@@ -26,8 +26,17 @@ ENDED = "ended"
 """Field of a reading that leaves the kind of failure open, while that the process ended of it is certain."""
 
 
-ENDED_WITH = r"\b(?:exit(?:ed|s)?|exit[ _-]?(?:code|status)|return[ _]?code|finished)\b.{0,24}?[ :=]"
+ENDED_WITH = (
+    r"\b(?:exit(?:ed|s)?|exit[ _-]?(?:code|status)|return[ _]?code|finished|failed\b.{0,300}?(?<!error) code)\b"
+    r".{0,24}?[ :=]"
+)
 """How whoever saw a process end begins, before its code."""
+
+BY_SIGNAL = r"(?:\b(?:exited|died|killed|terminated|ended)\b(?: \w+){0,2} |^)signal[ :=#]{1,3}"
+"""The same, before the number of the signal: launchers of MPI, which wrap their lines, shells, schedulers."""
+
+BAD_TERMINATION = r"^=\s+EXIT CODE: "
+"""The same of MPICH's launcher, whose code is the signal's number where there was one."""
 
 ENDING_WORDS = "exit exits exited exitcode exit_code returncode return_code code finished status exit_status exitstatus"
 """One of these is in every such line."""

@@ -252,6 +252,7 @@ CAUSES = (
                 ("wait timeout", r"(?i)wait timeout after \d+ms, keys:"),
                 ("distnetworkerror", r"(?i)DistNetworkError:.{0,120}(?:timed out|failed to connect|refused)"),
                 ("diststoreerror", ""),
+                ("check failed", r"Check failed: .{0,200}\b[Cc]onnection (?:refused|reset|timed out|closed)\b"),
                 ("on socketimpl", r"(?:Error|Exception): .{0,80}(?:send|recv)\w+ failed on SocketImpl"),
                 ("members to join", r"(?i)timed out waiting for all \d+ members to join"),
                 ("barrier", r"RuntimeError: Barrier (?:departure )?timed out after \d"),

@@ -174,6 +174,7 @@ _OF_TRAINING_OR_ENGINE = worded(
     ("out of memory", r"(?i)cuda runtime error \(\d+\) ?: out of memory"),
     ("out of memory", r"NCCL WARN Cuda failure.*out of memory"),
     ("alloc_failed", r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"),
+    ("handle", r"(?i)\b(?:could not|cannot|failed to|unable to) create cu(?:dnn|blas)\w* handle"),
     ("cuda_error_out_of_memory", ""),
     ("out of memory", r"(?i)\b(?:cuda|hip|gpu|npu|xpu)\w*\b[^.]{0,60}\bout of memory"),
     ("resource_exhausted", r"RESOURCE_EXHAUSTED: Out of memory"),
@@ -325,6 +326,15 @@ CAUSES = (
         title="The engine's weights and profile run did not fit on the GPU",
         detail="{asked} asked for, {free} free of {total}",
         tell="The engine fails while loading, profiling or capturing graphs, before it serves anything.",
+        wordings=worded(
+            (
+                "model",
+                r"(?i)\b(?:error|fail\w*|unable|not) (?:to )?load(?:ing)? (?:\w+ )?model\b.{0,80}"
+                r"\b(?:allocate|memory)\b",
+            ),
+            confidence=0.7,
+            unless=r"(?i)\bDefaultCPU|\bRAM\b|host memory",
+        ),
         remedies=(
             Remedy(
                 id="double-tensor-parallel",

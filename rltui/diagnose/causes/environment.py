@@ -10,7 +10,7 @@ from rltui.diagnose.cuda_errors import runtime_errors
 from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import Wording, worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.matches import Match, Matches
@@ -23,6 +23,12 @@ _OPTIONAL = (
 
 GUESS = 0.5
 """Confidence where code may as well be wrong by itself as be called by code of another version."""
+
+
+def read_compiler(hit: Hit) -> Reading:
+    """Whoever called the compiler does not say why it failed; nvcc itself does where it is the card."""
+    is_card = "nsupported gpu architecture" in hit.context.around(60, 60)
+    return Reading(0.85, "gpu_arch_unsupported" if is_card else "")
 
 
 def env_import_broken(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
@@ -43,11 +49,16 @@ CAUSES = (
         wordings=worded(
             ("undefined symbol", r"undefined symbol: _Z\w+"),
             ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+"),
-            ("libc10", r"(?i)ImportError:.{0,80}libc10\w*\.so", "libc"),
-            ("libtorch", r"(?i)(?:ImportError|OSError):.{0,80}libtorch\w*\.so\S*: cannot open(?!.*Stale)"),
+            (  # torch's own libraries, which its wheels bring: another torch than the extension was built for
+                "",
+                r"(?i)(?:ImportError:.{0,80}libc10\w*\.so|"
+                r"(?:ImportError|OSError):.{0,80}libtorch(?:_\w+)?\.so\S*: cannot open(?!.*Stale))",
+                "libc libtorch",
+            ),
             ("binary incompatibility", ""),
             ("multiarray failed to import", ""),
             ("compiled with different cuda", ""),
+            ("compiled against", r"(?i)\bcompiled against\b.{0,80}\bversion\b"),
             (
                 "compiled with different",
                 r"(?i)compiled with different (?:CUDA|major)|PyTorch and \w+ were compiled "
@@ -141,6 +152,8 @@ CAUSES = (
                     r"(?i)(?:ImportError|OSError|error while loading shared libraries).{0,200}cannot open shared "
                     r"object file",
                 ),
+                ("unable to find", r"(?i)\bunable to find ['\"`]?[\w./-]*\blib[\w-]+\.so\b"),
+                ("could not load library", r"^Could not load library \S+\.so"),  # cuDNN's word, before it aborts
                 ("packagenotfounderror", ""),
                 ("distributionnotfound", ""),
                 ("failed to infer device type", ""),
@@ -166,10 +179,6 @@ CAUSES = (
                 ),
                 ("invalidcxxcompiler", ""),
                 ("compile error", r"\bC\w*CompileError: C\+\+ compile error"),
-                (
-                    "calledprocesserror",
-                    r"Command '?\['(?:[\w./-]*/)?(?:gcc|g\+\+|cc|c\+\+|clang|ninja|nvcc)'.* non-zero exit",
-                ),
                 (  # compilers and linkers themselves
                     "",
                     r"fatal error: [\w./-]+\.(?:h|hpp|cuh): No such file or directory|"
@@ -194,7 +203,6 @@ CAUSES = (
                 ("no such file or directory", r"\benv: ['‘`]?[\w.+-]+['’]?: No such file or directory"),
                 ("execve()", r"execve\(\): [^\s/:]+: No such file"),
                 ("because of the following error", r"Error: Failed to import .{1,200} because of the following error"),
-                ("error building extension", r"Error: Error building extension '"),
                 # the installer that a script starts with
                 ("conflicting dependencies", r"^ERROR: Cannot install .{1,200} have conflicting dependencies"),
                 ("no solution found when resolving", ""),
@@ -221,6 +229,15 @@ CAUSES = (
                 ),
                 confidence=0.85,
                 unless=_OPTIONAL + r"|libnccl|libc10|libtorch\S*: cannot open shared object file: No such",
+            ),
+            *worded(
+                (
+                    "calledprocesserror",
+                    r"Command '?\['(?:[\w./-]*/)?(?:gcc|g\+\+|cc|c\+\+|clang|ninja|nvcc)'.* non-zero exit",
+                ),
+                ("error building extension", r"Error: Error building extension '"),
+                unless=_OPTIONAL,
+                check=read_compiler,
             ),
             # vLLM only warns, and fails when it first needs a kernel; a host without a driver needs none
             Wording(

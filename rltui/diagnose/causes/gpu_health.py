@@ -212,6 +212,13 @@ CAUSES = (
                 ("unspecified launch failure", ""),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
                 ("memory access fault by gpu", ""),
+                # what is asked after a kernel says that the kernel failed; it is no fault of the call
+                (
+                    "fail",
+                    r"\bcu(?:da)?(?:Event|Stream|Memcpy|DeviceSynch|CtxSynch)\w* (?:fail|failed|failure)\b|"
+                    r"\b(?:fail|failed|fails|failure) to launch (?:\w+ )?kernel",
+                    "fail failed fails failure",
+                ),
                 ("hsa_status_error", r"\bHSA_STATUS_ERROR_(?:EXCEPTION|ILLEGAL|MEMORY_(?:APERTURE|FAULT))"),
                 confidence=0.65,
             ),
@@ -243,7 +250,6 @@ CAUSES = (
         tell="CUDA says so, or counters of uncorrectable errors are above zero. Correctable errors are normal.",
         wordings=worded(
             ("uncorrectable ecc", r"(?i)uncorrectable ECC"),
-            "cuda_error_ecc_uncorrectable",
             (
                 "uncorr",
                 r"(?i)(?:SRAM|DRAM|volatile|aggregate|double.bit).{0,20}uncorr(?:ectable)?\.?(?: ECC| "
@@ -319,6 +325,7 @@ CAUSES = (
         "or it, or the Fabric Manager that goes with it, does not answer.",
         wordings=worded(
             "driver/library version mismatch",
+            ("unsatisfied condition", r"requirement error: unsatisfied condition"),  # an image's, of driver and card
             ("cuda driver version is insufficient", ""),
             ("driver on your system is too old", ""),
             ("api mismatch", r"NVRM: API mismatch"),
@@ -337,6 +344,7 @@ CAUSES = (
             ("unknown error", r"Cuda failure (?:999 )?'unknown error'|Error: CUDA (?:error: )?unknown error(?!.*lost)"),
             confidence=0.9,
         ),
+        explains=frozenset({"container_start"}),
         remedies=_driver,
         wrong=("Reinstalling Python packages on a node whose module was not reloaded.",),
         sources=("https://docs.nvidia.com/deploy/cuda-compatibility/",),
@@ -372,6 +380,7 @@ CAUSES = (
                 ("device kernel image is invalid", ""),
                 ("minimum capability", r"(?i)minimum capability: \d+\. current capability: \d+"),
                 ("unsupported gpu architecture", ""),
+                ("gpu-architecture", r"(?i)\b(?:invalid|unsupported|unknown)\b.{0,40}\bgpu-architecture\b"),
                 ("ptxas", r"(?i)ptxas fatal.{0,40}sm_\d+"),
                 ("to be true", r"Expected [^,]{0,80}is_sm\w+ .{0,80}to be true, but got false"),
                 confidence=0.9,

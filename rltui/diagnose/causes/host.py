@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rltui.diagnose.cause import Cause, safe_word
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
+from rltui.diagnose.wording import BAD_TERMINATION, BY_SIGNAL, ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
@@ -98,6 +98,7 @@ CAUSES = (
                 ),
                 ("std::bad_alloc", ""),
                 ("oomkilled", r"\bOOMKilled\b"),
+                ("low on resource: memory", ""),  # the kubelet's words, before it evicts
                 ("oom killed", r"(?i)have been oom killed"),
                 ("unable to allocate", r"(?:MemoryError|ArrayMemoryError).{0,20}Unable to allocate [\d.]+ [KMGTP]iB"),
                 ("memoryerror", r"^(?:builtins\.)?MemoryError(?:: .{0,200})?$"),
@@ -126,6 +127,7 @@ CAUSES = (
                 pattern=rf"(?i){ENDED_WITH}(?:-9|137)\b",
                 confidence=0.5,
             ),
+            *worded(("signal", rf"(?i){BY_SIGNAL}9\b"), ("exit code", rf"{BAD_TERMINATION}9$"), confidence=0.5),
             *worded(("just before the end", _WAS_FULL), confidence=0.7),
         ),
         weigh=host_oom,
@@ -240,6 +242,7 @@ CAUSES = (
                 unless=r"(?i)inotify|file watchers|NCCL WARN|shared memory segment",
                 check=read_no_space,
             ),
+            *worded("low on resource: ephemeral-storage"),
             Wording(anchor="errno 28", unless=r"(?i)inotify|no space left", check=read_no_space),
             *worded(
                 ("pytorchstreamwriter failed", ""),
@@ -298,6 +301,7 @@ CAUSES = (
         wordings=worded(
             ("permission denied", r"PermissionError: \[Errno 13\] Permission denied: b?['\"](?P<path>[^'\"]+)['\"]"),
             ("permissionerror", r"^PermissionError: .{1,200}(?:permitted|denied)"),
+            "os error 13)",
             confidence=0.8,
             unless="wandb",
         ),

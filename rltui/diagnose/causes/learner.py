@@ -181,8 +181,12 @@ CAUSES = (
                     _NAN_WORDS,
                 ),
                 ("returned nan values", r"returned nan values in its \d+th output"),
-                ("nan", r"probability tensor contains either `?inf`?, `?nan`?"),
-                ("assertion `", r"sampleMultinomialOnce.{0,80}Assertion `[^`]{1,60}` failed", "samplemultinomialonce"),
+                ("nan", r"probability tensor contains either \W?inf\W?, \W?nan\b"),
+                (
+                    "assertion `",
+                    r"(?:sampleMultinomialOnce|MultinomialKernel\.cu).{0,120}Assertion `[^`]{1,60}` failed",
+                    "samplemultinomialonce multinomialkernel",
+                ),
                 "expects all elements of std",
                 ("found invalid values", r"to satisfy the constraint .{0,120}found invalid values"),
                 (
@@ -192,6 +196,7 @@ CAUSES = (
                 confidence=0.85,
                 unless=r"(?i)if |\?|skip_nan|check_for_nan",
             ),
+            *worded("invalid multinomial distribution", confidence=0.85),
             Wording(
                 anchor="loss scale",
                 pattern=r"(?i)loss scale: (?P<scale>[\d.e+-]+), reducing to|reducing loss scale (?:to|from) "
@@ -271,7 +276,7 @@ CAUSES = (
                     r"/step)[-_]?"
                     r"\d*/.{0,200}\.(?:pt|pth|bin|safetensors|distcp|json)",
                 ),
-                ("missing key in checkpoint state_dict", ""),
+                ("in checkpoint", r"(?i)missing key in checkpoint state_dict|\bkey .{1,200} not found in checkpoint"),
                 ("checkpoint file is corrupt", ""),
                 ("did not match the model", r"(?i)checkpoint (?:module )?state did not match the model"),
                 ("size mismatch between saved", ""),
@@ -286,6 +291,10 @@ CAUSES = (
                     "checkpoint",
                     r"(?i)checkpoint.{0,80}used a DP world size of \d+ but the current|world size .{0,80}does not "
                     r"match.{0,60}checkpoint",
+                ),
+                (
+                    "checkpoint",
+                    r"(?i)\bcheckpoint (?:file|folder|directory|with|is|was)\b.{0,40}\b(?:in|not )compatible\b",
                 ),
                 ("unable to find latest file", ""),
                 ("file might be corrupted", ""),

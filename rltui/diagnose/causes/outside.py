@@ -137,6 +137,16 @@ CAUSES = (
                 confidence=0.9,
                 unless=_RETRIED + r"|\b(?:401|403|429)\b",  # causes of their own
             ),
+            *worded(
+                (
+                    "download",
+                    r"(?i)\b(?:fail\w*|error|unable|could ?n[o']t)\b.{0,40}\bdownload(?:ing|ed)?\b.{0,200}"
+                    r"\b(?:SSL|TLS|certificate|proxy|tunnel|resolv\w+|connect\w*|unreachable|timed? ?out)\b",
+                    "download downloading downloaded",
+                ),
+                confidence=0.7,
+                unless=_RETRIED + r"|\b(?:401|403|429)\b|(?i:error while downloading)",
+            ),
             Wording(
                 anchor="thrown while requesting",
                 pattern=r"(?:huggingface\.co|hf\.co).{0,300}thrown while requesting",

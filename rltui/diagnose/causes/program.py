@@ -9,7 +9,7 @@ from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Verdict, surest
 from rltui.diagnose.raised_in import PARTS
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
+from rltui.diagnose.wording import BAD_TERMINATION, BY_SIGNAL, ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Fields
@@ -85,6 +85,7 @@ CAUSES = (
                 ),
                 ("interpolation key", r"Interpolation key '(?P<setting>[^']+)' not found"),
                 ("mismatched input", r"(?:mismatched|extraneous) input '.{1,20}' expecting"),
+                ("could not", r"^In '[^']+': Could not \w+ '(?P<setting>[^']+)'"),
                 ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),
                 (  # argparse
                     "error: ",
@@ -197,7 +198,10 @@ CAUSES = (
                 ("core dumped", r"(?P<signal>Illegal instruction|Floating point exception)\s+\(core dumped\)"),
                 ("caught signal", r"Caught signal (?:11|4|8) \((?P<signal>[^:)]+)"),
                 # a process of Ray ends itself so where it does not reach the head
-                ("check failed", r"\.(?:cc|cpp|cu|h):\d+[:\]] +Check failed: (?!.{0,160}\bGCS\b)"),
+                (
+                    "check failed",
+                    r"\.(?:cc|cpp|cu|h):\d+[:\]] +Check failed: (?!.{0,160}\b(?:GCS|[Cc]onnection \w+)\b)",
+                ),
                 confidence=0.8,
             ),
             # whoever saw it end: Python, torchrun, Ray, a shell, srun
@@ -209,6 +213,7 @@ CAUSES = (
                     "sigsegv sigill sigfpe sigbus",
                 ),
                 ("", rf"(?i){ENDED_WITH}(?P<signal>-(?:11|8|4)|139|136|132)\b", ENDING_WORDS),
+                ("signal", rf"(?i){BY_SIGNAL}(?P<signal>11|8|4)\b"),
                 confidence=0.8,
                 unless=r"(?i)potential root causes|\bcauses(?: include)?:|unexpected error|handler|ignor|"
                 r"\(PID: \d+\) died with",  # an engine's client, of a process of the engine,
@@ -226,7 +231,13 @@ CAUSES = (
                 confidence=0.8,
             ),
             # an abort is mostly somebody's answer to an error that stands above it
-            Wording(anchor="exitcode", pattern=r"\(exitcode: (?P<signal>-6)\)", confidence=0.45),
+            *worded(
+                ("exitcode", r"\(exitcode: (?P<signal>-6)\)"),
+                ("failed", r"\bfailed\b.{0,300}(?<!error) code (?P<signal>-6)\b"),
+                ("signal", r"^signal (?P<signal>6) \(Aborted\)"),
+                ("exit code", rf"{BAD_TERMINATION}(?P<signal>11|8|6|4)$"),
+                confidence=0.45,
+            ),
             Wording(anchor="fatal python error", pattern=r"Fatal Python error: (?P<signal>Aborted)", confidence=0.45),
         ),
         remedies=(

@@ -168,7 +168,7 @@ CAUSES = (
                     r"Worker exit type: (?:SYSTEM_ERROR|NODE_OUT_OF_MEMORY|WORKER_DIED)",
                 ),
                 ("exit_type", r"(?i)exit_type ?[=:] ?SYSTEM_ERROR"),
-                ("worker died or was killed", r"worker died or was killed while executing (?:a )?task"),
+                ("worker died or was killed", r"worker died or was killed(?: while executing (?:a )?task|\s*$)"),
                 ("crashed due to other reasons", r"(?<!\d)[1-9]\d* Workers crashed due to other reasons"),
                 ("raylet", r"(?i)local raylet died|raylet is terminated|raylet (?:process )?(?:crashed|terminated) "),
                 confidence=0.7,
