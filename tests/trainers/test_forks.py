@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from forks import fork_server, forked
 
+from forks import fork_server, forked
 from waiting import eventually
 
 if TYPE_CHECKING:
