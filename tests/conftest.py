@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -74,6 +75,13 @@ hypothesis.settings.register_profile("unhurried", unhurried)
 hypothesis.settings.load_profile("unhurried")
 
 isolate(f"{SESSION}/home")  # at import, before any test module can read the environment
+gc.disable()  # until all is collected: of what each process imports and makes until then nothing is garbage
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, and never among what was collected."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -204,7 +204,10 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
     eventually(lambda: 10 < shell.steps(1)[-1] - shell.saved() < 30, "steps that are in no checkpoint, nor soon in one")
     events = records((attempts / "01/events.jsonl").read_text())
     roles = next(event["roles"] for event in events if event["kind"] == "roles")
-    os.kill(next(one["pid"] for one in roles if one["role"] == "learner 0"), signal.SIGKILL)
+    learner = next(one["pid"] for one in roles if one["role"] == "learner 0")
+    assert "forks.py" in " ".join(processes.words_of(parent_of(learner))), "it starts as the tests of real runs have it"
+    assert processes.attempt_of(learner) == shell.uuids()[0]
+    os.kill(learner, signal.SIGKILL)
     eventually((attempts / "01/end.json").is_file, "the end of the first attempt")
 
     run, saved = shell.only_run()["run_id"], [shell.saved()]
@@ -220,6 +223,13 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
     shell.run("resubmit", run, f"train.steps={saved[-1] + 60}", "--wait")
     assert shell.only_run()["state"] == "finished"
     see_history(shell, run, saved)
+
+
+def parent_of(pid: int) -> int:
+    """Who started the process."""
+    found = processes.read_stat(pid)
+    assert found is not None
+    return found.parent
 
 
 def see_history(shell: Shell, run: str, saved: list[int]) -> None:
