@@ -6,8 +6,8 @@ SETUP := $(or $(PYTHON),python3) tools/setup_env.py
 RUN := .venv/bin/python
 TESTS ?=
 ARGS ?=
-# One computes in the trainers' tests while the other waits in those of the cluster. More suit machines with more cores.
-PROCESSES ?= 2
+# One computes in the trainers' tests while the others mostly wait in those of the cluster: enough for two cores.
+PROCESSES ?= 4
 TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1

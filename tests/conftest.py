@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -20,8 +21,9 @@ NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
 LEFT_RUNNING = pytest.StashKey[list[str]]()
 FIRST_OF = ("trainers", "cluster")
-"""What the first of several processes begins with, and what the others do. Trainers compute, and two at once would only
-slow each other down; tests of the cluster mostly wait, and each process has a Slurm of its own."""
+"""What the first of several processes begins with, and what the others do; either comes last elsewhere. Trainers
+compute, and two at once would only slow each other down, each with a Ray of its own; tests of the cluster mostly wait,
+and each process has a Slurm of its own."""
 ENDING_DEADLINE_S = float(os.environ.get("RLTUI_TEST_ENDING_S", "300"))
 """As long as ``waiting.DEADLINE_S``, and for its reason: on a busy machine what a run left takes minutes to end, and it
 only passes where something hangs."""
@@ -64,6 +66,7 @@ def isolate(home: str) -> None:
     os.environ.update(
         WANDB_MODE="offline", HF_HUB_OFFLINE="1", DO_NOT_TRACK="1", VLLM_NO_USAGE_STATS="1", RAY_USAGE_STATS_ENABLED="0"
     )
+    os.environ.update(RAY_worker_niceness="0")  # with its 15, a role gets nothing of a core beside other tests
 
 
 # How long an example takes, or is drawn, is a matter of what else the machine does.
@@ -72,6 +75,13 @@ hypothesis.settings.register_profile("unhurried", unhurried)
 hypothesis.settings.load_profile("unhurried")
 
 isolate(f"{SESSION}/home")  # at import, before any test module can read the environment
+gc.disable()  # until all is collected: of what each process imports and makes until then nothing is garbage
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, and never among what was collected."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -121,13 +131,13 @@ def skips(config: pytest.Config) -> dict[str, int]:
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out whole files to several processes (``pytest -n 3``), and to each first what it is there for."""
+    """Hand out whole files to several processes (``pytest -n 4``), and to each first what it is there for."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _assign_work_unit(self, node: Any) -> None:
-            mine = FIRST_OF[node.gateway.id != "gw0"]
-            order = {path: (folder_of(path) != mine, folder_of(path) not in FIRST_OF) for path in self.workqueue}
+            mine, others = FIRST_OF if node.gateway.id == "gw0" else FIRST_OF[::-1]
+            order = {path: (folder_of(path) == others) - (folder_of(path) == mine) for path in self.workqueue}
             self.workqueue.move_to_end(min(order, key=order.__getitem__), last=False)
             super()._assign_work_unit(node)
 

@@ -18,6 +18,7 @@ from rltui.layout.presets import resolve
 from rltui.onnode import rundir
 from rltui.runs.directory import Attempt, job
 from rltui.runs.script import render_script
+from waiting import eventually
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -99,18 +100,16 @@ class SlurmAttempt:
         except ValueError:
             return {}
 
-    def end(self, number: int = 1, deadline_s: float = 300.0) -> dict[str, Any]:
-        self.wait(lambda: self.read("end.json", number), "end.json", deadline_s, number)
+    def end(self, number: int = 1) -> dict[str, Any]:
+        self.wait(lambda: self.read("end.json", number), "end.json", number)
         return self.read("end.json", number)
 
-    def wait(self, state: Callable[[], object], what: str, deadline_s: float = 300.0, number: int = 1) -> None:
-        deadline = time.monotonic() + deadline_s
-        while not state():
-            if time.monotonic() > deadline:
-                queue = self.lab.exec("login", ["squeue"], check=False).stdout
-                words = (self.read("stage.json", number), self.read("end.json", number), queue)
-                raise AssertionError(f"{what} did not happen within {deadline_s} s: {words}\n{self.told(number)}")
-            time.sleep(0.1)
+    def wait(self, state: Callable[[], object], what: str, number: int = 1) -> None:
+        def saw() -> str:
+            queue = self.lab.exec("login", ["squeue"], check=False).stdout
+            return f"{self.read('stage.json', number)} {self.read('end.json', number)} {queue}\n{self.told(number)}"
+
+        eventually(state, what, poll_s=0.1, saw=saw)
 
     def told(self, number: int = 1) -> str:
         """The ends of all logs, for a failure's message."""

@@ -52,7 +52,7 @@ class Workstation:
         image = "trainers.image" if runtime in {"docker", "podman"} else "~/trainers.image"
         profile = profile_file(
             INSIDE,
-            "env: {LAB_WORD: from the profile}",
+            "env: {LAB_WORD: from the profile, RAY_worker_niceness: '0'}",
             """setup_lines: ['export PATH="$HOME/bin:$PATH"']""",
             f"container: {{runtime: {runtime}, image: {image}, outer_python: /usr/bin/python3}}",
         )
@@ -115,7 +115,7 @@ def workstation(slurm_cluster: Lab, tmp_path: Path, request: pytest.FixtureReque
 
 def test_a_run_on_two_nodes_trains_in_the_container_and_leaves_nothing(workstation: Workstation) -> None:
     workstation.rltui("launch", *LAYOUT, *SETTINGS, "--cluster", "lab")
-    eventually(lambda: workstation.step() > 5, "the sixth step", 400)
+    eventually(lambda: workstation.step() > 5, "the sixth step")
     uuid = workstation.read(rundir.JOB)["uuid"]
     running = workstation.processes(uuid)
     lines = [line.split(" ", 1)[1] for lines in running.values() for line in lines]

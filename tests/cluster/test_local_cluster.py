@@ -14,17 +14,22 @@ import pytest
 from json_lines import records
 from verbs import rltui
 
+from forks import write_forking_python
 from rltui.onnode import processes
 from rltui.service.recording import read_recording
 from waiting import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[2]
 NO_WANDB = "tracking.wandb=disabled"
+PYTHON = "RLTUI_TRAINER_PYTHON"
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 class Shell:
-    """Runs rltui with its own run root and state directory, and a model cache shared by the module's tests."""
+    """Runs rltui with its own run root and state directory, and a model cache shared by the module's tests.
+
+    Ray forks the roles of its runs, but where PYTHON is taken from its environment.
+    """
 
     def __init__(self, folder: Path, cache: Path) -> None:
         self.runs = folder / "runs"
@@ -35,7 +40,9 @@ class Shell:
             "RLTUI_RUN_ROOT": str(self.runs),
             "RLTUI_STATE_DIR": str(self.state),
             "RLTUI_CACHE_DIR": str(cache),
+            PYTHON: str(folder / "python"),
         }
+        write_forking_python(folder / "python")
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         argv = [sys.executable, "-m", "rltui", *words]
@@ -106,6 +113,7 @@ def shell(tmp_path: Path, model_cache: Path) -> Iterator[Shell]:
 
 
 def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell) -> None:
+    del shell.environment[PYTHON]  # each role of this run is a Python of its own, as a user's is
     launcher = shell.start("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=20", NO_WANDB, "--wait")
     eventually(lambda: shell.step() > 25, "the 25th step")
     launcher.send_signal(signal.SIGKILL)
@@ -196,7 +204,10 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
     eventually(lambda: 10 < shell.steps(1)[-1] - shell.saved() < 30, "steps that are in no checkpoint, nor soon in one")
     events = records((attempts / "01/events.jsonl").read_text())
     roles = next(event["roles"] for event in events if event["kind"] == "roles")
-    os.kill(next(one["pid"] for one in roles if one["role"] == "learner 0"), signal.SIGKILL)
+    learner = next(one["pid"] for one in roles if one["role"] == "learner 0")
+    assert "forks.py" in " ".join(processes.words_of(parent_of(learner))), "it starts as the tests of real runs have it"
+    assert processes.attempt_of(learner) == shell.uuids()[0]
+    os.kill(learner, signal.SIGKILL)
     eventually((attempts / "01/end.json").is_file, "the end of the first attempt")
 
     run, saved = shell.only_run()["run_id"], [shell.saved()]
@@ -212,6 +223,13 @@ def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_hi
     shell.run("resubmit", run, f"train.steps={saved[-1] + 60}", "--wait")
     assert shell.only_run()["state"] == "finished"
     see_history(shell, run, saved)
+
+
+def parent_of(pid: int) -> int:
+    """Who started the process."""
+    found = processes.read_stat(pid)
+    assert found is not None
+    return found.parent
 
 
 def see_history(shell: Shell, run: str, saved: list[int]) -> None:

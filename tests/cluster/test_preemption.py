@@ -60,13 +60,13 @@ class Preempted(Workstation):
 
     def preempted(self, attempt: int, grace_s: int) -> int:
         """Have the node of a training attempt taken, which gets some time to leave; how many steps are done again."""
-        eventually(lambda: len(self.lines("metrics.jsonl", attempt)) > 15, f"steps of attempt {attempt}", 300)
+        eventually(lambda: len(self.lines("metrics.jsonl", attempt)) > 15, f"steps of attempt {attempt}")
         self.lab.exec("login", ["scontrol", "update", "PartitionName=low", f"GraceTime={grace_s}"], user="root")
         take_node(self.lab, self.lines("slurm.json", attempt)[0]["head"], 60)
         (end,) = eventually(lambda: self.lines("end.json", attempt), f"the end of attempt {attempt}")
         assert (end["outcome"], end["slurm"], end["reason"][: len(PREEMPTED)]) == ("cancelled", "PREEMPTION", PREEMPTED)
         last = self.lines("metrics.jsonl", attempt)[-1]
-        eventually(lambda: self.lines("metrics.jsonl", attempt + 1), f"a step of attempt {attempt + 1}", 300)
+        eventually(lambda: self.lines("metrics.jsonl", attempt + 1), f"a step of attempt {attempt + 1}")
         first = self.lines("metrics.jsonl", attempt + 1)[0]["step"]
         assert f"{PREEMPTED}{first - 1}" == end["reason"]
         # ten steps, and while they were being saved ten more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Two learner bundles, each on a host of its own, and the engine beside one of them.
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=2", "roles.learner.gpus=[1,1]")
+NOT_NICE = "setup_lines: ['export RAY_worker_niceness=0']"
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00")
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -51,9 +53,9 @@ def patient(slurm_cluster: Lab) -> Iterator[Patient]:
 def test_a_run_on_two_hosts_is_watched_and_slurm_starts_it_again_without_the_one_that_dies(
     patient: Patient, tmp_path: Path
 ) -> None:
-    lab, workstation = patient.lab, Workstation(patient.lab, tmp_path)
+    lab, workstation = patient.lab, Workstation(patient.lab, tmp_path, NOT_NICE, python=sys.executable)
     workstation.rltui("launch", *LAYOUT, *SETTINGS, "--cluster", "lab")
-    eventually(lambda: workstation.step() > 25, "the 25th step", 400)
+    eventually(lambda: workstation.step() > 25, "the 25th step")
     run = workstation.only_run()
     assert (run["state"], run["job"]["nodes"]) == ("running", ["node1", "node2"])
 
@@ -85,7 +87,7 @@ def test_a_run_on_two_hosts_is_watched_and_slurm_starts_it_again_without_the_one
     assert end["reason"].startswith("node failure on node2; "), end
     assert "the job keeps away from node2" in workstation.rltui("show", run["run_id"])
 
-    eventually(lambda: len(workstation.lines("metrics.jsonl", 2)) > 5, "steps of the second start", 400)
+    eventually(lambda: len(workstation.lines("metrics.jsonl", 2)) > 5, "steps of the second start")
     again = workstation.only_run()
     assert (again["run_id"], again["attempt"], again["job_id"]) == (run["run_id"], 2, run["job_id"])
     assert lab.exec("login", ["squeue", "-h", "-j", run["job_id"], "-o", "%x"]).stdout.strip() == "node2"

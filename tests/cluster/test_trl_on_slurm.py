@@ -38,7 +38,7 @@ def test_trl_trains_on_two_nodes_and_is_adopted_where_it_goes_on(slurm_cluster: 
 
     words = ("--nodes", "2", "--gpus-per-node", "1", "--folder", folder, "--dialect", "trl", *WHERE)
     assert "started on each node" in user.rltui("launch", "--script", "train.sh", *words)
-    run = eventually(lambda: (found := user.only_run(*WHERE))["stage"]["step"] and found, "a step", 300)
+    run = eventually(lambda: (found := user.only_run(*WHERE))["stage"]["step"] and found, "a step")
     assert (run["algorithm"], run["state"], run["job"]["nodes"]) == ("trl", "running", ["node1", "node2"])
     eventually(lambda: _saved(slurm_cluster, folder) >= 10, "the tenth step's checkpoint")
     shown = json.loads(user.rltui("show", run["run_id"], *WHERE, "--json"))["run"]

@@ -12,20 +12,25 @@ from json_lines import records
 from slurm_support import profile_file
 from verbs import rltui
 
+from forks import forking_python
+
 if TYPE_CHECKING:
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
 STAGES = "runs/*/attempts/*/stage.json"
+FORKING = "/home/alice/bin/python"
+"""Python on the nodes whose Ray forks its roles."""
 
 
 class Workstation:
     """A user's machine outside the cluster: rltui knows the lab there as an SSH host, with ``more`` in its profile."""
 
-    def __init__(self, lab: Lab, folder: Path, *more: str) -> None:
+    def __init__(self, lab: Lab, folder: Path, *more: str, python: str = FORKING) -> None:
         self.lab = lab
+        lab.exec("login", ["install", "-D", "-m", "755", "/dev/stdin", FORKING], input=forking_python(sys.executable))
         (folder / "config").mkdir()
-        (folder / "config/clusters.yaml").write_text(profile_file(sys.executable, *more))
+        (folder / "config/clusters.yaml").write_text(profile_file(python, *more))
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from forks import fork_server, forked
 
+from forks import OF_OUR_RAY, fork_server, forked, write_forking_python
+from rltui.onnode.ray_start import START, START_OWN
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -65,3 +68,18 @@ def test_two_draw_other_numbers(server: str) -> None:
     program = "import numpy, random; print(numpy.random.random(), random.random())"
     drawn = [subprocess.check_output([*forked(server), "-c", program], text=True).split() for _ in range(2)]
     assert len({number for numbers in drawn for number in numbers}) == 4
+
+
+def test_the_python_that_forks_is_any_other_but_for_the_ray_of_a_layout(tmp_path: Path) -> None:
+    write_forking_python(tmp_path / "python")
+    words = [
+        str(tmp_path / "python"),
+        "-c",
+        "import sys; print(sys.executable, sys.argv); sys.exit(3)",
+        "a  b",
+        "$HOME",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, f"{sys.executable} ['-c', 'a  b', '$HOME']\n")
+    assert fnmatch.fnmatch(START_OWN, OF_OUR_RAY)
+    assert not fnmatch.fnmatch(START, OF_OUR_RAY), "a script of another system imports what it likes"

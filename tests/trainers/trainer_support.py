@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forks import fork_server, forked, workers_from
-
 from free_ports import free_ports
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir

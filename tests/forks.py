@@ -1,10 +1,13 @@
-"""Processes of the trainers' tests, forked from one that has imported what each of them would import.
+"""Roles of tests, forked from a process that has imported what each of them would import.
 
-Most CPU seconds of a trainer and its roles are imports, and these tests start some hundred. Here the raylet and the
-tests start a small program where they would start Python. That hands its words, environment and streams to the server,
+Most CPU seconds of a trainer and its roles are imports, and the tests start hundreds. Here the raylet and the tests
+start a small program where they would start Python. That hands its words, environment and streams to the server,
 which forks a process for it; it ends as that process does, and that is killed where it is killed. The server has one
-thread and runs nothing else: what it forks is as new as any, but for the modules that it finds imported. Trainers and
-roles that start as a user's do are those of tests/cluster.
+thread and runs nothing else: what it forks is as new as any, but for the modules that it finds imported.
+
+In tests/trainers one server serves a whole session. In tests/cluster each ``ray start`` has its own, started by it: so
+each role has in ``/proc`` the environment of its own attempt, by which rltui knows it. Which runs start as a user's do
+stands in docs/testing.md.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -36,6 +40,8 @@ IMPORTED = (
 READ_AT_IMPORT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 """What these read then, as roles on CPU have it. A role that has it otherwise starts as Ray starts it."""
 ASK = "ask"
+OF_OUR_RAY = "*ray_start.leave_out*"
+"""What the product's ``ray start`` of a layout has in its program, and no other process of an attempt."""
 N_STREAMS = 3
 HEAD_BYTES = 16
 
@@ -66,6 +72,39 @@ def workers_from(path: str) -> str:
     return f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.use({path!r}); "
 
 
+def forking_python(python: str) -> str:
+    """A shell script that is ``python``, but that the Ray of a layout has its roles forked."""
+    own = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.use_own(); "
+    return f"""#!/bin/sh
+export RAY_worker_niceness=0
+case $1$2 in
+-c{OF_OUR_RAY})
+  program="{own}$2"
+  shift 2
+  exec {python} -c "$program" "$@" ;;
+esac
+exec {python} "$@"
+"""
+
+
+def write_forking_python(path: Path) -> None:
+    """Have at ``path`` what is this Python, but that the Ray of a layout forks its roles."""
+    path.write_text(forking_python(sys.executable))
+    path.chmod(0o755)
+
+
+def use_own() -> None:
+    """Let the ``ray start`` that follows in this process have a server with its own environment, until it ends."""
+    path = os.path.join(os.environ["RAY_TMPDIR"], "forks")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # of a start that failed
+    _own.enter_context(fork_server(path, dict(os.environ)))
+    use(path)
+
+
+_own = contextlib.ExitStack()
+
+
 def use(path: str) -> None:
     """Let the ``ray start`` that follows in this process have its raylet ask at ``path`` for workers."""
     services: Any = importlib.import_module("ray._private.services")
@@ -85,7 +124,7 @@ def ask(path: str, words: list[str]) -> None:
         asked = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
         socket.send_fds(server, [b"%0*d" % (HEAD_BYTES, len(asked))], range(N_STREAMS))
         server.sendall(asked)
-        code = int(server.recv(HEAD_BYTES))
+        code = int(server.recv(HEAD_BYTES) or -signal.SIGKILL)  # nothing: the server was ended with all it had
     if code < 0:
         os.kill(os.getpid(), -code)
     sys.exit(code)
