@@ -65,22 +65,32 @@ def export(checkpoint: Path, target: Path, precision: str = "", *, adapter: bool
     model = Path(resolve_model(learner.model, layout, lambda _words, _done: None))
     if adapter:
         named = str(model) if learner.model.startswith("builtin/") else learner.model
-        write_adapters(weights, draft, learner, named, dtype)
+        write_adapters(_outline(model), weights, draft, learner, named, dtype)
     else:
         _copy_beside(model, draft, dtype)
         if has_adapters(weights):
-            weights = merge(_base(model, TORCH_DTYPES[learner.precision]), weights, learner)
+            weights = _without_repeats(merge(_base(model, TORCH_DTYPES[learner.precision]), weights, learner))
         _write_weights(weights, draft, dtype)
     draft.rename(target)
     return target
 
 
-def _base(model: Path, dtype: str) -> dict[str, Any]:
-    """The weights that adapters were trained on, by name, as the learner computes with them."""
+def _base(model: Path, dtype: str) -> Any:
+    """The model that adapters were trained on, as the learner computes with it."""
     from trainers.roles.vision import model_class
 
-    weights = model_class(str(model)).from_pretrained(str(model), dtype=dtype).state_dict()
-    return _without_repeats(weights)
+    return model_class(str(model)).from_pretrained(str(model), dtype=dtype)
+
+
+def _outline(model: Path) -> Any:
+    """The model in ``model`` without its weights."""
+    import torch
+    from transformers import AutoConfig
+
+    from trainers.roles.vision import model_class
+
+    with torch.device("meta"):
+        return model_class(str(model)).from_config(AutoConfig.from_pretrained(str(model)))
 
 
 def _layout_of(checkpoint: Path) -> Layout:

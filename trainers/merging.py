@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainers.roles.lora import ADAPTER, DOWN, ROOT, UP, adapter_config, base_name, scale_of, updated
+from trainers.roles.lora import ADAPTER, adapted_layers, base_name, is_adapter, merged, with_adapters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,16 +21,12 @@ class Updated:
     """A weight of the base with its update, which is added when it is written.
 
     Attributes:
-        weight: Of the base, [out, in].
-        down: A, [rank, in]; becomes a tensor by ``contiguous()``, as ``up`` does.
-        up: B, [out, rank].
-        scale: alpha / rank.
+        weight: Of the base.
+        layer: peft's, with the adapter.
     """
 
     weight: Any
-    down: Any
-    up: Any
-    scale: float
+    layer: Any
 
     @property
     def shape(self) -> Any:
@@ -39,66 +35,76 @@ class Updated:
 
     def contiguous(self) -> Any:
         """The sum, in float32."""
-        return updated(self.weight, self.down.contiguous(), self.up.contiguous(), self.scale)
+        return merged(self.weight, self.layer)
 
 
 def has_adapters(weights: Mapping[str, Any]) -> bool:
     """Whether a checkpoint holds adapters instead of a whole model."""
-    return any(DOWN in name for name in weights)
+    return any(is_adapter(name) for name in weights)
 
 
-def merge(base: Mapping[str, Any], adapters: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
+def merge(base: Any, adapters: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
     """The weights of ``base`` by name, those that have an adapter with its update.
 
     Args:
         base: The model that the adapters were trained on, in the learner's precision, as the learner computes with it.
-        adapters: What the checkpoint holds, by the learner's names.
-        learner: For the updates' scale.
+        adapters: What the checkpoint holds, by the learner's names; float32.
+        learner: For rank and scale.
 
     Raises:
-        ValueError: An adapter is of a layer that the base does not have, or not in that shape.
+        ValueError: The checkpoint has other adapters than such a learner has.
     """
-    found = dict(base)
-    for layer, down, up in _pairs(adapters):
-        name = f"{base_name(layer)}.weight"
-        if name not in base or tuple(base[name].shape) != (up.shape[0], down.shape[1]):
-            shape = tuple(base[name].shape) if name in base else "no such weight"
-            raise ValueError(
-                f"the checkpoint has an adapter [{up.shape[0]}, {down.shape[1]}] for {name}, and the model has "
-                f"{shape}: roles.learner.model is not what it was trained on"
-            )
-        found[name] = Updated(base[name], down, up, scale_of(learner))
-    return found
+    model = _adapted(base, adapters, learner)
+    layers, weights = adapted_layers(model), model.state_dict()
+    return {
+        base_name(name): Updated(weight, layers[name]) if name in layers else weight
+        for name, weight in weights.items()
+        if not is_adapter(name)
+    }
 
 
-def write_adapters(adapters: Mapping[str, Any], target: Path, learner: Learner, model: str, dtype: str) -> None:
+def write_adapters(
+    base: Any, adapters: Mapping[str, Any], target: Path, learner: Learner, model: str, dtype: str
+) -> None:
     """Write ``adapters`` into ``target`` as ``peft.PeftModel.from_pretrained`` and engines with LoRA load them.
 
     Args:
+        base: A model of the base's shape, whose weights need not be there.
         adapters: What the checkpoint holds, by the learner's names.
         target: An existing folder.
         learner: For rank and scale.
         model: Name or folder of the base, which the configuration names.
         dtype: Of the weights, as torch calls it.
+
+    Raises:
+        ValueError: The checkpoint has other adapters than such a learner has.
     """
     import torch
     from safetensors.torch import save_file
 
-    tensors, layers = {}, set()
-    for layer, down, up in _pairs(adapters):
-        layers.add(layer.rpartition(".")[2])
-        for word, weight in ((DOWN, down), (UP, up)):
-            tensors[f"{layer}{word.removesuffix(f'{ADAPTER}.')}weight"] = weight.contiguous().to(getattr(torch, dtype))
+    adapted = _adapted(base, adapters, learner)
+    tensors = {
+        name.replace(f".{ADAPTER}.", "."): weight.to(getattr(torch, dtype)).contiguous()
+        for name, weight in adapted.state_dict().items()
+        if is_adapter(name)
+    }
     save_file(tensors, target / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    config = adapter_config(learner, sorted(layers))
+    config = adapted.peft_config[ADAPTER]
     config.base_model_name_or_path, config.inference_mode = model, True
     config.save_pretrained(str(target))
 
 
-def _pairs(adapters: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Name of each layer with an adapter, as the learner has it, with A and B."""
-    for name, down in adapters.items():
-        layer, found, _ = name.partition(DOWN)
-        if found:
-            assert layer.startswith(ROOT), name
-            yield layer, down, adapters[f"{layer}{UP}weight"]
+def _adapted(base: Any, adapters: Mapping[str, Any], learner: Learner) -> Any:
+    """``base`` with the checkpoint's adapters."""
+    model = with_adapters(base, learner, seed=0)
+    found = {name: weight.contiguous() for name, weight in adapters.items() if is_adapter(name)}
+    wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items() if is_adapter(name)}
+    for name in sorted(wanted.keys() | found.keys()):
+        given = tuple(found[name].shape) if name in found else "none"
+        if wanted.get(name) != given:
+            raise ValueError(
+                f"the checkpoint has an adapter {given} for {name}, and the model has {wanted.get(name, 'none')}: "
+                "roles.learner.model is not what it was trained on"
+            )
+    model.load_state_dict(found, strict=False, assign=True)
+    return model

@@ -36,8 +36,9 @@ def carry_out(job: dict[str, Any], rank: int) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for number, (name, words) in enumerate(job["variants"].items()):
-        layout = load_layout(job["layout"], [*words, f"roles.learner.gpus=[{job['world']}]"]).layout
-        learner = Learner(layout, rank, job["model"])
+        words = [f"roles.learner.model={job['model']}", *words, f"roles.learner.gpus=[{job['world']}]"]
+        layout = load_layout(job["layout"], words).layout
+        learner = Learner(layout, rank, layout.roles.learner.model)
         learner.load("127.0.0.1", job["port"] + number)
         folder = job["folders"].get("restore", "")
         if folder and job["resharded"]:

@@ -17,15 +17,20 @@ from free_ports import free_ports
 VOCABULARY = 97
 
 
-def make_model(folder: Path, *, tied: bool = True, hidden_size: int = 32) -> str:
+def make_model(folder: Path, *, tied: bool = True, hidden_size: int = 32, experts: int = 0) -> str:
     """A small Qwen3 with random weights, without a tokenizer."""
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
     torch.manual_seed(0)
     sizes = {"hidden_size": hidden_size, "intermediate_size": 50, "num_hidden_layers": 2, "head_dim": 16}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": tied}
-    Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **sizes, **heads)).save_pretrained(folder)
+    shape = {**sizes, "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": tied}
+    if experts:
+        own = {"num_experts": experts, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+        made: Any = Qwen3MoeForCausalLM(Qwen3MoeConfig(vocab_size=VOCABULARY, **shape, **own))
+    else:
+        made = Qwen3ForCausalLM(Qwen3Config(vocab_size=VOCABULARY, **shape))
+    made.save_pretrained(folder)
     return str(folder)
 
 
@@ -46,7 +51,7 @@ def learner_ranks(
 
     Args:
         world: Number of ranks.
-        model: Folder of the model.
+        model: Folder of the model, where a variant names no other.
         variants: By name, overrides of the tiny layout.
         steps: Numbers of the steps; each has its own samples, whatever the number of ranks.
         folder: For the files of this call.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from variant_support import TOKEN_MEAN
 
 from free_ports import free_ports
@@ -40,15 +40,17 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory: pytest.TempPathFactory, deepspeed_here: None) -> str:
-    """A model's folder."""
+    """A folder with a model, and beside it one of ``experts``."""
     path = tmp_path_factory.mktemp("model")
+    shape = {
+        "vocab_size": 12, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.2, "tie_word_embeddings": True,
+    }  # fmt: skip
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=12, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, initializer_range=0.2, tie_word_embeddings=True,
-    )  # fmt: skip
-    Qwen3ForCausalLM(config).save_pretrained(path)
-    return str(path)
+    Qwen3ForCausalLM(Qwen3Config(**shape)).save_pretrained(path / "dense")
+    own = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **own)).save_pretrained(path / "experts")
+    return str(path / "dense")
 
 
 def samples(count: int = 9) -> list[Sample]:
@@ -262,10 +264,12 @@ def test_ranks_that_divide_samples_tokens_or_weights_find_what_one_does(model_pa
         assert held < policy.num_parameters() / RANKS * 1.2
 
 
+@pytest.mark.parametrize("kind", ["dense", "experts"])
 @pytest.mark.parametrize("stage", [0, 2, 3])
 def test_adapters_are_trained_alone_and_engines_get_the_merged_weights(
-    stage: int, model_path: str, tmp_path: Path, plain: Any
+    stage: int, kind: str, model_path: str, tmp_path: Path
 ) -> None:
+    model_path = str(Path(model_path).with_name(kind))
     words = full([f"zero_stage={stage}", "lora_rank=4", "lora_alpha=12", "gradient_checkpointing=true"])
     learner = learner_of(model_path, *words)
     base = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
@@ -285,7 +289,7 @@ def test_adapters_are_trained_alone_and_engines_get_the_merged_weights(
     np.testing.assert_allclose(learner.log_probs(rows)[rows.response_mask], scores[rows.response_mask], atol=1e-5)
     save(learner, tmp_path)
     written = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
-    assert written < 2.5 * learner.checkpoint_bytes() < 200_000 < 16 * base.num_parameters()
+    assert written < 2.5 * learner.checkpoint_bytes() < 16 * base.num_parameters()
     again = learner_of(model_path, *words)
     again.restore(str(tmp_path))
     assert all(torch.equal(merged[name], tensor) for name, tensor in weights_of(again).items())
@@ -294,8 +298,9 @@ def test_adapters_are_trained_alone_and_engines_get_the_merged_weights(
     gc.collect()
 
 
-def test_merging_is_that_of_peft(model_path: str) -> None:
-    learner = learner_of(model_path, *full(["zero_stage=0", "lora_rank=3"]))
+@pytest.mark.parametrize("kind", ["dense", "experts"])
+def test_merging_is_that_of_peft(kind: str, model_path: str) -> None:
+    learner = learner_of(str(Path(model_path).with_name(kind)), *full(["zero_stage=0", "lora_rank=3"]))
     train(learner)
     ours = weights_of(learner)
     theirs = learner._engine.module.merge_and_unload().state_dict()

@@ -39,6 +39,10 @@ MIXED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (REPLAY, TWICE, STALE, "grpo.ratio=sequence", "grpo.aggregation=dr_grpo", "grpo.importance=sequence_mean"),
         ("zero_stage=2", "lengths.pack=60", "gradient_checkpointing=true", "micro_batch=2", "offload=optimizer"),
     ),
+    "adapters of experts, shared rows, recomputed": (
+        (LORA, REPLAY, TWICE, ENTROPY, "grpo.aggregation=sequence"),
+        ("zero_stage=3", "sequence_parallel=2", "lengths.pack=60", "gradient_checkpointing=true", "micro_batch=1"),
+    ),
     "adapters, shared rows, logits at once": (
         (LORA, *KL, "grpo.kl_estimator=k2", COOL, ENTROPY, "grpo.ratio=cispo", "grpo.importance=mask"),
         ("zero_stage=1", "sequence_parallel=2", "chunked_logits=false", "micro_batch=3"),
@@ -119,12 +123,6 @@ def models(tmp_path_factory: pytest.TempPathFactory, deepspeed_here: None) -> Pa
     Qwen3ForCausalLM(Qwen3Config(**shape)).save_pretrained(path / "dense")
     Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **own)).save_pretrained(path / "experts")
     return path
-
-
-def test_adapters_of_experts_are_refused_by_name(models: Path) -> None:
-    layout = load_layout(LAYOUT, ["roles.learner.gpus=[1]", LORA]).layout
-    with pytest.raises(ValueError, match=r"roles\.learner\.lora_rank: Qwen3MoeForCausalLM has experts"):
-        Learner(layout, 0, str(models / "experts")).load("127.0.0.1", free_ports(1)[0])
 
 
 def test_what_is_mixed_computes_what_one_plain_rank_does(models: Path) -> None:

@@ -39,6 +39,8 @@ WRITTEN = {
     "bf16_3": "zero_stage=3 precision=bf16 micro_batch=2",
     "bf16_lora_2": "zero_stage=2 precision=bf16 lora_rank=4 micro_batch=2",
     "bf16_lora_offload_3": "zero_stage=3 precision=bf16 lora_rank=4 offload=all",
+    "experts_up": "zero_stage=2 lora_rank=4",
+    "experts_3": "zero_stage=3 lora_rank=4",
 }
 CHANGED = {
     **WRITTEN,
@@ -46,15 +48,20 @@ CHANGED = {
     "down": "zero_stage=2",
     "lora_up": "zero_stage=3 lora_rank=4",
     "lora_down": "zero_stage=2 lora_rank=4",
+    "experts_up": "zero_stage=3 lora_rank=4",
     "offload_off": "zero_stage=2",
     "offload_on": "zero_stage=3 offload=all",
 }
 """The learner of each variant: as it was saved, and as one learner goes on with it."""
 
 
-def learners(settings: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """Variants of the tiny layout by name."""
-    return {name: (*SCHEDULE, *(f"roles.learner.{word}" for word in words.split())) for name, words in settings.items()}
+def learners(settings: dict[str, str], experts: str) -> dict[str, tuple[str, ...]]:
+    """Variants of the tiny layout by name, those of ``experts`` with the model in this folder."""
+    found = {}
+    for name, words in settings.items():
+        model = f" model={experts}" if name.startswith("experts") else ""
+        found[name] = (*SCHEDULE, *(f"roles.learner.{word}" for word in f"{words}{model}".split()))
+    return found
 
 
 @dataclass(frozen=True)
@@ -62,16 +69,22 @@ class Whole:
     """Four steps of two learners that nobody disturbed, and what they saved after the second."""
 
     model: str
+    experts: str
     saved: Path
     steps: dict[str, list[dict[str, Any]]]
+
+    def model_of(self, name: str) -> str:
+        """The model's folder of a variant."""
+        return self.experts if name.startswith("experts") else self.model
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
-    model, saved = make_model(folder / "model"), folder / "after-2"
-    steps = learner_ranks(2, model, learners(WRITTEN), [1, 2, 3, 4], folder=folder / "ranks", saves={2: saved})
-    return Whole(model, saved, steps)
+    model, experts = make_model(folder / "model"), make_model(folder / "mixture", experts=4)
+    written, saved = learners(WRITTEN, experts), folder / "after-2"
+    steps = learner_ranks(2, model, written, [1, 2, 3, 4], folder=folder / "ranks", saves={2: saved})
+    return Whole(model, experts, saved, steps)
 
 
 def test_two_learners_then_one_then_two_are_the_run_that_was_let_be(whole: Whole, tmp_path: Path) -> None:
@@ -83,14 +96,15 @@ def test_two_learners_then_one_then_two_are_the_run_that_was_let_be(whole: Whole
     one = learner_ranks(
         1,
         whole.model,
-        learners(CHANGED),
+        learners(CHANGED, whole.experts),
         [3],
         folder=tmp_path / "one",
         saves={3: second},
         restore=whole.saved,
         resharded=True,
     )
-    two = learner_ranks(2, whole.model, learners(WRITTEN), [4], folder=tmp_path / "two", restore=second, resharded=True)
+    written = learners(WRITTEN, whole.experts)
+    two = learner_ranks(2, whole.model, written, [4], folder=tmp_path / "two", restore=second, resharded=True)
     for name, steps in whole.steps.items():
         for found, expected in ((one[name][0], steps[2]), (two[name][0], steps[3])):
             for key in ("loss", "grad_norm", "learning_rate"):
@@ -106,12 +120,13 @@ def as_run(whole: Whole, name: str, run: Path) -> Path:
     (checkpoint / rundir.CHECKPOINT_COMPLETE).write_text("{}")
     attempt = run / rundir.ATTEMPTS / "01"
     attempt.mkdir(parents=True)
-    layout = load_layout(LAYOUT, [f"roles.learner.model={whole.model}", *learners(WRITTEN)[name]]).layout
+    words = [f"roles.learner.model={whole.model}", *learners(WRITTEN, whole.experts)[name]]
+    layout = load_layout(LAYOUT, words).layout
     (attempt / rundir.LAYOUT).write_text(dump_layout(layout), encoding="utf-8")
     return checkpoint
 
 
-@pytest.mark.parametrize("name", ["zero_0", "zero_2", "zero_3", "lora_0", "lora_up", "lora_3"])
+@pytest.mark.parametrize("name", ["zero_0", "zero_2", "zero_3", "lora_0", "lora_up", "lora_3", "experts_3"])
 def test_an_exported_model_says_what_the_learner_said(
     whole: Whole, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +143,7 @@ def test_an_exported_model_says_what_the_learner_said(
     found = measure_log_probs(scorer(model, 1.0), rows, 0, torch.device("cpu"))
     said = np.array(whole.steps[name][1]["log_probs"])
     np.testing.assert_allclose(found[rows.response_mask], said[rows.response_mask], atol=1e-6, rtol=0)
-    before = AutoModelForCausalLM.from_pretrained(whole.model).eval()
+    before = AutoModelForCausalLM.from_pretrained(whole.model_of(name)).eval()
     untrained = measure_log_probs(scorer(before, 1.0), rows, 0, torch.device("cpu"))
     assert np.abs(untrained - said)[rows.response_mask].max() > 1e-3
     assert len(list(target.glob("*.safetensors"))) > 1
@@ -136,7 +151,7 @@ def test_an_exported_model_says_what_the_learner_said(
     assert "lm_head.weight" not in index["weight_map"]  # tied: written once
 
 
-@pytest.mark.parametrize("name", ["lora_0", "lora_3"])
+@pytest.mark.parametrize("name", ["lora_0", "lora_3", "experts_up"])
 def test_exported_adapters_on_the_base_are_the_exported_model(whole: Whole, name: str, tmp_path: Path) -> None:
     import torch
     from peft import PeftModel
@@ -150,7 +165,7 @@ def test_exported_adapters_on_the_base_are_the_exported_model(whole: Whole, name
     assert export.main([*words, str(tmp_path / "model")]) == 0
     written = {path.name for path in (tmp_path / "adapter").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= written
-    base = AutoModelForCausalLM.from_pretrained(whole.model)
+    base = AutoModelForCausalLM.from_pretrained(whole.model_of(name))
     before = {weight: tensor.clone() for weight, tensor in base.state_dict().items()}
     adapted = PeftModel.from_pretrained(base, str(tmp_path / "adapter")).merge_and_unload().state_dict()
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
@@ -158,7 +173,7 @@ def test_exported_adapters_on_the_base_are_the_exported_model(whole: Whole, name
     for weight, tensor in merged.items():
         torch.testing.assert_close(tensor, adapted[weight], atol=1e-6, rtol=0, msg=weight)
     moved = {weight for weight, tensor in merged.items() if float((tensor - before[weight]).abs().max()) > 1e-4}
-    assert moved == {weight for weight in merged if "proj" in weight}
+    assert moved == {weight for weight in merged if "proj" in weight or "mlp.gate" in weight}
 
 
 def test_adapters_are_added_to_the_base_that_the_learner_computes_with(whole: Whole, tmp_path: Path) -> None:
@@ -189,7 +204,7 @@ def test_adapters_are_refused_where_there_are_none_and_on_another_base(whole: Wh
     with pytest.raises(ValueError, match="no adapters: it is of a whole model"):
         export.export(as_run(whole, "zero_2", tmp_path / "plain"), tmp_path / "adapter", adapter=True)
     other = make_model(tmp_path / "other", hidden_size=48)
-    checkpoint = as_run(Whole(other, whole.saved, whole.steps), "lora_up", tmp_path / "run")
+    checkpoint = as_run(Whole(other, whole.experts, whole.saved, whole.steps), "lora_up", tmp_path / "run")
     with pytest.raises(ValueError, match=r"roles\.learner\.model is not what it was trained on"):
         export.export(checkpoint, tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

@@ -37,6 +37,7 @@ RUNS = [
     ["roles.learner.gpus=[2]", "roles.learner.sequence_parallel=2"],
     ["roles.rollout.router_replay=true", "train.stop=['</answer>']", "lengths.pack=64"],
     ["data.environment=my.games:Chess", "data.reward=none", "roles.reward={workers: 2}"],
+    ["roles.learner={model: Qwen/Qwen3-30B-A3B, gpus: [1], lora_rank: 8}"],
     ["data.environment=my.agents:solve", "data.environment_kind=agent", "train.async_steps=2"],
 ]  # fmt: skip
 
@@ -49,7 +50,6 @@ REFUSED = {
     "data.eval=builtin/sort-letters": "the task builtin/sort-letters",
     "hardware.gpus_outside_ray=1": "a server on GPUs outside Ray",
     "roles.learner.tensor_parallel=2": "learner tensor_parallel 2",
-    "roles.learner={model: Qwen/Qwen3-30B-A3B, gpus: [1], lora_rank: 8}": "LoRA on a mixture of experts",
     "lengths={prompt: 8, response: 4, images: 2, pack: 64}": "images in packed rows",
     "data.environment=builtin/chess": "the environment builtin/chess",
     "roles.rollout={engines: 1, engine: vllm, router_replay: true}": "router_replay with vLLM on CPU",

@@ -165,10 +165,10 @@ def served_on_leftovers(subject: Subject) -> Iterator[Trouble]:
 def not_for_the_bundled_trainers(subject: Subject) -> Iterator[Trouble]:
     """The trainers that come with this version of rltui cannot run this layout.
 
-    They run GRPO, PPO and OPD with every role; the message names what they lack: tensor parallel learners, LoRA on a
-    mixture of experts, images with a critic, packed rows, LoRA, `sequence_parallel` or `router_replay`, environments in
-    distillation or with images, a server on GPUs outside Ray, `quantization` on CPU, `router_replay` by vLLM on CPU or
-    with `train.stop`. The layout can be checked, drawn and estimated all the same; a launch is refused.
+    They run GRPO, PPO and OPD with every role; the message names what they lack: tensor parallel learners, images
+    with a critic, packed rows, LoRA, `sequence_parallel` or `router_replay`, environments in distillation or with
+    images, a server on GPUs outside Ray, `quantization` on CPU, `router_replay` by vLLM on CPU or with `train.stop`.
+    The layout can be checked, drawn and estimated all the same; a launch is refused.
     """
     reasons = unsupported(subject.layout)
     if reasons:
