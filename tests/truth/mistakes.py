@@ -46,22 +46,34 @@ _COMMANDS = {
     "openrlhf": "python3 -m openrlhf.cli.train_ppo_ray",
     "skyrl": "uv run -m skyrl.train.entrypoints.main_base",
     "open-instruct": "python open_instruct/grpo_fast.py",
+    "easyr1": "python3 -m verl.trainer.main",
+    "swift": "swift rlhf",
 }
 
 
 def script(base: str, changes: Settings) -> tuple[str, Path]:
     """A base with changes, as text, and the name of the file that it would be."""
     settings = {name: value for name, value in {**BASES[base], **changes}.items() if value is not None}
-    framework = base.split("-")[0] if base.startswith("verl") else base
+    return written(base.split("-")[0] if base.startswith("verl") else base, settings)
+
+
+def written(framework: str, settings: Settings, command: str = "", before: str = "") -> tuple[str, Path]:
+    """Settings in a framework's own syntax, and the name of the file that it would be.
+
+    Args:
+        framework: Whose they are.
+        settings: By the framework's own names.
+        command: What a script starts; the framework's usual program where it is empty.
+        before: What a script has in front of it.
+    """
     if framework == "prime-rl":
         lines = [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in settings.items()]
         return "\n".join([*lines, ""]), Path("rl.toml")
     if framework not in _COMMANDS:
         return msgspec.json.encode(_nested(settings)).decode() + "\n", Path("recipe.yaml")
-    command = _COMMANDS[framework]
-    overrides = framework in ("verl", "skyrl")
+    overrides = framework in ("verl", "skyrl", "easyr1")
     words = [f"{name}={value}" if overrides else f"--{name} {value}".rstrip() for name, value in settings.items()]
-    return " \\\n    ".join([command, *words]) + "\n", Path("run.sh")
+    return before + " \\\n    ".join([command or _COMMANDS[framework], *words]) + "\n", Path("run.sh")
 
 
 def _nested(settings: Settings) -> dict[str, object]:
