@@ -9,6 +9,7 @@ from rltui.importers.facts import SHOWS_ONLY_IN_A_RUN, Facts
 from rltui.importers.values import printable
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.load import load_text
+from rltui.layout.scalars import UNNAMED_GPU
 
 ALGORITHMS = ("grpo", "ppo", "opd")
 _REQUIRED: tuple[tuple[str, Any, str], ...] = (
@@ -157,8 +158,8 @@ def _hardware(facts: Facts, flat: dict[str, Any], assumed: list[str]) -> None:
     asked = facts.declared_gpus
     if asked is not None and asked < min(needed, nodes * per_node):
         assumed.append(f"hardware: {nodes} × {per_node} GPUs, as the roles say; the job asks for {asked}")
-    flat["hardware.gpu"] = facts.settings.get("hardware.gpu", "unknown")
-    if flat["hardware.gpu"] == "unknown":
+    flat["hardware.gpu"] = facts.settings.get("hardware.gpu", UNNAMED_GPU)
+    if flat["hardware.gpu"] == UNNAMED_GPU:
         assumed.append("hardware.gpu: the script does not say which card; write its name")
     if facts.other_gpus:
         assumed.append(f"{facts.other_gpus} GPUs of other servers have no place in a layout")

@@ -34,6 +34,8 @@ System = Literal["rltui", "verl", "verl bf16", "prime-rl"]
 
 CPU = "cpu"
 """The value of ``hardware.gpu`` that makes every "GPU" of a layout a CPU slot: same placement, no card."""
+UNNAMED_GPU = "unknown"
+"""The same of a layout out of a script that does not say which card it is for."""
 
 PoolName = Annotated[str, Meta(description="The pool it shares; empty: GPUs of its own.", max_length=64)]
 GuestPoolName = Annotated[str, Meta(description="The pool it shares; empty: it sits with the learner.", max_length=64)]

@@ -1,7 +1,7 @@
 """One table of metric names: what other versions and other systems call a metric, and what it is called here.
 
 Only names that mean the same quantity in the same unit are here. Canonical names are those of ``metrics.jsonl``
-(docs/architecture.md); those of the other systems are as their own code writes them.
+(docs/formats.md); those of the other systems are as their own code writes them.
 
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """

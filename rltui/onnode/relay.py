@@ -1,7 +1,7 @@
 """The relay: carries out small requests on the cluster's side, for one rltui, over one byte stream.
 
 It is sent as text, with the modules it imports (``rltui.cluster.relay_program`` names them), to a Python on the other
-side, so it leaves no file there. Requests and answers are one JSON object a line (docs/architecture.md has the table).
+side, so it leaves no file there. Requests and answers are one JSON object a line (docs/formats.md has the table).
 Operations that may wait for long (``IN_THREADS``) are done in threads; the others at once and in order.
 The relay ends when its standard input does, and takes the children of ``run`` with it.
 """

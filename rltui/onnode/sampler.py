@@ -3,7 +3,7 @@
 It runs beside the trainer, so it must cost next to nothing: nothing is started, files of /proc are kept open, and what
 is slow or changes slowly is read every fifth time. Only where somebody asks for evidence it starts a program that takes
 it. It ends with the process that is its ``--parent``.
-docs/architecture.md has the format of the lines.
+docs/formats.md has the format of the lines.
 """
 
 import argparse

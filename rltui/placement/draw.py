@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rltui.layout.roles import SERVED, RewardModel, Served, effective_stage
+from rltui.layout.scalars import UNNAMED_GPU
 from rltui.layout.schema import Critic, Layout, Learner, Rollout
 from rltui.placement.result import STRANDED_WORDS, Placement, RoleInstance
 
@@ -75,7 +76,8 @@ def _cell(there: list[RoleInstance]) -> str:
 
 
 def _legend(layout: Layout, placement: Placement) -> list[str]:
-    cards = " or ".join(dict.fromkeys(part.gpu for part in layout.hardware.parts))
+    named = (part.gpu if part.gpu != UNNAMED_GPU else "GPU" for part in layout.hardware.parts)
+    cards = " or ".join(dict.fromkeys(named))
     unit = "CPU slot" if layout.hardware.on_cpu else cards
     shared = ", shared by the roles in it" if _shares(placement) else ""
     free = f"each cell is one {unit}{shared}; {placement.free_slots} free"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -179,7 +180,7 @@ def adopt_process(context: Context, pid: int, dialect: str = "", name: str = "")
     """Make a run of the process ``pid`` of this machine and those that it started; nothing is done to them.
 
     Raises:
-        UsageError: There is no such process, or the cluster is not this machine.
+        UsageError: There is no such process, it is no training of its own, or the cluster is not this machine.
         RltuiError: It is not the user's, or a run already.
     """
     if context.cluster.profile.scheduler != "local":
@@ -189,6 +190,9 @@ def adopt_process(context: Context, pid: int, dialect: str = "", name: str = "")
         stat = processes.read_stat(pid)
         is_there = stat is not None and stat.state not in "ZX"
         raise UsageError(f"Process {pid} is not yours." if is_there else f"There is no process {pid} here.")
+    if pid == 1 or os.getpid() in {one.pid for one in tree}:
+        # to cancel a run ends all that its process has started
+        raise UsageError(f"Process {pid} has started this shell, too.", "Name the training's own process.")
     started = tree[0].start_time
     for run in context.reader.read().runs:
         if run.job_id == str(pid) and run.end is None:

@@ -210,13 +210,14 @@ def _of_host(cluster: HostsCluster) -> ClusterQueue:
     jobs = [job for name, state in known.items() for job in _jobs_on(state, (name,) if len(states) > 1 else ())]
     cpus = sum(ticket.cpus for state in known.values() for ticket in state.tickets if ticket.runs and ticket.is_mine)
     slots = f"you hold {cpus} of {sum(state.cpus for state in known.values())} CPU slots"
+    order = "cards: fewest held first, then first come" if any(state.gpus for state in known.values()) else ""
     problem = next((state.problem for state in known.values() if state.problem), "")
     return ClusterQueue(
         cluster=cluster.name,
         scheduler=cluster.profile.scheduler,
         jobs=tuple(sorted(jobs, key=lambda job: not job.waits)),
         groups=_groups(cluster, facts_of(states).nodes),
-        note=problem or f"{slots}; cards: fewest held first, then first come",
+        note=problem or "; ".join(filter(None, (slots, order))),
     )
 
 

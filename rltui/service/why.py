@@ -151,7 +151,8 @@ def nothing_found(run: RunSummary, before: Sequence[Ending] = (), at_rest: Seque
         job = waiting_job(run)
         waits = pending_words(job, time.time()) if job is not None else run.stage.detail * (run.state == "queued")
         why = f": {waits}" if waits else steps
-        again = f" Attempt {before[-1].attempt} ended: {before[-1].reason}." if before and before[-1].reason else ""
+        how = before[-1].reason.rstrip(".") if before else ""  # Ray's reasons are sentences, ours are not
+        again = f" Attempt {before[-1].attempt} ended: {how}." if how else ""
         quiet = [f"there has been {words}" for words in (no_step_words(run),) if words]
         seen = "; ".join([*quiet, *at_rest])
         verdict = f"{seen[:1].upper()}{seen[1:]}, and nothing says why yet" if seen else WELL

@@ -11,6 +11,7 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 from trainer_support import LAYOUT, ROOT
 
 from rltui.check.bundled import unsupported
@@ -104,6 +105,13 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
 def test_a_function_that_cannot_be_imported_is_named() -> None:
     with pytest.raises(ValueError, match=r"the reward graders\.main:grade cannot start: .*No module named 'graders'"):
         make_reward(LAYOUT_OF, lambda *_: None, workers=1)
+
+
+def test_a_name_that_no_reward_has_is_refused_rather_than_graded_in_another_way() -> None:
+    layout = load_layout(LAYOUT, []).layout  # whose names are checked: one that is new there has no maker yet
+    layout = structs.replace(layout, data=structs.replace(layout.data, reward="nothing_here"))
+    with pytest.raises(ValueError, match="nothing_here"):
+        make_reward(layout, lambda *_: None, workers=1)
 
 
 def test_only_what_is_named_and_there_is_carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from importlib import import_module
 
 import pytest
 from textual.events import Key
@@ -10,43 +11,18 @@ from textual.keys import _character_to_key
 
 from rltui.tui import keys
 from rltui.tui.glyphs import ASCII, UNICODE
-from rltui.tui.places import PLACES, screen_class
-from rltui.tui.screens.clusters import ClustersScreen
-from rltui.tui.screens.columns import ColumnsScreen
-from rltui.tui.screens.confirm import ConfirmScreen
-from rltui.tui.screens.form import FormScreen
-from rltui.tui.screens.help import HelpScreen, help_lines
-from rltui.tui.screens.jobs import JobsScreen
+from rltui.tui.places import DIALOGS, PLACES, screen_class
+from rltui.tui.screens.help import help_lines
 from rltui.tui.screens.keyed import Moving
-from rltui.tui.screens.launch import LaunchScreen
-from rltui.tui.screens.output import OutputScreen
-from rltui.tui.screens.pick import NodesScreen, PickScreen
-from rltui.tui.screens.queue import QueueScreen
-from rltui.tui.screens.replay import ReplayScreen
+from rltui.tui.screens.pick import NodesScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
-from rltui.tui.screens.runs import RunsScreen
-from rltui.tui.screens.why import WhyScreen
 from rltui.tui.spans import width_of
 from rltui.tui.views.bars import footer
 
 SCREENS = {
-    "runs": RunsScreen,
-    "run": RunScreen,
-    "launch": LaunchScreen,
-    "why": WhyScreen,
-    "form": FormScreen,
-    "clusters": ClustersScreen,
-    "jobs": JobsScreen,
-    "queue": QueueScreen,
-    "confirm": ConfirmScreen,
-    "pick": PickScreen,
-    "columns": ColumnsScreen,
-    "nodes": NodesScreen,
-    "help": HelpScreen,
-    "output": OutputScreen,
-    "replay": ReplayScreen,
-}
+    name: getattr(import_module(f"rltui.tui.screens.{name}"), kind) for name, kind in {**PLACES, **DIALOGS}.items()
+} | {"nodes": NodesScreen}
 CONTEXTS = [
     keys.KeyContext(),
     keys.KeyContext(readonly=True, run_state="running", review="ready", has_fix=True),

@@ -51,11 +51,11 @@ def test_a_preset_says_what_was_changed_and_uses_every_gpu(name: str, path: Path
 
 
 def test_every_guide_has_presets_and_originals() -> None:
-    assert {name.split("/")[0] for name, _ in GUIDED} == {
+    assert {name.split("/")[0] for name, _ in GUIDED} >= {
         "open-instruct", "open-instruct-32b", "v100-code", "verl-ppo", "opd"
     }  # fmt: skip
     assert {path.name[0] for path in ORIGINALS} == set("12345")
-    assert len(GUIDED) == 29
+    assert len(GUIDED) >= 29
 
 
 def test_the_notes_on_what_the_bundled_trainers_cannot_run_name_no_algorithm() -> None:

@@ -82,6 +82,7 @@ def test_check_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         (["check", "a" * 300], 2, "No preset or layout file"),
         (["launch", f"{'a' * 300}.sh"], 2, "cannot be read: File name too long"),
         (["why", "--log", "a" * 300], 2, "There is no file"),
+        (["adopt", "--pid", str(os.getpid())], 2, "has started this shell, too.\n  Name the training's own"),
         (["launch", TINY, "--cluster", "moon"], 2, "There is no cluster 'moon'"),
     ],
 )

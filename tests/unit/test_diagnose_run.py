@@ -188,7 +188,7 @@ def test_the_word_for_a_list_is_read_from_the_ends_of_logs(context: Any, attempt
     assert "no known cause" in nothing_found(run)
     end = EndSnapshot(outcome="failed", reason="the disk is full")
     assert " (the disk is full), but" in nothing_found(structs.replace(run, state="failed", end=end))
-    before = [Ending(attempt=1, reason="the disk was full"), Ending(attempt=2, reason="preempted by Slurm")]
+    before = [Ending(attempt=1, reason="the disk was full"), Ending(attempt=2, reason="preempted by Slurm.")]
     again = nothing_found(structs.replace(run, state="starting"), before)
     assert again.endswith(" Attempt 2 ended: preempted by Slurm. Nothing is known to be wrong with it.")
     quiet = structs.replace(run, state="running", no_step_s=84.0, usual_step_s=0.23)

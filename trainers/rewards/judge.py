@@ -183,7 +183,11 @@ def _make(
         from trainers.rewards.remote import Remote
 
         return Remote(data.reward_url, data.reward_timeout_s, data.reward_token_variable, event)
-    return Nothing() if data.reward == "none" else Exact()
+    if data.reward == "none":
+        return Nothing()
+    if data.reward in ("exact", "coin"):  # a coin is trained on, and the right answers are measured beside it
+        return Exact()
+    raise ValueError(f"data.reward={data.reward} is a name that nothing here makes a reward of")
 
 
 def _cores() -> int:

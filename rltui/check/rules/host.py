@@ -9,6 +9,7 @@ from rltui.check.arithmetic import micro_batches_of
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.placement import part_key
 from rltui.hardware.gpus import find_gpu, nearest_gpus
+from rltui.layout.scalars import UNNAMED_GPU
 
 FEW_PASSES = 4
 """Micro-batches of an optimizer step up to which moving their gradients takes no longer than AdamW in host memory."""
@@ -63,8 +64,8 @@ def unknown_card(subject: Subject) -> Iterator[Trouble]:
         if not hardware.on_cpu and find_gpu(hardware.gpu) is None:
             near = nearest_gpus(hardware.gpu)
             hint = f"; is it {' or '.join(near)}?" if near else ""
-            key = f"{part_key(subject.layout, number)}.gpu"
-            yield Trouble(f"the table of GPUs has no {hardware.gpu}: memory is not checked{hint}", key)
+            why = f"the table of GPUs has no {hardware.gpu}" if hardware.gpu != UNNAMED_GPU else "no card is named"
+            yield Trouble(f"{why}: memory is not checked{hint}", f"{part_key(subject.layout, number)}.gpu")
 
 
 @rule("H404", "warning")

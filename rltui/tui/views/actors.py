@@ -80,7 +80,7 @@ _CLASS_AND_STATE, _RESTARTS, _DEATH_CAUSE = (
 )
 
 
-class _Tally(NamedTuple):
+class _Counts(NamedTuple):
     """How many actors there are: by role and class, in all and alive; dead, with a reason; and their restarts."""
 
     classes: tuple[tuple[str, int, int], ...]
@@ -90,14 +90,14 @@ class _Tally(NamedTuple):
 
 
 @of_newest
-def _tally(actors: Sequence[ActorSnapshot], patterns: Patterns) -> _Tally:
+def _counted(actors: Sequence[ActorSnapshot], patterns: Patterns) -> _Counts:
     states = Counter(map(_CLASS_AND_STATE, actors))
     totals: Counter[str] = Counter()
     for (name, _), count in states.items():
         totals[name] += count
     first = {actor.class_name: actor for actor in actors}
     places = {name: _ROLE_ORDER.index(actor_letter(actor, patterns)) for name, actor in first.items()}
-    return _Tally(
+    return _Counts(
         tuple((name, totals[name], states[name, "ALIVE"]) for name in sorted(totals, key=lambda n: (places[n], n))),
         sum([count for (_, state), count in states.items() if state == "DEAD"]),
         sum(map(bool, map(_DEATH_CAUSE, actors))),
@@ -109,15 +109,15 @@ def actor_counts(
     actors: Sequence[ActorSnapshot], with_restarts: bool = True, patterns: Patterns = OUR_PATTERNS
 ) -> Line:
     """Alive of all, for each class, and restarts."""
-    tally = _tally(actors, patterns)
+    counts = _counted(actors, patterns)
     spans: list[Span] = []
-    for name, total, alive in tally.classes:
+    for name, total, alive in counts.classes:
         spans += [
             (f" {clip(name, 28)} ", "dim"),
             (f"{alive}/{total} alive", "text" if alive == total else "attention"),
         ]
         spans.append((" ", "text"))
-    restarts = tally.restarts
+    restarts = counts.restarts
     if not with_restarts and not restarts:
         return line(*spans)
     return line(*spans, (" restarts ", "dim"), (str(restarts), "attention" if restarts else "text"))
@@ -232,10 +232,10 @@ def actor_rows(
 def actor_section(snapshot: RunSnapshot, glyphs: Glyphs) -> Section:
     """Actors: the list, or a line of counts where there is no room for it."""
     actors, patterns = snapshot.actors, snapshot.role_patterns
-    tally = _tally(actors, patterns)
-    alive = sum(count for _, _, count in tally.classes)
+    counts = _counted(actors, patterns)
+    alive = sum(count for _, _, count in counts.classes)
     counted = f"{alive} alive" if alive == len(actors) else f"{alive}/{len(actors)} alive"
-    right: tuple[Span, ...] = ((f"{tally.dead} dead", "bad"),) if tally.dead else ((counted, "dim"),)
+    right: tuple[Span, ...] = ((f"{counts.dead} dead", "bad"),) if counts.dead else ((counted, "dim"),)
     if snapshot.actors_problem:
         right = ((clip(snapshot.actors_problem, 40), "attention"),)
 
@@ -248,6 +248,6 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs) -> Section:
         more = [line((f" {glyphs.ellipsis} {rows - kept} more", "dim"))] if rows > kept else []
         return [actor_head(width), *shown[:kept], *more]
 
-    rows = len(actors) + tally.reasons
+    rows = len(actors) + counts.reasons
     wanted = rows + 1 if actors else 0
     return Section((("actors", "title"),), right, body, least=1, wanted=wanted, rank=2)
