@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rltui.hardware.models import find_model
+from rltui.hardware.models import shape_if_there
 from rltui.layout.grading import REWARDS
 from rltui.layout.settings import rewards_of, sources
 
@@ -56,7 +56,7 @@ def _learner(layout: Layout) -> Iterator[str]:
     learner = layout.roles.learner
     if learner.tensor_parallel > 1:
         yield f"learner tensor_parallel {learner.tensor_parallel}"
-    model = find_model(learner.model) if learner.lora_rank else None
+    model = shape_if_there(learner.model) if learner.lora_rank else None
     if model is not None and model.experts is not None:
         yield "LoRA on a mixture of experts"
 

@@ -56,6 +56,9 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
     if source.has("train.gpus"):
         return _on_ray(source, script.slurm.machine((None, None)))
     nodes, trainer = _processes(command)
+    if (launched := variable_of(command, "NPROC_PER_NODE")) is not None:
+        source = source.over({"NPROC_PER_NODE": [launched]})
+        source.has("NPROC_PER_NODE")
     kind = source.text("rlhf_type", default="dpo" if complete else "") if method == "rlhf" else "sft"
     algorithm = _GENERATING.get(kind, kind)
     generates = kind in _GENERATING or not kind
@@ -71,7 +74,7 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("model"),
+        model=source.text("model", "load").removesuffix("-mcore"),
         colocated={"colocate": True, "none": generates, "server": False}.get(mode),
         nodes=machine[0],
         gpus_per_node=machine[1],
@@ -197,11 +200,11 @@ def _mode(source: Settings, complete: bool) -> str:
     uses = source.flag("use_vllm", default=False if complete else None)
     if uses is False:
         return "none"
-    if source.has("vllm_server_host", "vllm_server_base_url"):
-        return "server"
     mode = source.text("vllm_mode")
+    if uses and mode in ("colocate", "server"):
+        return mode
     # without a mode, versions differ in what they do
-    return mode if uses and mode in ("colocate", "server") else ""
+    return "server" if source.has("vllm_server_host", "vllm_server_base_url") else ""
 
 
 def _tensor_parallel(source: Settings, mode: str, started: list[Server]) -> int | None:
