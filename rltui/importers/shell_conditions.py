@@ -13,6 +13,9 @@ from rltui.importers.values import HOLE, to_int
 
 _ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")
 _COUNT = re.compile(r"\"?\$\{#(\w+)\[[@*]\]\}\"?")
+GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
+"""What scripts call the kind of device that is taken where only a run shows which there is."""
+_OTHER_DEVICES = frozenset({"npu", "xpu", "hpu", "tpu", "musa", "ascend"})
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,
     "-ne": lambda left, right: left != right,
@@ -43,6 +46,19 @@ def succeeds(node: syntax.Node, scope: Scope) -> bool | None:
     if settles in (left, right):
         return settles
     return None if None in (left, right) else not settles
+
+
+def asks_for_device(node: syntax.Node, scope: Scope) -> str:
+    """The kind of device that ``[ "$DEVICE" = npu ]`` asks a value for that is not known; empty where it does not."""
+    if not isinstance(node, syntax.Command) or not is_test(node):
+        return ""
+    left, operator, right, *rest = (*node.words[1:], "", "", "")
+    word = _text(right, scope, node.line) if operator in ("=", "==", "!=") and rest[:1] in (["]"], ["]]"], [""]) else ""
+    return word if _is_device(_text(left, scope, node.line), word) else ""
+
+
+def _is_device(left: str, right: str) -> bool:
+    return left == HOLE and right in GPU_WORDS | _OTHER_DEVICES
 
 
 def truth(raws: Sequence[str], scope: Scope, line: int) -> bool | None:
@@ -129,6 +145,8 @@ def _unary(operator: str, value: str) -> bool | None:
 
 def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> bool | None:
     right = _text(raw, scope, line)
+    if operator in ("=", "==", "!=") and _is_device(left, right):
+        return (right in GPU_WORDS) == (operator != "!=")
     if HOLE in left or HOLE in right:
         return None
     if operator in _NUMBERS:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_children import Child, child_of, script_in
-from rltui.importers.shell_conditions import is_test, succeeds
+from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
 from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
@@ -28,7 +28,6 @@ MAX_CALLS = 12
 MAX_ROUNDS = 8
 _ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
 ENVIRONMENTS = frozenset({"activate", "conda.sh", ".bashrc", ".bash_profile", ".profile", ".env"})
-GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
 
 
 class Started(Struct, frozen=True):
@@ -160,6 +159,10 @@ class _Follower:
         for test, body in node.branches:
             self.tests_commands(test)
             verdict = succeeds(test[-1], self.scope) if test else True
+            if test and (device := asks_for_device(test[-1], self.scope)):
+                self.notes.append(
+                    f"{device!r} is asked for, and a GPU is taken; which device there is shows only in a run"
+                )
             if verdict is False or (verdict and self.demands(test, body)):
                 continue
             if verdict is None and (names := syntax.set_where_empty(test, body)):

@@ -12,7 +12,7 @@ from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
-from rltui.importers.trl import COMMON
+from rltui.importers.trl import COMMON, has_reference
 from rltui.importers.values import HOLE, product, quotient, to_int, total
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size) if mode in ("colocate", "server") else None,
-        reference=generates and _has_reference(source, trained),
+        reference=generates and has_reference(source.number("beta", default=0.04), trained),
         teacher=_teacher(source) if kind == "gkd" else None,
         other_gpus=others,
         source=source,
@@ -130,18 +130,13 @@ def _on_ray(source: Settings, machine: tuple[int | None, int | None]) -> Facts:
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size),
-        reference=_has_reference(source, trained),
+        reference=has_reference(source.number("beta", default=0.04), trained),
         teacher=teacher,
         source=whole,
         settings=trained | variant.found,
         unsure=unsure,
         notes=(*variant.notes, *remarks(whole)),
     )
-
-
-def _has_reference(source: Settings, trained: Mapping[str, Any]) -> bool:
-    """Whether a reference takes memory of its own: with adapters it is the model without them."""
-    return not trained.get("roles.learner.lora_rank") and (source.number("beta", default=0.04) or 0.0) > 0
 
 
 def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str, ...]]:
