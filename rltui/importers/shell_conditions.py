@@ -15,6 +15,7 @@ _ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")
 _COUNT = re.compile(r"\"?\$\{#(\w+)\[[@*]\]\}\"?")
 GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
 """What scripts call the kind of device that is taken where only a run shows which there is."""
+_SAME = ("=", "==", "!=")
 _OTHER_DEVICES = frozenset({"npu", "xpu", "hpu", "tpu", "musa", "ascend"})
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,
@@ -48,13 +49,13 @@ def succeeds(node: syntax.Node, scope: Scope) -> bool | None:
     return None if None in (left, right) else not settles
 
 
-def asks_for_device(node: syntax.Node, scope: Scope) -> str:
-    """The kind of device that ``[ "$DEVICE" = npu ]`` asks a value for that is not known; empty where it does not."""
-    if not isinstance(node, syntax.Command) or not is_test(node):
-        return ""
-    left, operator, right, *rest = (*node.words[1:], "", "", "")
-    word = _text(right, scope, node.line) if operator in ("=", "==", "!=") and rest[:1] in (["]"], ["]]"], [""]) else ""
-    return word if _is_device(_text(left, scope, node.line), word) else ""
+def asks_for_device(node: syntax.Node, scope: Scope) -> bool:
+    """Whether a test asks a value that is not known for a kind of device, as ``[ "$DEVICE" = npu ]`` does."""
+    if not isinstance(node, syntax.Command) or not is_test(node) or len(node.words) < 4:
+        return False
+    left, operator, right = node.words[1:4]
+    line = node.line
+    return operator in _SAME and _is_device(_text(left, scope, line), _text(right, scope, line))
 
 
 def _is_device(left: str, right: str) -> bool:
@@ -145,7 +146,7 @@ def _unary(operator: str, value: str) -> bool | None:
 
 def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> bool | None:
     right = _text(raw, scope, line)
-    if operator in ("=", "==", "!=") and _is_device(left, right):
+    if operator in _SAME and _is_device(left, right):
         return (right in GPU_WORDS) == (operator != "!=")
     if HOLE in left or HOLE in right:
         return None
@@ -154,7 +155,7 @@ def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> boo
         if numbers[0] is None or numbers[1] is None:
             return None
         return _NUMBERS[operator](numbers[0], numbers[1])
-    if operator in ("=", "==", "!="):
+    if operator in _SAME:
         same = fnmatch.fnmatchcase(left, right) if "*" in raw and '"' not in raw else left == right
         return same == (operator != "!=")
     return None

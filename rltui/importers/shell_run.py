@@ -83,6 +83,10 @@ def read_shell(
     return Reading(tuple(follower.commands), follower.variables, unique, tuple(follower.jobs))
 
 
+def _taken(device: str) -> str:
+    return f"the branch for {device!r} is taken; which device there is shows only in a run"
+
+
 class _Follower:
     """The state of a reading."""
 
@@ -159,10 +163,8 @@ class _Follower:
         for test, body in node.branches:
             self.tests_commands(test)
             verdict = succeeds(test[-1], self.scope) if test else True
-            if test and (device := asks_for_device(test[-1], self.scope)):
-                self.notes.append(
-                    f"{device!r} is asked for, and a GPU is taken; which device there is shows only in a run"
-                )
+            if test and asks_for_device(test[-1], self.scope):
+                self.notes.append(_taken("gpu"))
             if verdict is False or (verdict and self.demands(test, body)):
                 continue
             if verdict is None and (names := syntax.set_where_empty(test, body)):
@@ -201,12 +203,11 @@ class _Follower:
             return
         for patterns, body in node.arms:
             if GPU_WORDS.intersection(patterns):
-                self.notes.append(f"the branch for {patterns[0]!r} is taken; which device there is shows only in a run")
+                self.notes.append(_taken(patterns[0]))
                 self.block(body)
                 return
-        bodies = [body for _, body in node.arms]
-        catches_all = any("*" in patterns for patterns, _ in node.arms)
-        self.branches(bodies if catches_all else [*bodies, ()])
+        none: list[syntax.Block] = [] if any("*" in patterns for patterns, _ in node.arms) else [()]
+        self.branches([*(body for _, body in node.arms), *none])
 
     def branches(self, bodies: Sequence[syntax.Block]) -> None:
         """Follow each body from the same state and join what comes out of those that go on."""
