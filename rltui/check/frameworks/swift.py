@@ -36,7 +36,7 @@ TABLE = (
         "A group of one sample has no advantage.",
         _ARGUMENTS,
         (Setting("num_generations"), Constant(2)),
-        when=(_GRPO,),
+        when=(_GRPO, absent("teacher_model", "teacher_model_server", "teacher.model")),
     ),
     multiple(
         "F352",

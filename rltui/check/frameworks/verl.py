@@ -310,7 +310,7 @@ TABLE = (
         "A pass takes fewer tokens than one sample may have.",
         "verl/utils/seqlen_balancing.py, rearrange_micro_batches",
         (_BUDGET * _ULYSSES, _PROMPT + _RESPONSE),
-        when=(on(f"{_ACTOR}.use_dynamic_bsz"), neither(_MEGATRON)),
+        when=(on(f"{_ACTOR}.use_dynamic_bsz"), _FSDP, absent("model_engine")),
         severity="warning",
     ),
     at_least(
