@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rltui.layout.grading import REWARDS
 from rltui.layout.settings import rewards_of, sources
+from rltui.layout.variants import is_own
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
@@ -35,7 +36,7 @@ def _algorithm(layout: Layout) -> Iterator[str]:
     needs_none = layout.algorithm == "opd" or layout.data.environment
     known = (*REWARDS, "none") if needs_none else REWARDS
     for reward in rewards_of(layout.data):
-        if ":" not in reward and reward not in known:
+        if not is_own(reward) and reward not in known:
             yield f"the reward {reward}"
 
 

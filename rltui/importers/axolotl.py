@@ -12,6 +12,7 @@ from rltui.importers.config import read_yaml
 from rltui.importers.facts import Facts, mapped, remarks
 from rltui.importers.script import visible_gpus
 from rltui.importers.source import one_beside, read_source
+from rltui.importers.trl import has_reference
 from rltui.importers.values import product, quotient, total
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def from_config(values: Mapping[str, Any], trainer: int | None = None) -> Facts:
     copies = source.integer("vllm.data_parallel_size", default=1)
     rollout = 0 if uses is False else None if uses is None else trainer if shares else product(size, copies)
     whole = trainer if shares or uses is False else total(trainer, rollout)
+    trained = _settings(source, trainer)
     return Facts(
         dialect=NAME,
         algorithm="grpo",
@@ -74,9 +76,9 @@ def from_config(values: Mapping[str, Any], trainer: int | None = None) -> Facts:
         rollout_gpus=rollout,
         rollout_tp=size if uses else None,
         rollout_engines=quotient(rollout, size) if uses else None,
-        reference=(source.number("trl.beta", default=0.0) or 0.0) > 0,
+        reference=has_reference(source.number("trl.beta", default=0.0), trained),
         source=source,
-        settings=_settings(source, trainer) | ({"roles.rollout.engine": "hf"} if uses is False else {}),
+        settings=trained | ({"roles.rollout.engine": "hf"} if uses is False else {}),
         notes=remarks(source),
     )
 

@@ -65,6 +65,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         notes: What could not be mapped, or was taken for granted.
         source: The training's settings under the framework's own names.
         program: What the launcher starts, where it may be a program of the user's own.
+        visible_gpus: GPUs of a node that ``CUDA_VISIBLE_DEVICES`` leaves the training.
     """
 
     dialect: str
@@ -91,6 +92,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     source: Settings | None = None
     program: str = ""
+    visible_gpus: int | None = None
 
     @property
     def framework(self) -> str:

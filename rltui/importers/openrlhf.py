@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.facts import Facts, mapped, only_training, remarks
@@ -239,7 +241,8 @@ def _supervised(script: Script, source: Settings, entry: str, words: list[str]) 
     """Fine-tuning, reward models and DPO under the deepspeed or torchrun launcher."""
     nodes, per_node = _launched(script, words)
     model = source.text("pretrain", "actor.model_name_or_path")
-    return only_training(
+    facts = only_training(
         NAME, entry.rsplit("train_", 1)[-1], model, (nodes, per_node), product(nodes, per_node), remarks(source, "--"),
         script.slurm.gpus or None,
     )  # fmt: skip
+    return replace(facts, source=source)

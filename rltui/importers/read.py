@@ -39,7 +39,7 @@ from rltui.importers.facts import NO_FRAMEWORK, Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
-from rltui.importers.script import Script, read_script, servers
+from rltui.importers.script import Script, read_script, servers, visible_gpus
 from rltui.importers.skypilot import Task, task_of
 from rltui.importers.source import read_source
 from rltui.importers.values import is_known, printable, product, total
@@ -249,7 +249,7 @@ def _from_script(script: Script) -> Facts:
     for dialect in SHELL_DIALECTS:
         found = dialect.from_script(script)
         if found:
-            return _with_card(_with_servers(_agreed(found), script, dialect.from_script), script)
+            return _with_card(_with_surroundings(_agreed(found), script, dialect.from_script), script)
     slurm = script.slurm
     if slurm.present:
         note = f"no training that is known is started here{_programs(script)}; only the #SBATCH lines are read"
@@ -269,18 +269,26 @@ def _programs(script: Script) -> str:
     return f"; it starts {', '.join(found)}" if found else ""
 
 
-def _with_servers(facts: Facts, script: Script, read: Callable[[Script], list[Facts]]) -> Facts:
+def _with_surroundings(facts: Facts, script: Script, read: Callable[[Script], list[Facts]]) -> Facts:
+    """What stands around the first training of a script: the devices that it sees, and servers beside it."""
+    limited = any(visible_gpus(command) is not None for command in script.commands)
+    served = facts.dialect not in COUNT_SERVERS and bool(servers(script))
+    if not limited and not served:
+        return facts
+    ends = range(1, len(script.commands) + 1)
+    first = bisect_left(ends, True, key=lambda end: bool(read(script.until(end))))
+    facts = replace(facts, visible_gpus=visible_gpus(script.commands[first]))
+    return _with_servers(facts, script, first) if served else facts
+
+
+def _with_servers(facts: Facts, script: Script, first: int) -> Facts:
     """The GPUs of judges and other servers that run while the training does, where its dialect has no word for them.
 
     A server that is started after the training, such as one for an evaluation, takes no GPUs beside it; one in another
     branch may be another task's.
     """
-    if facts.dialect in COUNT_SERVERS or not servers(script):
-        return facts
-    ends = range(1, len(script.commands) + 1)
-    first = bisect_left(ends, True, key=lambda end: bool(read(script.until(end))))
     beside = servers(script.until(first + 1))
-    if first < len(script.commands) and not script.commands[first].sure:
+    if not script.commands[first].sure:
         # tasks of one job that take different branches run at the same time, in whatever order they are written
         beside += [server for server in servers(script)[len(beside) :] if not server.sure]
     if not beside:

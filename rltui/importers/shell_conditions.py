@@ -13,6 +13,10 @@ from rltui.importers.values import HOLE, to_int
 
 _ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")
 _COUNT = re.compile(r"\"?\$\{#(\w+)\[[@*]\]\}\"?")
+GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
+"""What scripts call the kind of device that is taken where only a run shows which there is."""
+_SAME = ("=", "==", "!=")
+_OTHER_DEVICES = frozenset({"npu", "xpu", "hpu", "tpu", "musa", "ascend"})
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,
     "-ne": lambda left, right: left != right,
@@ -43,6 +47,19 @@ def succeeds(node: syntax.Node, scope: Scope) -> bool | None:
     if settles in (left, right):
         return settles
     return None if None in (left, right) else not settles
+
+
+def asks_for_device(node: syntax.Node, scope: Scope) -> bool:
+    """Whether a test asks a value that is not known for a kind of device, as ``[ "$DEVICE" = npu ]`` does."""
+    if not isinstance(node, syntax.Command) or not is_test(node) or len(node.words) < 4:
+        return False
+    left, operator, right = node.words[1:4]
+    line = node.line
+    return operator in _SAME and _is_device(_text(left, scope, line), _text(right, scope, line))
+
+
+def _is_device(left: str, right: str) -> bool:
+    return left == HOLE and right in GPU_WORDS | _OTHER_DEVICES
 
 
 def truth(raws: Sequence[str], scope: Scope, line: int) -> bool | None:
@@ -129,6 +146,8 @@ def _unary(operator: str, value: str) -> bool | None:
 
 def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> bool | None:
     right = _text(raw, scope, line)
+    if operator in _SAME and _is_device(left, right):
+        return (right in GPU_WORDS) == (operator != "!=")
     if HOLE in left or HOLE in right:
         return None
     if operator in _NUMBERS:
@@ -136,7 +155,7 @@ def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> boo
         if numbers[0] is None or numbers[1] is None:
             return None
         return _NUMBERS[operator](numbers[0], numbers[1])
-    if operator in ("=", "==", "!="):
+    if operator in _SAME:
         same = fnmatch.fnmatchcase(left, right) if "*" in raw and '"' not in raw else left == right
         return same == (operator != "!=")
     return None

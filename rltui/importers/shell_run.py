@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_children import Child, child_of, script_in
-from rltui.importers.shell_conditions import is_test, succeeds
+from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
 from rltui.importers.shell_joins import joined
 from rltui.importers.shell_lexer import ScriptError
@@ -28,7 +28,6 @@ MAX_CALLS = 12
 MAX_ROUNDS = 8
 _ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
 ENVIRONMENTS = frozenset({"activate", "conda.sh", ".bashrc", ".bash_profile", ".profile", ".env"})
-GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
 
 
 class Started(Struct, frozen=True):
@@ -82,6 +81,10 @@ def read_shell(
         raise ScriptError(1, "nested too deep to be read") from error
     unique = tuple(dict.fromkeys(follower.notes))
     return Reading(tuple(follower.commands), follower.variables, unique, tuple(follower.jobs))
+
+
+def _taken(device: str) -> str:
+    return f"the branch for {device!r} is taken; which device there is shows only in a run"
 
 
 class _Follower:
@@ -160,6 +163,8 @@ class _Follower:
         for test, body in node.branches:
             self.tests_commands(test)
             verdict = succeeds(test[-1], self.scope) if test else True
+            if test and asks_for_device(test[-1], self.scope):
+                self.notes.append(_taken("gpu"))
             if verdict is False or (verdict and self.demands(test, body)):
                 continue
             if verdict is None and (names := syntax.set_where_empty(test, body)):
@@ -198,12 +203,11 @@ class _Follower:
             return
         for patterns, body in node.arms:
             if GPU_WORDS.intersection(patterns):
-                self.notes.append(f"the branch for {patterns[0]!r} is taken; which device there is shows only in a run")
+                self.notes.append(_taken(patterns[0]))
                 self.block(body)
                 return
-        bodies = [body for _, body in node.arms]
-        catches_all = any("*" in patterns for patterns, _ in node.arms)
-        self.branches(bodies if catches_all else [*bodies, ()])
+        none: list[syntax.Block] = [] if any("*" in patterns for patterns, _ in node.arms) else [()]
+        self.branches([*(body for _, body in node.arms), *none])
 
     def branches(self, bodies: Sequence[syntax.Block]) -> None:
         """Follow each body from the same state and join what comes out of those that go on."""

@@ -12,7 +12,7 @@ from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
-from rltui.importers.trl import COMMON
+from rltui.importers.trl import COMMON, has_reference
 from rltui.importers.values import HOLE, product, quotient, to_int, total
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
     if source.has("train.gpus"):
         return _on_ray(source, script.slurm.machine((None, None)))
     nodes, trainer = _processes(command)
+    if (launched := variable_of(command, "NPROC_PER_NODE")) is not None:
+        source = source.over({"NPROC_PER_NODE": [launched]})
+        source.has("NPROC_PER_NODE")
     kind = source.text("rlhf_type", default="dpo" if complete else "") if method == "rlhf" else "sft"
     algorithm = _GENERATING.get(kind, kind)
     generates = kind in _GENERATING or not kind
@@ -71,7 +74,7 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
-        model=source.text("model"),
+        model=source.text("model", "load").removesuffix("-mcore"),
         colocated={"colocate": True, "none": generates, "server": False}.get(mode),
         nodes=machine[0],
         gpus_per_node=machine[1],
@@ -80,7 +83,7 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str], behind
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size) if mode in ("colocate", "server") else None,
-        reference=generates and _has_reference(source, trained),
+        reference=generates and has_reference(source.number("beta", default=0.04), trained),
         teacher=_teacher(source) if kind == "gkd" else None,
         other_gpus=others,
         source=source,
@@ -127,18 +130,13 @@ def _on_ray(source: Settings, machine: tuple[int | None, int | None]) -> Facts:
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size),
-        reference=_has_reference(source, trained),
+        reference=has_reference(source.number("beta", default=0.04), trained),
         teacher=teacher,
         source=whole,
         settings=trained | variant.found,
         unsure=unsure,
         notes=(*variant.notes, *remarks(whole)),
     )
-
-
-def _has_reference(source: Settings, trained: Mapping[str, Any]) -> bool:
-    """Whether a reference takes memory of its own: with adapters it is the model without them."""
-    return not trained.get("roles.learner.lora_rank") and (source.number("beta", default=0.04) or 0.0) > 0
 
 
 def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -197,11 +195,11 @@ def _mode(source: Settings, complete: bool) -> str:
     uses = source.flag("use_vllm", default=False if complete else None)
     if uses is False:
         return "none"
-    if source.has("vllm_server_host", "vllm_server_base_url"):
-        return "server"
     mode = source.text("vllm_mode")
+    if uses and mode in ("colocate", "server"):
+        return mode
     # without a mode, versions differ in what they do
-    return mode if uses and mode in ("colocate", "server") else ""
+    return "server" if source.has("vllm_server_host", "vllm_server_base_url") else ""
 
 
 def _tensor_parallel(source: Settings, mode: str, started: list[Server]) -> int | None:

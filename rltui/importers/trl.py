@@ -135,6 +135,7 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         per_node = named_gpus(total(per_node, others), devices)
     nodes, per_node = script.slurm.machine((nodes, per_node))
     variant = variants.trl(source)
+    trained = trained_states(script, config, machine, source) | _settings(source)
     return Facts(
         dialect=NAME,
         algorithm=_named(algorithm, source, behind[0]),
@@ -148,11 +149,10 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         rollout_tp=tensor if on_engine else None,
         rollout_engines=quotient(rollout, tensor) if on_engine else None,
         other_gpus=others,
-        reference=(source.number("beta", default=0.0) or 0.0) > 0,
+        reference=has_reference(source.number("beta", default=0.0), trained),
         source=source,
         program=head[0] if head[0].rsplit("/", 1)[-1] == NAME else behind[0],
-        settings=trained_states(script, config, machine, source)
-        | _settings(source)
+        settings=trained
         | (_batch(source, trainer) if algorithm == "grpo" else {})
         | variant.found
         | ({"roles.rollout.engine": "hf"} if uses is False else {}),
@@ -312,6 +312,11 @@ def _settings(source: Settings) -> dict[str, Any]:
 
 _FULL, _GRADIENTS = ("FULL_SHARD", "HYBRID_SHARD", "1", "4"), ("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2", "2", "5")
 """FSDP's strategies that divide weights too, and those that divide gradients and optimizer, by name and number."""
+
+
+def has_reference(beta: float | None, trained: Mapping[str, Any]) -> bool:
+    """Whether a reference takes memory of its own: with adapters it is the model without them."""
+    return not trained.get("roles.learner.lora_rank") and (beta or 0.0) > 0
 
 
 def trained_states(script: Script, config: Settings, machine: Settings, source: Settings) -> dict[str, Any]:

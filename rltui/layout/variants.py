@@ -47,3 +47,8 @@ def one_of(names: Iterable[str], description: str) -> Meta:
     choices: dict[str, Any] = {"examples": known}
     pattern = rf"^({'|'.join(known)}|{OWN})\Z"
     return Meta(pattern=pattern, max_length=200, description=description, extra_json_schema=choices)
+
+
+def is_own(name: str) -> bool:
+    """Whether a reward, a variant or an environment is a function of the user's own: ``package.module:function``."""
+    return ":" in name

@@ -9,7 +9,7 @@ from pathlib import Path
 from rltui.errors import RltuiError
 from rltui.layout.schema import Layout
 from rltui.layout.settings import rewards_of
-from rltui.layout.variants import VARIANTS
+from rltui.layout.variants import VARIANTS, is_own
 
 MOST_BYTES = 8 * 2**20
 """Of the source files together; data belongs into a dataset or an installed package."""
@@ -29,7 +29,7 @@ def own_code(layout: Layout, folder: Path) -> bytes | None:
     """
     words = [*rewards_of(layout.data), layout.data.environment]
     words += [getattr(layout.grpo, kind) for kind in VARIANTS] if layout.algorithm == "grpo" else []
-    named = (name for name in words if ":" in name)
+    named = filter(is_own, words)
     packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in named)
     files = [file for name in packages for file in _files(folder, name)]
     if not files:

@@ -57,14 +57,13 @@ def script(base: str, changes: Settings) -> tuple[str, Path]:
     return written(base.split("-")[0] if base.startswith("verl") else base, settings)
 
 
-def written(framework: str, settings: Settings, command: str = "", before: str = "") -> tuple[str, Path]:
+def written(framework: str, settings: Settings, command: str = "") -> tuple[str, Path]:
     """Settings in a framework's own syntax, and the name of the file that it would be.
 
     Args:
         framework: Whose they are.
-        settings: By the framework's own names.
+        settings: By the framework's own names; capitals name variables of the environment.
         command: What a script starts; the framework's usual program where it is empty.
-        before: What a script has in front of it.
     """
     if framework == "prime-rl":
         lines = [f"{name} = {msgspec.json.encode(value).decode()}" for name, value in settings.items()]
@@ -72,8 +71,10 @@ def written(framework: str, settings: Settings, command: str = "", before: str =
     if framework not in _COMMANDS:
         return msgspec.json.encode(_nested(settings)).decode() + "\n", Path("recipe.yaml")
     overrides = framework in ("verl", "skyrl", "easyr1")
-    words = [f"{name}={value}" if overrides else f"--{name} {value}".rstrip() for name, value in settings.items()]
-    return before + " \\\n    ".join([command or _COMMANDS[framework], *words]) + "\n", Path("run.sh")
+    before = [f"{name}={value}" for name, value in settings.items() if name.isupper()]
+    own = {name: value for name, value in settings.items() if not name.isupper()}
+    words = [f"{name}={value}" if overrides else f"--{name} {value}".rstrip() for name, value in own.items()]
+    return " \\\n    ".join([*before, command or _COMMANDS[framework], *words]) + "\n", Path("run.sh")
 
 
 def _nested(settings: Settings) -> dict[str, object]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from rltui.check.catalog import FRAMEWORK_RULES
 from rltui.check.script import check_script_text
@@ -15,6 +16,7 @@ from rltui.cli.main import main
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
 
+import reported
 from mistakes import BASES, CASES, Case, Settings, codes, score, script
 
 FIXED = [case for case in CASES if case.healthy]
@@ -287,3 +289,21 @@ def test_whole_groups_are_demanded_of_trls_own_trainer_alone(program: str, code:
 def test_trls_command_is_its_own_trainer() -> None:
     text = "trl grpo --num_processes 4 --model_name_or_path m --per_device_train_batch_size 1 --num_generations 8\n"
     assert "F301" in {one.code for one in check_script_text(text, Path("run.sh")).findings}
+
+
+def test_adapters_of_a_model_in_a_folder_of_another_machine_are_checked(tmp_path: Path) -> None:
+    """A folder that is not here says nothing of experts, and ends no check."""
+    script_text = "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model /models/own-32b --use_vllm true " + (
+        "--vllm_mode colocate --train_type lora --num_generations 8 --per_device_train_batch_size 1 "
+        "--gradient_accumulation_steps 1 --max_completion_length 2048\n"
+    )
+    report = check_script_text(script_text, tmp_path / "run.sh")
+    assert report.framework == "ms-swift"
+    assert report.ok
+
+
+def test_a_reported_mistake_is_found_where_a_setting_is_named() -> None:
+    report = next(one for one in reported.REPORTS if one.at == "THUDM/slime#1818")
+    assert reported.verdict(report) == (True, [])
+    mended = replace(report, settings={**report.settings, "expert-model-parallel-size": 4})
+    assert reported.verdict(mended) == (False, [])

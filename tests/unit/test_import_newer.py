@@ -9,7 +9,7 @@ import pytest
 from import_support import counts, read
 
 from rltui.errors import UsageError
-from rltui.importers.read import import_file
+from rltui.importers.read import import_file, read_facts
 
 OAT = """
 python train_zero.py --critic_type drgrpo --gpus {gpus} {more} --vllm_gpu_ratio 0.35 \\
@@ -165,3 +165,21 @@ def test_odd_values_are_no_crash(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with contextlib.suppress(UsageError):
         import_file(file)
+
+
+def test_adapters_need_no_reference_of_their_own(tmp_path: Path) -> None:
+    """Without them it is the model; TRL, ms-swift and axolotl alike."""
+    configuration = AXOLOTL.format(mode="colocate") + "adapter: lora\nlora_r: 16\n"
+    (tmp_path / "grpo.yaml").write_text(configuration.replace("trl: {", "trl: {beta: 0.04, "))
+    commands = {
+        "axolotl train grpo.yaml --num-processes 4\n": "axolotl",
+        "accelerate launch --num_processes 4 grpo.py --num_generations 8 --beta 0.04 --lora_r 16\n": "trl",
+        "NPROC_PER_NODE=4 swift rlhf --rlhf_type grpo --model m --beta 0.04 --train_type lora\n": "ms-swift",
+    }
+    for command, dialect in commands.items():
+        script = tmp_path / "run.sh"
+        script.write_text(command)
+        facts, _ = read_facts(command, script)
+        assert (facts.dialect, facts.reference) == (dialect, False)
+        full = command.replace("--lora_r 16", "").replace("--train_type lora", "--train_type full")
+        assert dialect == "axolotl" or read_facts(full, script)[0].reference

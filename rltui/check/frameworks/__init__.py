@@ -6,7 +6,20 @@ our words; a value that a script leaves open, or whose default differs between v
 
 from __future__ import annotations
 
-from rltui.check.frameworks import areal, nemo_rl, open_instruct, openrlhf, prime_rl, skyrl, slime, trl, verl
+from rltui.check.frameworks import (
+    areal,
+    easyr1,
+    nemo_rl,
+    open_instruct,
+    openrlhf,
+    prime_rl,
+    skyrl,
+    slime,
+    swift,
+    trinity,
+    trl,
+    verl,
+)
 
-MODULES = (verl, slime, trl, openrlhf, skyrl, prime_rl, nemo_rl, open_instruct, areal)
+MODULES = (verl, easyr1, trinity, slime, trl, swift, openrlhf, skyrl, prime_rl, nemo_rl, open_instruct, areal)
 BY_DIALECT = {module.FRAMEWORK.dialect: module.FRAMEWORK.rules(module.TABLE) for module in MODULES}

@@ -26,7 +26,6 @@ TABLE = (
         "The engine's length is below what a sample may have.",
         "the engine's own limit",
         (_CONTEXT, Setting("gconfig.max_new_tokens") + Constant(1)),
-        _CONTEXT,
         severity="warning",
     ),
     choice(

@@ -100,6 +100,8 @@ def _comparing(
 ) -> Callable[..., Assertion]:
     """What makes rows that compare two numbers.
 
+    To change is the second where that is a setting, else the first setting of all.
+
     Args:
         fails: Whether two numbers break the assertion.
         words: What is said between them then.
@@ -111,11 +113,14 @@ def _comparing(
         title: str,
         where: str,
         parts: tuple[Term, Term],
-        change: Setting,
+        *,
         when: tuple[Condition, ...] = (),
+        change: Setting | None = None,
         severity: Severity = "error",
     ) -> Assertion:
         left, right = parts
+        key = change or (right if isinstance(right, Setting) else left.setting())
+        assert key is not None
 
         def broken(asked: Asked) -> bool:
             a, b = left.value(asked), right.value(asked)
@@ -125,11 +130,11 @@ def _comparing(
             return f"{left.described(asked)} {words} {right.described(asked)}"
 
         def fixes(asked: Asked) -> Iterator[Number]:
-            bound = (right if change is left else left).value(asked)
-            return iter([bound]) if bounds and bound is not None and change in parts else _nearest(change, asked)
+            bound = (right if key is left else left).value(asked)
+            return iter([bound]) if bounds and bound is not None and key in parts else _nearest(key, asked)
 
         return Assertion(
-            code=code, title=title, where=where, fails=broken, says=says, key=change, fixes=fixes, when=when,
+            code=code, title=title, where=where, fails=broken, says=says, key=key, fixes=fixes, when=when,
             severity=severity,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks import nemo_rl_loss
+from rltui.check.frameworks import nemo_rl_loss, nemo_rl_sequences, shared
 from rltui.check.frameworks.assertion import Framework, at_least, equal, multiple, never
 from rltui.check.frameworks.terms import (
     Constant,
@@ -43,12 +43,14 @@ _OWN_NODES, _OWN_GPUS = Setting(f"{_RESOURCES}.num_nodes"), Setting(f"{_RESOURCE
 _TENSOR = Setting(f"{_GENERATION}.vllm_cfg.tensor_parallel_size", default=1)
 _PIPELINE = Setting(f"{_GENERATION}.vllm_cfg.pipeline_parallel_size", default=1)
 _MODEL_LENGTH = Setting(f"{_GENERATION}.vllm_cfg.max_model_len")
-_CUT_DTENSOR = Setting("policy.dtensor_cfg.tensor_parallel_size", default=1) * Setting(
-    "policy.dtensor_cfg.context_parallel_size", default=1
-)
+_STAGES = Setting("policy.megatron_cfg.pipeline_model_parallel_size", default=1)
+_EXPERTS = Setting("policy.megatron_cfg.expert_model_parallel_size", default=1)
+_EXPERT_TENSOR = Setting("policy.megatron_cfg.expert_tensor_parallel_size")
+_DTENSOR_CONTEXT = Setting("policy.dtensor_cfg.context_parallel_size", default=1)
+_CUT_DTENSOR = Setting("policy.dtensor_cfg.tensor_parallel_size", default=1) * _DTENSOR_CONTEXT
 _CUT_MEGATRON = (
     Setting("policy.megatron_cfg.tensor_model_parallel_size", default=1)
-    * Setting("policy.megatron_cfg.pipeline_model_parallel_size", default=1)
+    * _STAGES
     * Setting("policy.megatron_cfg.context_parallel_size", default=1)
 )
 _ON_MEGATRON, _ON_DTENSOR = on("policy.megatron_cfg.enabled"), on("policy.dtensor_cfg.enabled")
@@ -81,40 +83,37 @@ TABLE = (
         "The samples of a step are no multiple of the global batch.",
         _SHARDS,
         (_PROMPTS * _SAMPLES, _GLOBAL),
-        _GLOBAL,
-        (_RL, off("grpo.use_dynamic_sampling"), off("env.nemo_gym.enabled")),
+        when=(_RL, off("grpo.use_dynamic_sampling"), off("env.nemo_gym.enabled")),
     ),
     multiple(
         "F702",
         "The global batch does not divide over DTensor's data-parallel ranks.",
         _SHARDS,
         (_GLOBAL, _GPUS // _CUT_DTENSOR),
-        _GLOBAL,
-        (_RL, _ON_DTENSOR, off("policy.megatron_cfg.enabled"), *_ROWS),
+        when=(_RL, _ON_DTENSOR, off("policy.megatron_cfg.enabled"), *_ROWS),
     ),
     multiple(
         "F703",
         "The global batch does not divide over Megatron's data-parallel ranks and their micro-batches.",
         _SHARDS,
         (_GLOBAL, _GPUS // _CUT_MEGATRON * _MICRO),
-        _GLOBAL,
-        (_RL, _ON_MEGATRON, *_ROWS),
+        when=(_RL, _ON_MEGATRON, *_ROWS),
     ),
     multiple(
         "F704",
         "DTensor's parallel sizes do not divide the policy's GPUs.",
         _POLICY,
         (_GPUS, _CUT_DTENSOR),
-        _PER_NODE,
-        (_RL, _ON_DTENSOR, off("policy.megatron_cfg.enabled"), _ALONE),
+        change=_PER_NODE,
+        when=(_RL, _ON_DTENSOR, off("policy.megatron_cfg.enabled"), _ALONE),
     ),
     multiple(
         "F705",
         "Megatron's parallel sizes do not divide the policy's GPUs.",
         _POLICY,
         (_GPUS, _CUT_MEGATRON),
-        _PER_NODE,
-        (_RL, _ON_MEGATRON, _ALONE),
+        change=_PER_NODE,
+        when=(_RL, _ON_MEGATRON, _ALONE),
     ),
     never(
         "F706",
@@ -129,8 +128,8 @@ TABLE = (
         "The engines' GPUs are no multiple of an engine's.",
         _VLLM,
         (Fact("rollout_gpus", "GPUs of the engines"), _TENSOR * _PIPELINE),
-        Setting(f"{_GENERATION}.vllm_cfg.tensor_parallel_size"),
-        (_RL, _ON_VLLM),
+        change=Setting(f"{_GENERATION}.vllm_cfg.tensor_parallel_size"),
+        when=(_RL, _ON_VLLM),
     ),
     never(
         "F708",
@@ -161,32 +160,31 @@ TABLE = (
         "The ratio is to be exactly that of the policy, which takes one optimizer step a rollout.",
         _SETUP,
         (_GLOBAL, _PROMPTS * _SAMPLES),
-        _GLOBAL,
-        (_RL, on("loss_fn.force_on_policy_ratio")),
+        when=(_RL, on("loss_fn.force_on_policy_ratio")),
     ),
     equal(
         "F712",
         "Engines with nodes of their own must take them whole.",
         _SETUP,
         (_OWN_GPUS, _PER_NODE),
-        _OWN_GPUS,
-        (_RL, _APART, above(_NODES, 1)),
+        change=_OWN_GPUS,
+        when=(_RL, _APART, above(_NODES, 1)),
     ),
     at_least(
         "F713",
         "Engines take all GPUs of the node, and leave none to the policy.",
         _SETUP,
         (_PER_NODE, _OWN_GPUS + _ONE),
-        _OWN_GPUS,
-        (_RL, _APART, exactly(_NODES, 1)),
+        change=_OWN_GPUS,
+        when=(_RL, _APART, exactly(_NODES, 1)),
     ),
     at_least(
         "F714",
         "Engines take all nodes, and leave none to the policy.",
         _SETUP,
         (_NODES, _OWN_NODES + _ONE),
-        _OWN_NODES,
-        (_RL, _APART, above(_NODES, 1)),
+        change=_OWN_NODES,
+        when=(_RL, _APART, above(_NODES, 1)),
     ),
     never(
         "F715",
@@ -209,18 +207,22 @@ TABLE = (
         "The engine's length is below that of a whole sample.",
         "nemo_rl/experience/rollouts.py, a warning there too",
         (_MODEL_LENGTH, Setting("policy.max_total_sequence_length")),
-        _MODEL_LENGTH,
-        (_RL, _ON_VLLM),
+        change=_MODEL_LENGTH,
+        when=(_RL, _ON_VLLM),
         severity="warning",
     ),
-    at_least("F718", "Validation has no sample of a prompt.", _SETUP, (_VALIDATIONS, _ONE), _VALIDATIONS),
+    at_least(
+        "F718",
+        "Validation has no sample of a prompt.",
+        _SETUP,
+        (_VALIDATIONS, _ONE),
+    ),
     at_least(
         "F719",
         "Training is to stop by the best of several samples of a validation, which has one.",
         _SETUP,
         (_VALIDATIONS, Constant(2)),
-        _VALIDATIONS,
-        (one_of(_STOP.names[0], "pass_k"),),
+        when=(one_of(_STOP.names[0], "pass_k"),),
     ),
     never(
         "F720",
@@ -322,16 +324,16 @@ TABLE = (
         "Expert parallelism of the engines is no multiple of their tensor parallelism.",
         _VLLM,
         (_EXPERT, _TENSOR),
-        _EXPERT,
-        (_RL, _ON_VLLM, above(_EXPERT, 1)),
+        change=_EXPERT,
+        when=(_RL, _ON_VLLM, above(_EXPERT, 1)),
     ),
     equal(
         "F731",
         "The asynchronous engine has no data parallelism of its own: expert is tensor parallelism.",
         _VLLM,
         (_EXPERT, _TENSOR),
-        _EXPERT,
-        (_RL, _ON_VLLM, above(_EXPERT, 1), on(f"{_GENERATION}.vllm_cfg.async_engine")),
+        change=_EXPERT,
+        when=(_RL, _ON_VLLM, above(_EXPERT, 1), on(f"{_GENERATION}.vllm_cfg.async_engine")),
     ),
     never("F732", "top_p is above 1.", _VLLM, (_ON_VLLM, above(_TOP_P, 1)), _TOP_P, 1.0),
     never("F733", "top_p leaves no token.", _VLLM, (_ON_VLLM, at_most(_TOP_P, 0)), _TOP_P, 1.0),
@@ -340,8 +342,7 @@ TABLE = (
         "With tensor parallelism of four or more, passes of training and of log-probs must have the same rows.",
         f"{_POLICY}, unless NRL_IGNORE_TP_ACCURACY_CHECK is set",
         (_MICRO, _LOGPROBS),
-        _LOGPROBS,
-        (_RL, _WIDE, off("loss_fn.force_on_policy_ratio")),
+        when=(_RL, _WIDE, off("loss_fn.force_on_policy_ratio")),
         severity="warning",
     ),
     multiple(
@@ -349,8 +350,18 @@ TABLE = (
         "The prompts of a step are no multiple of those of a loader.",
         _SETUP,
         (_PROMPTS, Setting("data.num_prompts_per_dataloader")),
-        Setting("data.num_prompts_per_dataloader"),
-        (on("data.use_multiple_dataloader"), off("grpo.use_dynamic_sampling")),
+        when=(on("data.use_multiple_dataloader"), off("grpo.use_dynamic_sampling")),
     ),
+    never(
+        "F766",
+        "Asynchronous training draws its prompts from one loader.",
+        "examples/run_grpo.py, main",
+        (_ASYNC, on("data.use_multiple_dataloader")),
+        Setting("data.use_multiple_dataloader"),
+        "false",
+    ),
+    shared.experts("F768", _GPUS, (_EXPERTS, _EXPERT_TENSOR, _STAGES), (_RL, _ON_MEGATRON, _ALONE)),
+    shared.layers("F769", _STAGES, "policy.megatron_cfg.", (_ON_MEGATRON,)),
     *nemo_rl_loss.TABLE,
+    *nemo_rl_sequences.TABLE,
 )

@@ -71,7 +71,7 @@ TABLE = (
         "F745", "The bound of the weights is not above zero.", _LOSS, (given(*_KIND.names), at_most(_CAP, 0)), _CAP, 2.0
     ),
     at_least(
-        "F746", "The weights' lower bound is above the upper.", _LOSS, (_CAP, _FLOOR), _FLOOR, (given(*_KIND.names),)
+        "F746", "The weights' lower bound is above the upper.", _LOSS, (_CAP, _FLOOR), when=(given(*_KIND.names),)
     ),
     never(
         "F747",

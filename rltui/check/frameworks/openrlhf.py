@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from rltui.check.frameworks import shared
 from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
-from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, either, fact, given, off, on, one_of
+from rltui.check.frameworks.terms import (
+    Constant,
+    Fact,
+    Setting,
+    above,
+    absent,
+    either,
+    fact,
+    given,
+    off,
+    on,
+    one_of,
+)
 
 FRAMEWORK = Framework("openrlhf", "https://github.com/OpenRLHF/OpenRLHF/tree/3c3be623", "--{key}={value}")
 
@@ -21,6 +34,7 @@ _TENSOR = Setting("ds_tensor_parallel_size", "ds.tensor_parallel_size", default=
 _ENGINES = Setting("vllm_num_engines", "vllm.num_engines")
 _ENGINE_GPUS = Setting("vllm_tensor_parallel_size", "vllm.tensor_parallel_size", default=1)
 _GENERATED = Setting("vllm_generate_batch_size", "rollout.vllm_generate_batch_size")
+_ACTOR_GPUS = Setting("actor_num_gpus_per_node", "actor.num_gpus_per_node")
 _REFERENCE_GPUS = Setting("ref_num_gpus_per_node", "ref.num_gpus_per_node")
 _REFERENCE = Setting("ref_num_nodes", "ref.num_nodes", default=1) * _REFERENCE_GPUS
 _RANKS = _GPUS // (_RING * _TENSOR)
@@ -40,32 +54,28 @@ TABLE = (
         "There are fewer batches of samples than ranks of the actor.",
         f"{_MAIN}, at its end",
         (_PROMPTS * _SAMPLES // _ROLLOUT_MICRO, _RANKS),
-        _PROMPTS,
-        (_RL,),
+        when=(_RL,),
     ),
     multiple(
         "F402",
         "The training batch does not divide over the actor's ranks and their micro-batches.",
         _STRATEGY,
         (_BATCH, _MICRO * _RANKS),
-        _BATCH,
-        (_RL, _ROWS),
+        when=(_ROWS,),
     ),
     equal(
         "F403",
         "All models share their GPUs, but engines and actor have different numbers of them.",
         f"{_MAIN}, train",
         (_ENGINES * _ENGINE_GPUS, _GPUS),
-        _ENGINES,
-        (_RL, _ALL, _SYNC, above(_ENGINES, 0)),
+        when=(_RL, _ALL, _SYNC, above(_ENGINES, 0)),
     ),
     at_least(
         "F404",
         "The estimator compares the samples of a prompt with each other, and there is one.",
         _MAIN,
         (_SAMPLES, Constant(2)),
-        _SAMPLES,
-        (_RL, either(one_of("advantage_estimator", *_GROUPED), one_of("algo.advantage.estimator", *_GROUPED))),
+        when=(_RL, either(one_of("advantage_estimator", *_GROUPED), one_of("algo.advantage.estimator", *_GROUPED))),
     ),
     never(
         "F405",
@@ -94,16 +104,14 @@ TABLE = (
         "Groups of one sample cannot be filtered by their rewards.",
         _MAIN,
         (_SAMPLES, Constant(2)),
-        _SAMPLES,
-        (_RL, on("dynamic_filtering", "algo.dynamic_filtering_enable")),
+        when=(_RL, on("dynamic_filtering", "algo.dynamic_filtering_enable")),
     ),
     at_least(
         "F409",
         "More prompts are generated than a rollout takes, which only asynchronous training can keep.",
         _MAIN,
         (_PROMPTS, _GENERATED),
-        _GENERATED,
-        (_RL, _SYNC, off("dynamic_filtering", "algo.dynamic_filtering_enable")),
+        when=(_RL, _SYNC, off("dynamic_filtering", "algo.dynamic_filtering_enable")),
     ),
     never(
         "F410",
@@ -117,16 +125,16 @@ TABLE = (
         "Ring attention and tensor parallelism do not divide the actor's GPUs.",
         _STRATEGY,
         (_GPUS, _RING * _TENSOR),
-        _RING,
-        (_RL,),
+        change=_RING,
+        when=(_RL,),
     ),
     equal(
         "F412",
         "Actor and reference share their GPUs, and are of different sizes.",
         f"{_MAIN}, train",
         (_REFERENCE, _GPUS),
-        _REFERENCE_GPUS,
-        (
+        change=_REFERENCE_GPUS,
+        when=(
             _RL,
             either(_ALL, on("colocate_actor_ref", "train.colocate_actor_ref")),
             above(Setting("init_kl_coef", "algo.kl.init_coef", default=0.01), 0),
@@ -156,4 +164,5 @@ TABLE = (
         (_RL, given("eval_dataset", "eval.dataset"), _NO_REWARD),
         Setting("remote_rm_url", "reward.remote_url"),
     ),
+    shared.visible("F416", "openrlhf/trainer/ray/launcher.py, PPORayActorGroup", _ACTOR_GPUS, (_RL,)),
 )

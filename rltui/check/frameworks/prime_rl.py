@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
-from rltui.check.frameworks.terms import Fact, Setting, absent, either, fact, given, off, on, one_of, under
+from rltui.check.frameworks.terms import (
+    Constant,
+    Fact,
+    Least,
+    Setting,
+    absent,
+    either,
+    fact,
+    given,
+    off,
+    on,
+    one_of,
+    under,
+)
 
 FRAMEWORK = Framework("prime-rl", "https://github.com/PrimeIntellect-ai/prime-rl/tree/559b44772")
 
@@ -20,6 +33,7 @@ _RL = either(fact("algorithm", "grpo"), fact("algorithm", "opd"))
 _TRAINER_LENGTH, _LENGTH = Setting("trainer.model.seq_len"), Setting("orchestrator.seq_len")
 
 _INFLIGHT = Setting("orchestrator.concurrency.max_inflight")
+_LEAST = Least(*_TENSOR.names, "inference.parallel.dp", "trainer.model.cp", *_GROUP.names)
 
 TABLE = (
     multiple(
@@ -27,7 +41,7 @@ TABLE = (
         "The batch does not hold whole groups.",
         f"{_CONFIGS}/orchestrator.py, resolve_batching",
         (_BATCH, _GROUP),
-        _BATCH,
+        change=_BATCH,
     ),
     never(
         "F602",
@@ -41,24 +55,23 @@ TABLE = (
         "Trainer and engines take more GPUs than the node has.",
         f"{_CONFIGS}/rl.py, validate_gpu_count",
         (Setting("deployment.gpus_per_node", default=8), _TRAIN + _INFER),
-        _TRAIN,
-        (_RL, _ONE_NODE, given("deployment.num_train_gpus", "deployment.num_infer_gpus")),
+        change=_TRAIN,
+        when=(_RL, _ONE_NODE, given("deployment.num_train_gpus", "deployment.num_infer_gpus")),
     ),
     multiple(
         "F604",
         "Tensor parallelism does not divide the engines' GPUs.",
         f"{_CONFIGS}/rl.py, auto_setup_deployment",
         (_INFER, _TENSOR),
-        _TENSOR,
-        (_RL, _ONE_NODE, given("deployment.num_infer_gpus")),
+        when=(_RL, _ONE_NODE, given("deployment.num_infer_gpus")),
     ),
     multiple(
         "F605",
         "Training nodes do not divide into groups of FSDP.",
         f"{_CONFIGS}/rl.py, auto_setup_deployment",
         (_NODES, Setting("deployment.nodes_per_fsdp_group")),
-        _NODES,
-        (_SEVERAL,),
+        change=_NODES,
+        when=(_SEVERAL,),
     ),
     never(
         "F606",
@@ -76,8 +89,8 @@ TABLE = (
         "The trainer takes shorter samples than the orchestrator makes.",
         "prime_rl/utils/validation.py, validate_shared_seq_len",
         (_TRAINER_LENGTH, _LENGTH),
-        _TRAINER_LENGTH,
-        (absent("seq_len"),),
+        change=_TRAINER_LENGTH,
+        when=(absent("seq_len"),),
     ),
     never(
         "F608",
@@ -91,21 +104,21 @@ TABLE = (
         "Context parallelism does not divide the trainer's GPUs.",
         f"{_CONFIGS}/rl.py, auto_setup_deployment",
         (Fact("trainer_gpus", "GPUs of the trainer"), Setting("trainer.model.cp", default=1)),
-        Setting("trainer.model.cp"),
+        change=Setting("trainer.model.cp"),
     ),
     at_least(
         "F610",
         "Fewer rollouts are allowed than are to begin with.",
         f"{_CONFIGS}/orchestrator.py, validate_bounds",
         (_INFLIGHT, Setting("orchestrator.concurrency.initial_inflight")),
-        _INFLIGHT,
+        change=_INFLIGHT,
     ),
     at_least(
         "F611",
         "Fewer rollouts are allowed than there must be.",
         f"{_CONFIGS}/orchestrator.py, validate_bounds",
         (_INFLIGHT, Setting("orchestrator.concurrency.min_inflight")),
-        _INFLIGHT,
+        change=_INFLIGHT,
     ),
     never(
         "F612",
@@ -114,5 +127,11 @@ TABLE = (
         (under("inference.kv_cache_offload."), off("inference.vllm.enable_prefix_caching", default=True)),
         Setting("inference.vllm.enable_prefix_caching"),
         "true",
+    ),
+    at_least(
+        "F613",
+        "A size is not above zero.",
+        f"{_CONFIGS}/rl.py",
+        (_LEAST, Constant(1)),
     ),
 )

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from rltui.check.frameworks import shared
 from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
-from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, exactly, fact, given, off, on, one_of
+from rltui.check.frameworks.terms import (
+    HEADS,
+    LAYERS,
+    Constant,
+    Fact,
+    Setting,
+    Shape,
+    above,
+    absent,
+    exactly,
+    fact,
+    given,
+    off,
+    on,
+    one_of,
+)
 
 FRAMEWORK = Framework("slime", "https://github.com/THUDM/slime/tree/624b824a8", "--{key}={value}", dashes=True)
 
@@ -17,11 +33,11 @@ _GLOBAL = Setting("global_batch_size")
 _STEPS = Setting("num_steps_per_rollout")
 _MICRO = Setting("micro_batch_size", default=1)
 _ENGINE = Setting("rollout_num_gpus_per_engine", default=1)
-_CUT = (
-    Setting("tensor_model_parallel_size", default=1)
-    * Setting("pipeline_model_parallel_size", default=1)
-    * Setting("context_parallel_size", default=1)
-)
+_STAGES = Setting("pipeline_model_parallel_size", default=1)
+_EXPERTS = Setting("expert_model_parallel_size", default=1)
+_EXPERT_TENSOR = Setting("expert_tensor_parallel_size")
+_CUT = _EXPERTS * Setting("expert_tensor_parallel_size", "tensor_model_parallel_size", default=1) * _STAGES
+_CUT = Setting("tensor_model_parallel_size", default=1) * _STAGES * Setting("context_parallel_size", default=1)
 _OVERSAMPLED = Setting("over_sampling_batch_size")
 _CONTEXT, _PROMPT = Setting("rollout_max_context_len"), Setting("rollout_max_prompt_len")
 _TRAINS = off("debug_rollout_only")
@@ -32,31 +48,28 @@ TABLE = (
         "The global batch is not what the steps of a rollout make it.",
         _ARGUMENTS,
         (_GLOBAL, _PROMPTS * _SAMPLES // _STEPS),
-        _GLOBAL,
-        (given("num_steps_per_rollout"),),
+        when=(given("num_steps_per_rollout"),),
     ),
     at_least(
         "F202",
         "Over-sampling draws fewer prompts than a rollout needs.",
         _ARGUMENTS,
         (_OVERSAMPLED, _PROMPTS),
-        _OVERSAMPLED,
+        change=_OVERSAMPLED,
     ),
     at_least(
         "F203",
         "A rollout has fewer samples than one optimizer step takes.",
         _SCHEDULE,
         (_PROMPTS * _SAMPLES, _GLOBAL),
-        _GLOBAL,
-        (_TRAINS, absent("num_steps_per_rollout", "custom_convert_samples_to_train_data_path")),
+        when=(_TRAINS, absent("num_steps_per_rollout", "custom_convert_samples_to_train_data_path")),
     ),
     multiple(
         "F204",
         "The global batch does not divide over the data-parallel ranks and their micro-batches.",
         _SCHEDULE,
         (_GLOBAL, _GPUS // _CUT * _MICRO),
-        _GLOBAL,
-        (
+        when=(
             _TRAINS,
             off("use_dynamic_batch_size"),
             off("use_dynamic_global_batch_size"),
@@ -69,8 +82,8 @@ TABLE = (
         "Megatron's parallel sizes do not divide the actor's GPUs.",
         "Megatron-LM, initialize_model_parallel",
         (_GPUS, _CUT),
-        Setting("actor_num_gpus_per_node"),
-        (_TRAINS,),
+        change=Setting("actor_num_gpus_per_node"),
+        when=(_TRAINS,),
     ),
     never(
         "F206",
@@ -117,7 +130,6 @@ TABLE = (
         "Prompts may fill the whole context, so that no token is generated.",
         _ARGUMENTS,
         (_CONTEXT, _PROMPT + Constant(1)),
-        _CONTEXT,
     ),
     never(
         "F212",
@@ -145,8 +157,7 @@ TABLE = (
         "The engines' GPUs are no multiple of an engine's.",
         "slime/ray/rollout.py, start_rollout_servers",
         (Fact("rollout_gpus", "GPUs of the engines"), _ENGINE),
-        _ENGINE,
-        (above(Fact("rollout_gpus", "GPUs"), 0), absent("sglang_config")),
+        when=(above(Fact("rollout_gpus", "GPUs"), 0), absent("sglang_config")),
     ),
     never(
         "F216",
@@ -172,8 +183,7 @@ TABLE = (
         "The last samples of a rollout are dropped: they fill no optimizer step.",
         _SCHEDULE,
         (_PROMPTS * _SAMPLES, _GLOBAL),
-        _GLOBAL,
-        (
+        when=(
             _TRAINS,
             off("use_dynamic_global_batch_size"),
             absent("num_steps_per_rollout", "custom_convert_samples_to_train_data_path"),
@@ -245,4 +255,30 @@ TABLE = (
         (given("eval_interval"), absent("eval_prompt_data", "eval_config"), fact("dialect", "slime")),
         Setting("eval_prompt_data"),
     ),
+    shared.experts("F226", _GPUS, (_EXPERTS, _EXPERT_TENSOR, _STAGES), (_TRAINS,)),
+    shared.layers("F227", _STAGES, when=(_TRAINS,)),
+    *(
+        equal(
+            code,
+            "Megatron's arguments are not those of the model in --hf-checkpoint.",
+            "slime/backends/megatron_utils/arguments.py, _hf_validate_args",
+            (setting, shape),
+            change=setting,
+        )
+        for code, setting, shape in (
+            ("F228", Setting("num_layers"), LAYERS),
+            ("F229", Setting("hidden_size"), Shape("hidden", "of hidden size")),
+            ("F230", Setting("num_attention_heads"), HEADS),
+        )
+    ),
+    never(
+        "F231",
+        "Samples that are as old as allowed are trained on in several steps, and each makes them older.",
+        "miles/utils/arguments.py, a notice there too",
+        (above(Setting("max_weight_staleness"), 0), above(_STEPS, 1)),
+        _STEPS,
+        1,
+        severity="warning",
+    ),
+    shared.visible("F232", "slime/ray/placement_group.py", Setting("actor_num_gpus_per_node")),
 )

@@ -56,6 +56,10 @@ class Term:
         """``words``, with the result where there is arithmetic."""
         return self.words(asked)
 
+    def setting(self) -> Setting | None:
+        """The first setting of which the number is made."""
+        return None
+
     def __mul__(self, other: Term) -> Term:
         return _Arithmetic(self, "×", other)
 
@@ -77,6 +81,10 @@ class Setting(Term):
     def __init__(self, *names: str, default: Number | None = None) -> None:
         self.names = names
         self.default = default
+
+    def setting(self) -> Setting:
+        """Itself."""
+        return self
 
     def name(self, asked: Asked) -> str:
         """The name that the script uses, or else the framework's."""
@@ -135,24 +143,54 @@ class Fact(Term):
         return f"{self.value(asked)} {self.unit}"
 
 
-class Heads(Term):
-    """The attention heads of the model that is trained, from the table of models."""
+class Least(Setting):
+    """The smallest of several settings, where the script sets any; it goes by that setting's name."""
+
+    def name(self, asked: Asked) -> str:
+        """The name of the smallest."""
+        known = {name: found for name in self.names if (found := asked.settings.number(name)) is not None}
+        return min(known, key=known.__getitem__, default=self.names[0])
 
     def value(self, asked: Asked) -> Number | None:
-        """The heads; None for a model that the table does not have."""
+        """The smallest number."""
+        return Setting(self.name(asked)).value(asked)
+
+
+class Shape(Term):
+    """A number of the shape of the model that is trained, from the table of models.
+
+    Args:
+        name: The attribute.
+        unit: What is counted, for people.
+    """
+
+    def __init__(self, name: str, unit: str) -> None:
+        self.name = name
+        self.unit = unit
+
+    def value(self, asked: Asked) -> Number | None:
+        """The number; None for a model that the table does not have."""
         from rltui.hardware.models import known_model
 
         model = known_model(asked.facts.model) if asked.facts.model else None
-        return model.heads if model else None
+        found = getattr(model, self.name, None)
+        return found if isinstance(found, int) and found else None
 
     def words(self, asked: Asked) -> str:
-        """The heads and whose they are."""
-        return f"{self.value(asked)} attention heads of {asked.facts.model}"
+        """The number and whose it is."""
+        return f"{self.value(asked)} {self.unit} of {asked.facts.model}"
+
+
+HEADS = Shape("heads", "attention heads")
+LAYERS = Shape("layers", "layers")
 
 
 class _Arithmetic(Term):
     def __init__(self, left: Term, sign: str, right: Term) -> None:
         self.left, self.sign, self.right = left, sign, right
+
+    def setting(self) -> Setting | None:
+        return self.left.setting() or self.right.setting()
 
     def value(self, asked: Asked) -> Number | None:
         left, right = self.left.value(asked), self.right.value(asked)
@@ -266,6 +304,11 @@ def program(*names: str) -> Condition:
         return any(name in f"/{started}" if name.endswith("/") else name == last for name in names)
 
     return is_one
+
+
+def family(word: str) -> Condition:
+    """The model that is trained has the word in its name; not known where the script does not name it."""
+    return lambda asked: word in asked.facts.model.lower() if asked.facts.model else None
 
 
 def either(*conditions: Condition) -> Condition:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from rltui.check.frameworks import shared
 from rltui.check.frameworks.assertion import Framework, at_least, choice, multiple, never
 from rltui.check.frameworks.terms import (
+    HEADS,
     Constant,
     Fact,
-    Heads,
+    Least,
     Setting,
     above,
     absent,
@@ -40,17 +42,31 @@ _ULYSSES = Setting(
 )
 _CRITIC_ULYSSES = Setting(f"{_CRITIC}.ulysses_sequence_parallel_size", default=1)
 _CRITIC_MINI = Setting(f"{_CRITIC}.ppo_mini_batch_size")
-_TENSOR = Setting(f"{_ROLLOUT}.tensor_model_parallel_size")
+_TENSOR = Setting(f"{_ROLLOUT}.tensor_model_parallel_size", default=2)
 _DATA = Setting(f"{_ROLLOUT}.data_parallel_size", default=1)
 _EXPERT = Setting(f"{_ROLLOUT}.expert_parallel_size")
 _PROMPT, _RESPONSE = Setting("data.max_prompt_length"), Setting("data.max_response_length")
 _MODEL_LENGTH = Setting(f"{_ROLLOUT}.max_model_len")
 _STAGES = Setting(f"{_ROLLOUT}.pipeline_model_parallel_size")
 _RANK = Setting("actor_rollout_ref.model.lora_rank", "actor_rollout_ref.model.lora.rank")
+_MEGATRON_STAGES = Setting(f"{_ACTOR}.megatron.pipeline_model_parallel_size", default=1)
 _CUT = (
     Setting(f"{_ACTOR}.megatron.tensor_model_parallel_size", default=1)
-    * Setting(f"{_ACTOR}.megatron.pipeline_model_parallel_size", default=1)
+    * _MEGATRON_STAGES
     * Setting(f"{_ACTOR}.megatron.context_parallel_size", default=1)
+)
+_EXPERTS = Setting(f"{_ACTOR}.megatron.expert_model_parallel_size", default=1)
+_EXPERT_TENSOR = Setting(f"{_ACTOR}.megatron.expert_tensor_parallel_size")
+_BUDGET = Setting(f"{_ACTOR}.ppo_max_token_len_per_gpu")
+_BATCHED_TOKENS = Setting(f"{_ROLLOUT}.max_num_batched_tokens", default=8192)
+_VALIDATED = Setting("data.val_batch_size")
+_LEAST = Least(
+    *_MICRO.names,
+    *_OLD_MICRO.names,
+    f"{_ROLLOUT}.log_prob_micro_batch_size_per_gpu",
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu",
+    f"{_CRITIC}.ppo_micro_batch_size_per_gpu",
+    *_TENSOR.names,
 )
 
 _ROWS = off(f"{_ACTOR}.use_dynamic_bsz")
@@ -66,49 +82,43 @@ TABLE = (
         "The samples of a step do not divide over verl's GPUs.",
         _VALIDATE,
         (_BATCH * _SAMPLES, _GPUS),
-        _BATCH,
-        (_ROWS, _FSDP, _BATCHED),
+        when=(_ROWS, _FSDP, _BATCHED),
     ),
     at_least(
         "F102",
         "The mini-batch is larger than the batch.",
         f"{_CONFIGS}.validate",
         (_BATCH, _MINI),
-        _MINI,
         # programs that are built on a verl from before this assertion still have the elder name of the micro-batch
         # verl-agent's multiply the batch by the copies of an environment before they take mini-batches of it
-        (_ROWS, _BATCHED, neither(given(*_OLD_MICRO.names, "env.rollout.n"))),
+        when=(_ROWS, _BATCHED, neither(given(*_OLD_MICRO.names, "env.rollout.n"))),
     ),
     at_least(
         "F103",
         "The mini-batch leaves a rank without a sample.",
         _WORKERS,
         (_MINI * _SAMPLES // (_GPUS // _ULYSSES), Constant(1)),
-        _MINI,
-        (_ROWS, _FSDP, _COUNTED),
+        when=(_ROWS, _FSDP, _COUNTED),
     ),
     multiple(
         "F104",
         "A rank's share of the mini-batch is no multiple of its micro-batch.",
         _WORKERS,
         (_MINI * _SAMPLES // (_GPUS // _ULYSSES), _MICRO),
-        _MICRO,
-        (_ROWS, _FSDP, _COUNTED),
+        when=(_ROWS, _FSDP, _COUNTED),
     ),
     multiple(
         "F105",
         "The actor's Ulysses size does not divide the model's attention heads.",
         "verl/models/transformers/monkey_patch.py, apply_monkey_patch",
-        (Heads(), _ULYSSES),
-        _ULYSSES,
+        (HEADS, _ULYSSES),
     ),
     multiple(
         "F106",
         "The actor's Ulysses size does not divide the trainer's GPUs.",
         _WORKERS,
         (_GPUS, _ULYSSES),
-        _ULYSSES,
-        (_FSDP,),
+        when=(_FSDP,),
     ),
     never(
         "F107",
@@ -131,47 +141,43 @@ TABLE = (
         "The mini-batch is no multiple of the micro-batch of all GPUs.",
         f"{_CONFIGS}.validate",
         (_MINI, _OLD_MICRO),
-        _OLD_MICRO,
-        (_ROWS,),
+        when=(_ROWS,),
     ),
     at_least(
         "F110",
         "The micro-batch of all GPUs leaves a GPU without a row.",
         f"{_CONFIGS}.validate",
         (_OLD_MICRO * _ULYSSES, _GPUS),
-        _OLD_MICRO,
-        (_ROWS,),
+        when=(_ROWS,),
     ),
     multiple(
         "F111",
         "Tensor parallelism of the engines does not divide the GPUs that they share with the trainer.",
         f"{_WORKERS}._build_rollout",
         (_GPUS, _TENSOR * _DATA),
-        _TENSOR,
-        (on("actor_rollout_ref.hybrid_engine", default=True),),
+        change=_TENSOR,
+        when=(on("actor_rollout_ref.hybrid_engine", default=True),),
     ),
     multiple(
         "F112",
         "Megatron's parallel sizes do not divide the trainer's GPUs.",
         _VALIDATE,
         (_GPUS, _CUT),
-        Setting("trainer.n_gpus_per_node"),
-        (_MEGATRON,),
+        change=Setting("trainer.n_gpus_per_node"),
+        when=(_MEGATRON,),
     ),
     multiple(
         "F113",
         "The samples of a step do not divide over Megatron's replicas and micro-batches.",
         _VALIDATE,
         (_BATCH * _SAMPLES, _GPUS // _CUT * _MICRO),
-        _BATCH,
-        (_ROWS, _MEGATRON, _BATCHED),
+        when=(_ROWS, _MEGATRON, _BATCHED),
     ),
     at_least(
         "F114",
         "The engine's length is below prompt and response together.",
         "verl/workers/rollout, the engines' own limit",
         (_MODEL_LENGTH, _PROMPT + _RESPONSE),
-        _MODEL_LENGTH,
         severity="warning",
     ),
     multiple(
@@ -179,16 +185,14 @@ TABLE = (
         "Expert parallelism of the engines is not tensor times data parallelism.",
         "verl/workers/config/rollout.py, RolloutConfig",
         (_TENSOR * _DATA, _EXPERT),
-        _EXPERT,
-        (above(_EXPERT, 1),),
+        when=(above(_EXPERT, 1),),
     ),
     at_least(
         "F116",
         "The critic's mini-batch is larger than the batch.",
         "verl/workers/config/critic.py, CriticConfig.validate",
         (_BATCH, _CRITIC_MINI),
-        _CRITIC_MINI,
-        (
+        when=(
             off(f"{_CRITIC}.use_dynamic_bsz", f"{_ACTOR}.use_dynamic_bsz"),
             _BATCHED,
             one_of("algorithm.adv_estimator", "gae", default="gae"),
@@ -206,9 +210,8 @@ TABLE = (
         "F118",
         "The critic's Ulysses size does not divide the model's attention heads.",
         "verl/models/transformers/monkey_patch.py, apply_monkey_patch",
-        (Heads(), _CRITIC_ULYSSES),
-        _CRITIC_ULYSSES,
-        (one_of("algorithm.adv_estimator", "gae", default="gae"), absent("critic.model.path")),
+        (HEADS, _CRITIC_ULYSSES),
+        when=(one_of("algorithm.adv_estimator", "gae", default="gae"), absent("critic.model.path")),
     ),
     never(
         "F119",
@@ -272,8 +275,7 @@ TABLE = (
         "The critic's mini-batch is no multiple of the micro-batch of all GPUs.",
         _CRITICS,
         (_CRITIC_MINI, Setting(f"{_CRITIC}.ppo_micro_batch_size")),
-        Setting(f"{_CRITIC}.ppo_micro_batch_size"),
-        (_CRITIC_ROWS, one_of("algorithm.adv_estimator", "gae", default="gae")),
+        when=(_CRITIC_ROWS, one_of("algorithm.adv_estimator", "gae", default="gae")),
     ),
     never(
         "F126",
@@ -301,7 +303,57 @@ TABLE = (
         "The LoRA rank is above what vLLM takes.",
         f"{_VALIDATE}, get_vllm_max_lora_rank",
         (Constant(512), _RANK),
-        _RANK,
-        (one_of(f"{_ROLLOUT}.name", "vllm", default="vllm"),),
+        when=(one_of(f"{_ROLLOUT}.name", "vllm", default="vllm"),),
     ),
+    at_least(
+        "F129",
+        "A pass takes fewer tokens than one sample may have.",
+        "verl/utils/seqlen_balancing.py, rearrange_micro_batches",
+        (_BUDGET * _ULYSSES, _PROMPT + _RESPONSE),
+        when=(on(f"{_ACTOR}.use_dynamic_bsz"), _FSDP, absent("model_engine")),
+        severity="warning",
+    ),
+    at_least(
+        "F130",
+        "A prompt is to be read in one pass, and the engine's passes are shorter than a sample; verl of September 2026 "
+        "makes them longer by itself.",
+        "vLLM, SchedulerConfig.verify_max_model_len",
+        (_BATCHED_TOKENS, _PROMPT + _RESPONSE),
+        when=(off(f"{_ROLLOUT}.enable_chunked_prefill", default=True), absent(*_MODEL_LENGTH.names)),
+        severity="warning",
+    ),
+    at_least(
+        "F131",
+        "A size is not above zero.",
+        _VALIDATE,
+        (_LEAST, Constant(1)),
+    ),
+    never(
+        "F132",
+        "verl has no such setting since 0.3: gradients are not moved to host memory by themselves.",
+        "verl/trainer/config/ppo_trainer.yaml",
+        (given(f"{_ACTOR}.fsdp_config.grad_offload"), absent(*_OLD_MICRO.names, *_VALIDATED.names)),
+        Setting(f"{_ACTOR}.fsdp_config.grad_offload"),
+        severity="warning",
+    ),
+    at_least(
+        "F133",
+        "A validation has fewer samples than there are GPUs, which elder versions refuse.",
+        "verl/protocol.py, DataProto.chunk",
+        (_VALIDATED, _GPUS),
+        when=(given(*_OLD_MICRO.names),),
+        severity="warning",
+    ),
+    never(
+        "F134",
+        "Transformers generates one sample of a prompt in verl, whatever is asked for.",
+        "verl/workers/rollout/hf_rollout.py",
+        (one_of(f"{_ROLLOUT}.name", "hf"), above(_SAMPLES, 1)),
+        Setting(f"{_ROLLOUT}.name"),
+        "vllm",
+        severity="warning",
+    ),
+    shared.visible("F135", "verl/trainer/ppo/ray_trainer.py, ResourcePoolManager", Setting("trainer.n_gpus_per_node")),
+    shared.experts("F136", _GPUS, (_EXPERTS, _EXPERT_TENSOR, _MEGATRON_STAGES), (_MEGATRON,)),
+    shared.layers("F137", _MEGATRON_STAGES, f"{_ACTOR}.megatron.override_transformer_config.", (_MEGATRON,)),
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rltui.check.bundled import needs_reference
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.layout.settings import rewards_of
+from rltui.layout.variants import is_own
 
 if TYPE_CHECKING:
     from rltui.layout.grading import Judging
@@ -70,7 +71,7 @@ def role_without_use(subject: Subject) -> Iterator[Trouble]:
     """The layout has a role that its algorithm, or its reward, does not use."""
     layout = subject.layout
     asked = rewards_asked(layout)
-    if layout.roles.judge is not None and not any(one == "judge" or ":" in one for one in asked):
+    if layout.roles.judge is not None and not any(one == "judge" or is_own(one) for one in asked):
         yield settled_by("no reward asks the judge", "roles.judge", "null")
     if layout.roles.reward_model is not None and "reward_model" not in asked:
         yield settled_by("no reward is the reward model's", "roles.reward_model", "null")

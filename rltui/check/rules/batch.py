@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule, settled_by
+from rltui.layout.variants import is_own
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Train
@@ -84,7 +85,7 @@ def lonely_samples(subject: Subject) -> Iterator[Trouble]:
     """
     layout, alone = subject.layout, ("reinforce_plus_plus", "reinforce_plus_plus_baseline")
     advantage = layout.grpo.advantage
-    if layout.train.samples_per_prompt < 2 and advantage not in alone and ":" not in advantage:
+    if layout.train.samples_per_prompt < 2 and advantage not in alone and not is_own(advantage):
         yield settled_by(
             f"samples_per_prompt is 1: a sample alone has advantage 0 in GRPO with advantage {advantage}",
             "train.samples_per_prompt",

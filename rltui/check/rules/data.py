@@ -18,6 +18,7 @@ from rltui.layout.settings import (
     rewards_of,
     sources,
 )
+from rltui.layout.variants import is_own
 
 if TYPE_CHECKING:
     from rltui.layout.settings import Data
@@ -191,7 +192,7 @@ def reward_of_another_task(subject: Subject) -> Iterator[Trouble]:
     asked += [(_MIXTURE, one.reward, one.train) for one in data.mixture]
     asked += [(_ADDED, reward, one.train) for reward in data.added_rewards for _, _, one in sources(data)]
     for key, reward, name in asked:
-        if reward in (*SERVED_REWARDS, "none") or ":" in reward or data.environment:
+        if reward in (*SERVED_REWARDS, "none") or is_own(reward) or data.environment:
             continue
         compares = reward in ("exact", "coin")
         made = name.startswith(("builtin/", "reasoning-gym/"))

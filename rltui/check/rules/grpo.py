@@ -8,7 +8,7 @@ from msgspec import structs
 
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.layout.algorithms import Grpo
-from rltui.layout.variants import VARIANTS
+from rltui.layout.variants import VARIANTS, is_own
 
 TOKEN_SCALE = 0.01
 """A clip range as wide as this is meant for ratios of single tokens."""
@@ -64,7 +64,7 @@ def setting_of_another_variant(subject: Subject) -> Iterator[Trouble]:
     for kind, names in VARIANTS.items():
         chosen = getattr(grpo, kind)
         others = {key for keys in names.values() for key in keys} - set(names.get(chosen, ()))
-        own = {f"{kind}_settings"} if ":" not in chosen else set()
+        own = {f"{kind}_settings"} if not is_own(chosen) else set()
         for field in structs.fields(Grpo):
             value, usual = getattr(grpo, field.name), {} if field.name in own else field.default
             if field.name in others | own and value != usual:
@@ -176,7 +176,7 @@ def one_part_of_a_reward(subject: Subject) -> Iterator[Trouble]:
     grpo, data = subject.layout.grpo, subject.layout.data
     if grpo.advantage != "gdpo":
         return
-    if data.environment or (data.format == "none" and ":" not in data.reward and not data.added_rewards):
+    if data.environment or (data.format == "none" and not is_own(data.reward) and not data.added_rewards):
         message = f"advantage gdpo with {'an environment' if data.environment else f'reward {data.reward}'} alone"
         yield settled_by(message, "grpo.advantage", "standard")
     elif grpo.penalises_kl and grpo.kl == "reward":

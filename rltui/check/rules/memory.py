@@ -15,7 +15,7 @@ from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.memory_fix import cure, cure_engine
 from rltui.check.rules.placement import mem_gib_key, mem_gib_of, part_key
 from rltui.errors import UsageError
-from rltui.hardware.models import find_model
+from rltui.hardware.models import shape_if_there
 from rltui.layout.roles import SERVED
 from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.from_layout import ENGINE_SEQUENCES
@@ -272,10 +272,6 @@ def unknown_model(subject: Subject) -> Iterator[Trouble]:
         role = getattr(subject.layout.roles, name)
         if role is None or not role.model:
             continue
-        try:
-            known = find_model(role.model) is not None
-        except UsageError:
-            known = False
-        if not known:
+        if shape_if_there(role.model) is None:
             yield Trouble(f"memory is not checked: the shape of {role.model} is not known", f"roles.{name}.model")
             return
