@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk
+from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk, wrapped
 from rltui.cli.sources import add_source, load, said
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json({**as_json(estimate), **({"measured": found} if options.measured else {})})
     else:
-        print_lines([*lines(estimate), *measured.lines(found)])
+        print_lines(wrapped([*lines(estimate), *measured.lines(found)]))
         if options.measured and not found:
             talk(f"No run of this family on {options.cluster} has measured its memory on a card yet.")
     return 1 if any(role.verdict == "no" for role in estimate.roles) else 0
@@ -96,5 +96,5 @@ def _sheet(options: argparse.Namespace, model: Architecture) -> int:
         near = " or ".join(nearest_gpus(card))
         raise UsageError(f"The card {card!r} is not known.", f"Did you mean {near}?" if near else "")
     sheet = model_sheet.model_sheet(model, gpu)
-    print_json(model_sheet.as_json(sheet)) if options.json else print_lines(model_sheet.lines(sheet))
+    print_json(model_sheet.as_json(sheet)) if options.json else print_lines(wrapped(model_sheet.lines(sheet)))
     return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -139,6 +140,17 @@ def _cut(line: str) -> str:
         return line
     width = shutil.get_terminal_size().columns
     return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def wrapped(lines: Iterable[str]) -> Iterator[str]:
+    """``lines`` broken between words at the terminal's width, what follows indented; whole where there is none."""
+    if not sys.stdout.isatty():
+        yield from lines
+        return
+    width = shutil.get_terminal_size().columns
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        yield from textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
 
 
 def confirm(preview: ActionPreview) -> None:

@@ -28,6 +28,7 @@ from rltui.memory.engine import (
 )
 from rltui.memory.estimate import GIB, EngineEstimate
 from rltui.memory.recipes import RECIPES
+from rltui.memory.states import DEFERRED_GRADIENT, slice_of
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -144,6 +145,23 @@ def learner_training(layout: Layout) -> Training:
             item_bytes=ITEM_BYTES[layout.roles.rollout.precision],
         ),
     )
+
+
+def deferred_gradients_gib(layout: Layout, model: Architecture) -> float:
+    """GiB more of each learner GPU where gradients are reduced with a step's last micro-batch alone.
+
+    verl does so since July 2026 (its pull request 7095), scripts say no version: 0 for other systems, under adapters,
+    and where a step has one micro-batch.
+    """
+    learner, train = layout.roles.learner, layout.train
+    told = learner_training(layout)
+    ranks = max(1, told.sharding.gpus // (told.sharding.tensor_parallel * told.sharding.context_parallel))
+    rows = -(-train.samples_per_step // (train.optimizer_steps * ranks))
+    several = 0 < learner.micro_batch < rows
+    if not layout.system.startswith("verl") or told.adapter is not None or not several:
+        return 0.0
+    part = slice_of(model, told.sharding)
+    return (part.whole * DEFERRED_GRADIENT - part.shard * told.states.gradients) / GIB
 
 
 def critic_training(layout: Layout, critic: Critic) -> Training:

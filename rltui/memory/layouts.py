@@ -26,6 +26,7 @@ from rltui.memory.from_layout import (
     SYNC_BUCKET_GIB,
     Training,
     critic_training,
+    deferred_gradients_gib,
     judge_sequences,
     learner_training,
     longest_of,
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.layout.schema import Layout, Rollout
     from rltui.placement.result import Placement, RoleInstance
+
+LEAST_NAMED_GIB = 0.1
+"""Less is not worth a note."""
 
 ENGINE_ERROR = 0.05
 """KV tokens of logged engines lie within this share of the estimate where activations had to be estimated."""
@@ -155,6 +159,12 @@ def _notes(layout: Layout, models: dict[str, Architecture | None]) -> Iterator[s
     for found in {model.name: model for model in models.values() if model is not None}.values():
         if found.caveat:
             yield f"The shape of {found.name} is doubtful: {found.caveat}."
+    learner = models["learner"]
+    if learner is not None and (more := deferred_gradients_gib(layout, learner)) >= LEAST_NAMED_GIB:
+        yield (
+            f"verl since July 2026 keeps the gradients of a step's micro-batches whole until the last of them: "
+            f"{more:.1f} GiB more on each learner GPU than is counted here."
+        )
     if not layout.slots_of("learner"):
         yield "The learner has no GPUs: it is estimated as if it had one."
 

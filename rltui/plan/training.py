@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rltui.hardware.flops import BACKWARD_FACTOR, forward_flops_per_token
 from rltui.hardware.parameters import count_parameters
-from rltui.memory.activations import HEAD_BYTES, mean_layer_bytes
+from rltui.memory.activations import CACHED_LOGIT, HEAD_BYTES, mean_layer_bytes
 from rltui.memory.states import zero_traffic
 from rltui.plan.cards import (
     COPY_BANDWIDTH_SHARE,
@@ -204,7 +204,8 @@ def _pass_s(
     compute_s = (matrices + waiting_flops(model, learner)) / of_peak(request, rates(request, model).training)
     compute_s += attention / of_peak(request, training_share(ATTENTION_FLOPS_SHARE, request.gpu))
     layer_bytes = mean_layer_bytes(model, megatron=learner.megatron)
-    moved = TENSOR_MOVES * (model.layers * layer_bytes + (HEAD_BYTES["full"] * model.vocab if head else 0))
+    logit = HEAD_BYTES["full"] + CACHED_LOGIT["full"] if head else 0
+    moved = TENSOR_MOVES * (model.layers * layer_bytes + logit * model.vocab)
     moved_s = moved / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
     least_s = model.layers / learner.pipeline_parallel * LAUNCH_S
     return max(tokens * (compute_s + moved_s), least_s) + launch_s(model, learner)

@@ -224,3 +224,12 @@ def test_rollouts_in_fp8_leave_room_for_a_cache_of_twice_the_tokens() -> None:
     assert both.weights_gib == weights.weights_gib
     assert weights.kv_tokens
     assert both.kv_tokens == pytest.approx(2 * weights.kv_tokens, rel=0.01)
+
+
+def test_verls_deferred_gradients_are_told_where_a_step_has_several_micro_batches() -> None:
+    told, model = "keeps the gradients of a step's micro-batches whole", known_model("Qwen2.5-7B")
+    assert model is not None
+    (note,) = [note for note in estimate("system=verl").notes if told in note]
+    assert f"{4 * count_parameters(model).total * 3 / 4 / 2**30:.1f} GiB more" in note  # of four GPUs that divide them
+    for words in ([], ["system=verl", "roles.learner.micro_batch=0"], ["system=verl", "roles.learner.lora_rank=8"]):
+        assert not any(told in note for note in estimate(*words).notes)

@@ -75,6 +75,20 @@ def test_a_name_that_is_nearly_a_models_is_answered_with_it(capsys: pytest.Captu
     assert "nearest known" not in capsys.readouterr().err
 
 
+def test_on_a_terminal_lines_break_between_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["mem", "verl-ppo/ppo-2x8-split", "roles.learner.model=Qwen/Qwen3-32B"]
+    main(words)
+    whole = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    main(words)
+    broken = capsys.readouterr().out
+    assert max(map(len, whole.splitlines())) > 80 >= max(map(len, broken.splitlines()))
+    assert broken.split() == whole.split()
+
+
 @pytest.mark.parametrize("words", [["--gpu", "H1000"], ["train.steps=3"]])
 def test_what_does_not_go_with_a_model_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mem", "hf:Qwen/Qwen3-8B", *words]) == 2
