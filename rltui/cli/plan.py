@@ -8,18 +8,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import structs
+
 from rltui.check.run import check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
-from rltui.cli.plan_table import as_json, lines, table, terms
+from rltui.cli.plan_table import as_json, folded, lines, table, terms
+from rltui.cli.sources import add_open, load, said
 from rltui.cluster.profiles import load_profiles
-from rltui.errors import UsageError
+from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import Gpu, find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.paths import state_dir
 from rltui.plan.measured import Measured, read_measured
+from rltui.plan.of_layout import Prediction, predict, request_of_layout
 from rltui.plan.rank import DEFAULT_COUNT, Proposal, elsewhere, propose
 from rltui.plan.rates import Rates, family, rates_of, read_calibration, trust_in
-from rltui.plan.request import Request
+from rltui.plan.request import Means, Request
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -30,37 +34,51 @@ MOST_GPUS = 4096
 MOST_TOKENS = 10**7
 MOST_SAMPLES = 10**6
 MOST_KL = 100.0
+DEFAULTS: dict[str, Any] = {
+    "algorithm": "grpo",
+    "prompt_tokens": 1024,
+    "response_tokens": 2048,
+    "prompts": 64,
+    "samples": 8,
+    "async_steps": 0,
+    "data": "builtin/sort-digits",
+}
+"""Of what a layout says by itself."""
+
 _SHAPE = re.compile(r"([1-9]\d{0,3})[x×]([1-9]\d{0,3})[x×](\S.*)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("--model", required=True, metavar="M", help="as the trainers load it, or a folder")
-    parser.add_argument("--gpus", required=True, metavar="NxGxCARD", help="nodes × GPUs × card, such as 2x4xH100")
+    parser.add_argument("layout", nargs="?", metavar="PRESET|FILE|SCRIPT", help="or its model, GPUs, lengths and batch")
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    add_open(parser)
+    parser.add_argument("--model", metavar="M", help="as the trainers load it, or a folder")
+    parser.add_argument("--gpus", metavar="NxGxCARD", help="nodes × GPUs × card, such as 2x4xH100")
     parser.add_argument("--cluster", default="", metavar="C", help="take what `rltui selftest` measured on it")
-    parser.add_argument("--algorithm", choices=("grpo", "ppo", "opd"), default="grpo", help="default: grpo")
+    parser.add_argument("--algorithm", choices=("grpo", "ppo", "opd"), help="default: grpo")
     parser.add_argument("--critic", metavar="M", help="critic of ppo (default: the model)")
     parser.add_argument("--kl", type=float, metavar="C", help="weight of ppo's KL penalty, with a reference (0: none)")
     parser.add_argument("--teacher", metavar="M", help="teacher of opd")
-    parser.add_argument("--prompt-tokens", type=int, default=1024, metavar="N", help="longest prompt (1024)")
-    parser.add_argument("--response-tokens", type=int, default=2048, metavar="N", help="longest response (2048)")
+    parser.add_argument("--prompt-tokens", type=int, metavar="N", help="longest prompt (1024)")
+    parser.add_argument("--response-tokens", type=int, metavar="N", help="longest response (2048)")
     parser.add_argument("--response-mean", type=float, metavar="N", help="mean response (half of the longest)")
     parser.add_argument("--response-spread", type=float, metavar="N", help="standard deviation of a response's tokens")
-    parser.add_argument("--prompts", type=int, default=64, metavar="P", help="prompts of a step (64)")
-    parser.add_argument("--samples", type=int, default=8, metavar="S", help="samples of a prompt (8)")
-    parser.add_argument("--async-steps", type=int, default=0, metavar="N", help="rollouts run N steps ahead (0)")
-    parser.add_argument("--data", default="builtin/sort-digits", help="what to train on (default: the builtin task)")
-    parser.add_argument(
-        "--reward", choices=("exact", "math", "code", "none"), default="", help="default: as the data needs"
-    )
+    parser.add_argument("--prompts", type=int, metavar="P", help="prompts of a step (64)")
+    parser.add_argument("--samples", type=int, metavar="S", help="samples of a prompt (8)")
+    parser.add_argument("--async-steps", type=int, metavar="N", help="rollouts run N steps ahead (0)")
+    parser.add_argument("--data", help="what to train on (default: the builtin task)")
+    parser.add_argument("--reward", choices=("exact", "math", "code", "none"), help="default: as the data needs")
     parser.add_argument("--count", type=int, default=DEFAULT_COUNT, metavar="K", help="how many proposals (3)")
     parser.add_argument("--save", metavar="DIR", help="write each proposal to DIR as a layout")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the proposals, best first; 1 where nothing fits."""
-    request = _request(options)
+    """Print the proposals, best first, behind what a layout that is given would take as it is; 1 where nothing fits."""
+    stands, request = _of_layout(options) if options.layout else (None, _request(options))
+    if stands is not None and not options.json:
+        print_lines([*_as_it_is(stands), ""])
     proposals = propose(request, _sound, options.count)
     if not proposals:
         return _nothing(request, options.json)
@@ -68,10 +86,48 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         shown = [as_json(each) for each in proposals]
         trust = request.rates.source if request.rates else trust_in(request.model, request.gpu)
-        print_json({"schema": SCHEMA, "proposals": shown, "trust": trust, "measured": request.measured, "saved": saved})
+        told = {"schema": SCHEMA, "proposals": shown, "trust": trust, "measured": request.measured, "saved": saved}
+        print_json(told if stands is None else {**told, "as_it_is": stands})
     else:
         print_lines(lines(request, proposals, saved))
     return 0
+
+
+def _of_layout(options: argparse.Namespace) -> tuple[Prediction | str, Request]:
+    """What ``plan`` expects of the layout or script, or why it cannot tell, and its question: the same GPUs and batch.
+
+    Raises:
+        UsageError: Words that stand for what the layout says, or it cannot be read.
+        RltuiError: ``plan`` knows nothing of such runs.
+    """
+    for name in (*DEFAULTS, "model", "gpus", "critic", "kl", "teacher", "reward"):
+        if getattr(options, name) is not None:
+            word = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{options.layout} says what {word} would.", "Change it by key=value.")
+    layout = load(options.layout, options.overrides, said(options)).layout
+    roles, request = layout.roles, request_of_layout(layout)
+    limit = argparse.Namespace(**{**vars(options), "response_tokens": request.response_tokens})
+    _within_limit(limit)
+    request = structs.replace(
+        request,
+        critic_name=roles.critic.model if roles.critic is not None else "",
+        teacher_name=roles.teacher.model if roles.teacher is not None else "",
+        response_mean=options.response_mean or 0.0,
+        response_spread=options.response_spread,
+        rates=_measured(request.model, request.gpu),
+        measured=_selftest(options.cluster, request.gpu) if options.cluster else Measured(),
+        means=Means(pack=bool(layout.lengths.pack)),
+    )
+    try:
+        return predict(layout, asked=request), request
+    except RltuiError as error:
+        return str(error), request
+
+
+def _as_it_is(stands: Prediction | str) -> Iterator[str]:
+    yield "as it is:"
+    for line in (stands,) if isinstance(stands, str) else stands.lines():
+        yield from folded(f"   {line}")
 
 
 def _sound(text: str, name: str) -> bool:
@@ -80,6 +136,12 @@ def _sound(text: str, name: str) -> bool:
 
 def _request(options: argparse.Namespace) -> Request:
     """The words as a request; anything unknown is refused with the nearest known."""
+    for name in ("model", "gpus"):
+        if not getattr(options, name):
+            raise UsageError(f"`rltui plan` needs --{name}, or a layout or script that says it.")
+    for name, value in DEFAULTS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
     shape = _SHAPE.fullmatch(options.gpus.strip())
     if shape is None or int(shape[1]) * int(shape[2]) > MOST_GPUS or int(shape[2]) > 1024:
         raise UsageError(f"--gpus {options.gpus[:60]!r} is no NODESxGPUSxCARD of at most {MOST_GPUS} GPUs.", "2x4xH100")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ OPTIONS = {
 
 OWN_TRUST = f"another run of such a model on these cards is taken to be within a factor of {OWN:g} (assumed)"
 
+WIDTH = 80
+
 TIMES = ("STEP", "GEN", "SCORE", "TRAIN", "VALUE", "SYNC", "IDLE", "TOKENS/S")
 
 
@@ -48,11 +51,11 @@ def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str])
     yield from table(request, proposals)
     yield ""
     for each in proposals:
-        yield f"#{each.rank} {each.why}"
-        yield f"   {_training(each)}"
-        yield from (f"   {line}" for line in _warnings(each))
+        yield from folded(f"#{each.rank} {each.why}")
+        for line in (_training(each), *_warnings(each)):
+            yield from folded(f"   {line}")
     yield from terms(request, proposals[0])
-    yield "Times are estimates, in seconds, from FLOPs and bandwidth; docs/planning.md says what is assumed."
+    yield from folded("Times are estimates, from FLOPs and bandwidth; docs/planning.md says what is assumed.", "")
     yield ""
     if saved:
         yield from (f"rltui launch {path}" for path in saved)
@@ -61,8 +64,18 @@ def lines(request: Request, proposals: Sequence[Proposal], saved: Sequence[str])
     yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
 
 
+def folded(line: str, rest: str = "     ") -> Iterator[str]:
+    """``line`` as a terminal of 80 columns shows it, all that is not its first row behind ``rest``."""
+    yield from textwrap.wrap(line, WIDTH, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False)
+
+
 def terms(request: Request, best: Proposal) -> Iterator[str]:
     """What the first step's seconds are made of, at which rates, and how far to believe them."""
+    for line in _terms(request, best):
+        yield from folded(line)
+
+
+def _terms(request: Request, best: Proposal) -> Iterator[str]:
     time, rates = best.time, rates_in_use(request, request.model)
     rest = f"sync {time.sync_s:.1f} + other {time.other_s:.1f}"
     yield f"#1 step {time.step_s:.1f} s = {_made_and_trained(request, best)} + {rest}"
@@ -74,8 +87,8 @@ def terms(request: Request, best: Proposal) -> Iterator[str]:
     if request.measured.sources:
         yield f"   cards and links: {measured.words(request.measured)}"
     factor = TRUST[family(request.model)].factor if request.rates is None else OWN
-    yield f"   error: {time.step_s / factor:.0f} to {time.step_s * factor:.0f} s;"
-    yield f"          {trust_in(request.model, request.gpu) if request.rates is None else OWN_TRUST}"
+    trust = trust_in(request.model, request.gpu) if request.rates is None else OWN_TRUST
+    yield f"   error: {time.step_s / factor:.0f} to {time.step_s * factor:.0f} s; {trust}"
     if unknown := ", ".join(_unknown(request, best.setup)):
         yield f"   not known: no published time has been compared for {unknown}"
 
@@ -99,8 +112,9 @@ def _phases(request: Request, setup: Setup) -> Iterator[str]:
     step = decode_step(request, setup.engine.tensor_parallel, batch)
     matrices = max(step.weights_s, step.products_s)
     parts = {"weights": matrices, "cache": step.cache_s, "launches and sampling": step.fixed_s}
-    yield f"generation: {batch:.0f} sequences at once on an engine, {1000 * step.step_s:.1f} ms for a token of each:"
-    yield f"            {', '.join(f'{name} {1000 * seconds:.1f}' for name, seconds in parts.items())}"
+    made = f"{1000 * step.step_s:.1f} ms for a token of each: "
+    made += ", ".join(f"{name} {1000 * seconds:.1f}" for name, seconds in parts.items())
+    yield f"generation: {batch:.0f} sequences at once on an engine, {made}"
     count, pass_s, update_s, bound = train_terms(request, setup.learner)
     many = f"{count} micro-batches of {pass_s:.2g} s" if count > 1 else f"one micro-batch of {pass_s:.3g} s"
     yield f"training: {many} on a rank, bound by {bound}; optimizer {update_s:.2g} s"

@@ -92,6 +92,7 @@ def predict(
     layout: Layout,
     known: Mapping[str, Mapping[Family, Rates]] | None = None,
     measured: Mapping[str, Measured] | None = None,
+    asked: Request | None = None,
 ) -> Prediction:
     """The time of a step of ``layout``.
 
@@ -99,15 +100,14 @@ def predict(
         layout: What would be launched.
         known: Rates that runs of the user's own had, by card and family.
         measured: What a self-test of the cluster measured, by card.
+        asked: The layout as a request, with lengths, rates and measurements that are known better; in place of these.
 
     Raises:
         RltuiError: ``plan`` does not predict such runs, with the reason.
         UsageError: A model is a local folder whose config.json cannot be read.
     """
-    request = request_of_layout(layout)
-    own = (known or {}).get(request.gpu.name, {}).get(family(request.model))
-    card = (measured or {}).get(request.gpu.name, Measured())
-    request = structs.replace(request, rates=own, measured=card)
+    request = asked or _with_measurements(request_of_layout(layout), known or {}, measured or {})
+    own = request.rates
     return Prediction(
         time=step_time(request, _setup(layout)),
         steps=layout.train.steps,
@@ -117,6 +117,13 @@ def predict(
         trust=f"{own.source}, within a factor of {OWN:g}" if own else trust_in(request.model, request.gpu),
         ahead=request.async_steps,
     )
+
+
+def _with_measurements(
+    request: Request, known: Mapping[str, Mapping[Family, Rates]], measured: Mapping[str, Measured]
+) -> Request:
+    own = known.get(request.gpu.name, {}).get(family(request.model))
+    return structs.replace(request, rates=own, measured=measured.get(request.gpu.name, Measured()))
 
 
 def request_of_layout(layout: Layout) -> Request:
