@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.check.run import check_text
-from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.cli.output import add_json, print_json, print_lines, talk, wrapped
 from rltui.cli.plan_request import asked
 from rltui.cli.plan_table import Better, as_json, lines, table, terms
 from rltui.cli.sources import add_open
@@ -140,7 +140,7 @@ def _elsewhere_lines(request: Request, others: Sequence[Proposal]) -> Iterator[s
     yield ""
     yield from table(request, others)
     yield ""
-    yield from terms(request, others[0])
+    yield from wrapped(terms(request, others[0]))
     yield "`rltui import SCRIPT` reads a script of such a system, `rltui launch SCRIPT` runs it."
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from rltui.check.run import Report, check_text
-from rltui.cli.output import columns
+from rltui.cli.output import columns, wrapped
 from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_layout
 from rltui.plan import measured
@@ -76,14 +76,7 @@ def lines(
     yield ""
     yield from table(request, [*([better.now] if better and better.now else ()), *proposals])
     yield ""
-    if better is not None:
-        yield _compared(better, proposals[0])
-    for each in proposals:
-        yield f"#{each.rank} {each.why}"
-        yield f"   {_training(each)}"
-        yield from (f"   {line}" for line in _warnings(each, better))
-    yield from terms(request, proposals[0])
-    yield "Times are estimates, in seconds, from FLOPs and bandwidth; docs/planning.md says what is assumed."
+    yield from wrapped(_sentences(request, proposals, better))
     yield ""
     if saved:
         yield from (f"rltui launch {path}" for path in saved)
@@ -95,6 +88,18 @@ def lines(
     else:
         yield "#1 differs from it, in a layout's keys, and in its own words where rltui knows them:"
         yield from (f"  {line}" for line in differences(better.standing, better.divided(proposals[0])))
+
+
+def _sentences(request: Request, proposals: Sequence[Proposal], better: Better | None) -> Iterator[str]:
+    """Why each proposal has its rank, what the first is made of, and how far to believe it."""
+    if better is not None:
+        yield _compared(better, proposals[0])
+    for each in proposals:
+        yield f"#{each.rank} {each.why}"
+        yield f"   {_training(each)}"
+        yield from (f"   {line}" for line in _warnings(each, better))
+    yield from terms(request, proposals[0])
+    yield "Times are estimates, in seconds, from FLOPs and bandwidth; docs/planning.md says what is assumed."
 
 
 def _compared(better: Better, best: Proposal) -> str:
@@ -121,8 +126,8 @@ def terms(request: Request, best: Proposal) -> Iterator[str]:
     if request.measured.sources:
         yield f"   cards and links: {measured.words(request.measured)}"
     factor = TRUST[family(request.model)].factor if request.rates is None else OWN
-    yield f"   error: {time.step_s / factor:.0f} to {time.step_s * factor:.0f} s;"
-    yield f"          {trust_in(request.model, request.gpu) if request.rates is None else OWN_TRUST}"
+    trust = trust_in(request.model, request.gpu) if request.rates is None else OWN_TRUST
+    yield f"   error: {time.step_s / factor:.0f} to {time.step_s * factor:.0f} s; {trust}"
     if unknown := ", ".join(_unknown(request, best.setup)):
         yield f"   not known: no published time has been compared for {unknown}"
 
@@ -146,8 +151,9 @@ def _phases(request: Request, setup: Setup) -> Iterator[str]:
     step = decode_step(request, setup.engine.tensor_parallel, batch)
     matrices = max(step.weights_s, step.products_s)
     parts = {"weights": matrices, "cache": step.cache_s, "launches and sampling": step.fixed_s}
-    yield f"generation: {batch:.0f} sequences at once on an engine, {1000 * step.step_s:.1f} ms for a token of each:"
-    yield f"            {', '.join(f'{name} {1000 * seconds:.1f}' for name, seconds in parts.items())}"
+    made = ", ".join(f"{name} {1000 * seconds:.1f}" for name, seconds in parts.items())
+    each = f"{1000 * step.step_s:.1f} ms for a token of each: {made}"
+    yield f"generation: {batch:.0f} sequences at once on an engine, {each}"
     count, pass_s, update_s, bound = train_terms(request, setup.learner)
     many = f"{count} micro-batches of {pass_s:.2g} s" if count > 1 else f"one micro-batch of {pass_s:.3g} s"
     yield f"training: {many} on a rank, bound by {bound}; optimizer {update_s:.2g} s"

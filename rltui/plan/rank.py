@@ -51,6 +51,10 @@ SLEEP_WORTH = 0.9
 put engines to sleep."""
 
 
+WHOLE_WORTH = 1.1
+"""A division with equally many samples for each learner is proposed up to this many times as long a step."""
+
+
 class Candidate(Struct, frozen=True, kw_only=True):
     """A setup and its time."""
 
@@ -223,21 +227,36 @@ def _host_holds(layout: Layout) -> bool:
 
 
 def _different(request: Request, ranked: Sequence[Candidate], count: int) -> Iterator[Candidate]:
-    """The fastest that differ from each other, and in the last place of GRPO's three or more the even division.
+    """Of GRPO's three or more the even division, unless one like it is much faster, then the fastest that differ.
 
     Rates are known within a factor of two at best. Half of the GPUs makes neither phase take more than about twice what
     all of them would, whatever the rates are: no other division can say so.
     """
-    even = next((each for each in ranked if _even(request, each)), None)
-    first: list[Candidate] = []
+    even = next((each for each in ranked if _even(request, each)), None) if count >= DEFAULT_COUNT else None
+    found = [even] if even is not None and not any(_hardly_like(request, even, each) for each in ranked) else []
     for each in ranked:
-        if len(first) + (even is not None and count >= DEFAULT_COUNT) >= count:
+        if len(found) == count:
             break
-        if not any(_alike(request, each.setup, other.setup) for other in first):
-            first.append(each)
-    yield from first
-    if even is not None and count >= DEFAULT_COUNT:
-        yield even
+        if not any(_alike(request, each.setup, other.setup) for other in found):
+            found.append(_whole(request, each, ranked))
+    yield from found
+
+
+def _hardly_like(request: Request, slow: Candidate, fast: Candidate) -> bool:
+    """Whether ``fast`` is a division like ``slow`` and so much faster that it stands in its place."""
+    return _alike(request, slow.setup, fast.setup) and slow.time.step_s >= WHOLE_WORTH * fast.time.step_s
+
+
+def _whole(request: Request, best: Candidate, ranked: Sequence[Candidate]) -> Candidate:
+    """``best``, or one like it that is hardly slower and whose learners have equally many samples."""
+    near = (
+        each
+        for each in ranked
+        if request.samples_per_step % each.setup.learner.replicas == 0
+        and _alike(request, best.setup, each.setup)
+        and not _hardly_like(request, each, best)
+    )
+    return next(near, best)
 
 
 def _even(request: Request, candidate: Candidate) -> bool:
@@ -252,9 +271,7 @@ def _alike(request: Request, one: Setup, other: Setup) -> bool:
         return one.placement == other.placement
     if "standard" in (one.placement, other.placement):
         return one.placement == other.placement
-    apart = abs(one.learner.ranks - other.learner.ranks)
-    same_width = one.engine.tensor_parallel == other.engine.tensor_parallel
-    return same_width and apart < max(1, request.total_gpus // ALIKE)
+    return abs(one.learner.ranks - other.learner.ranks) < max(1, request.total_gpus // ALIKE)
 
 
 def _why(candidate: Candidate, best: StepTime | None, fitting: int, *, even: bool) -> str:

@@ -79,10 +79,10 @@ def unmeasured_card(model: Architecture, gpu: Gpu) -> bool:
 
 def trust_in(model: Architecture, gpu: Gpu) -> str:
     """Error bars in words, or that nothing is known."""
-    found = TRUST[family(model)]
+    found, name = TRUST[family(model)], "dense models" if model.experts is None else "mixtures of experts"
     other = f", none of them on {gpu.name}" if unmeasured_card(model, gpu) else ""
     near = f"within a factor of {found.factor:g}"
-    return f"nine in ten of {found.points} held-out published points of {family(model)} models are {near}{other}"
+    return f"nine in ten of {found.points} held-out published points of {name} are {near}{other}"
 
 
 CARD_SHARES = {"A100": 1.4, "A800": 1.4, "H20-": 1.5, "GB300": 1.17, "B300": 1.1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import json
 import re
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rltui.plan.candidates import engine_choices, engines_beside, packed
 from rltui.plan.decoding import decode_step_s, generate_s, steady_s
 from rltui.plan.of_layout import predict
 from rltui.plan.rank import Proposal, candidates
-from rltui.plan.rates import rates_of, read_calibration
+from rltui.plan.rates import TRUST, rates_of, read_calibration
 from rltui.plan.remedies import Misfit
 from rltui.plan.request import Request
 from rltui.plan.throughput import model_step_s, sync_s
@@ -48,6 +49,11 @@ def propose(wanted: Request, count: int = 3) -> tuple[Proposal, ...]:
 
 def misfit(wanted: Request) -> Misfit:
     return remedies.misfit(wanted, sound)
+
+
+def sentences(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was printed, without its line ends."""
+    return " ".join(capsys.readouterr().out.split())
 
 
 def test_what_the_check_refuses_is_passed_over() -> None:
@@ -259,7 +265,7 @@ def test_nothing_fits_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_engine_over_nodes_is_shown_as_what_others_can_run(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "--model", "deepseek-ai/DeepSeek-V3", "--gpus", "32x8xH100"]
     assert main(words) == 1
-    out = capsys.readouterr().out
+    out = sentences(capsys)
     assert "stays within a node" in out
     assert "×TP32" in out
     assert "not known: no published time has been compared for an offloaded optimizer" in out
@@ -273,7 +279,7 @@ def test_the_first_step_is_explained_by_its_terms(capsys: pytest.CaptureFixture[
     assert main(["plan", "--model", SEVEN, "--gpus", "2x4xH100", "--json"]) == 0
     time = json.loads(capsys.readouterr().out)["proposals"][0]["time"]
     assert main(["plan", "--model", SEVEN, "--gpus", "2x4xH100"]) == 0
-    out = capsys.readouterr().out
+    out = sentences(capsys)
     assert (
         f"#1 step {time['step_s']:.1f} s = generation {time['generate_s']:.1f} + training {time['train_s']:.1f}" in out
     )
@@ -285,14 +291,14 @@ def test_the_first_step_is_explained_by_its_terms(capsys: pytest.CaptureFixture[
 def test_what_waits_for_what_is_said_where_rollouts_run_ahead(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "--model", SEVEN, "--gpus", "2x4xH100", "--async-steps", "1"]
     assert main(words) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("#1 step"))
+    said = sentences(capsys).partition("#1 step")[2].partition(" generation:")[0]
     step, update, full, alone, sync, other = (float(each) for each in re.findall(r"\d+\.\d", said))
     assert step == pytest.approx(max(update, full, alone) + sync + other, abs=0.21)
 
 
 def test_an_offloaded_optimizer_comes_with_the_host_memory_that_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--model", "Qwen/Qwen3-32B", "--gpus", "1x8xH100"]) == 0
-    out = capsys.readouterr().out
+    out = sentences(capsys)
     sizes = [int(size) for size in re.findall(r"optimizer in host memory \((\d+) GiB of it a node\)", out)]
     assert sizes
     assert all(12 * 32.7 / 1.074 < size <= rank.HOST_GIB for size in sizes), "12 bytes a parameter at least"
@@ -350,7 +356,7 @@ def test_a_calibration_in_the_state_directory_changes_what_the_verb_says(
     assert main(words) == 0
     after = json.loads(capsys.readouterr().out)
     assert (before["trust"], after["trust"]) == (
-        "nine in ten of 354 held-out published points of dense models are within a factor of 1.6",
+        f"nine in ten of {TRUST['dense'].points} held-out published points of dense models are within a factor of 1.6",
         "measured on this cluster",
     )
     assert after["proposals"][0]["time"]["train_s"] > before["proposals"][0]["time"]["train_s"]
@@ -374,3 +380,11 @@ def test_a_calibration_that_cannot_be_read_is_said_and_left_out(
     assert said.out == without
     assert f"{path}: " in said.err
     assert "correct or remove the file" in said.err
+
+
+def test_divisions_differ_in_learners_and_do_not_leave_one_a_sample_short_for_little() -> None:
+    three = propose(request(SEVEN, 2, 8, response_tokens=4096))
+    apart = [each.setup.learner.ranks for each in three if each.setup.placement == "apart"]
+    assert len(three) == 3
+    assert 8 in apart, "half and half, whatever is a little faster beside it"
+    assert all(abs(one - other) >= 2 for one, other in combinations(apart, 2)), "of other widths is no other division"
