@@ -1,4 +1,4 @@
-"""What reference and reward model have in common: a model that never changes, whole or divided over the role's ranks."""
+"""What reference and reward model share: a model that never changes, whole or divided over the role's ranks."""
 
 from __future__ import annotations
 
