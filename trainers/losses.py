@@ -154,6 +154,7 @@ def policy_loss(
     importance: Truncation,
     aggregation: Aggregation,
     denominator: float | None = None,
+    moved: torch.Tensor | None = None,
 ) -> PolicyLoss:
     """The surrogate of GRPO (Shao et al. 2024) or one of its variants: the mean of -w * s.
 
@@ -171,9 +172,12 @@ def policy_loss(
         importance: How w is bounded.
         aggregation: See ``aggregate``.
         denominator: See ``aggregate``.
+        moved: [B, R] boolean, the tokens of which s counts; others do in the mean alone. None: all.
     """
     tokens = Tokens(log_probs, old_log_probs.detach(), engine_log_probs, advantages, mask)
     gained, clipped = surrogate(tokens)
+    if moved is not None:
+        gained = gained.masked_fill(~moved, 0.0)
     weight, limited = importance_weight(old_log_probs.detach(), engine_log_probs, mask, importance)
     loss = aggregate(-weight * gained, mask, aggregation, denominator)
     return PolicyLoss(loss, clipped.sum(), limited.sum())

@@ -17,7 +17,7 @@ from trainers.data.batch import (
 )
 from trainers.divergences import divergence
 from trainers.losses import PolicyLoss, aggregate, kl_estimate, policy_loss, token_mean
-from trainers.ratios import Truncation, token
+from trainers.ratios import Truncation, highest, token
 from trainers.variants import variant
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def grpo_objective(layout: Layout) -> Objective:
             importance=importance,
             aggregation=aggregation,
             denominator=denominator,
+            moved=highest(scores.entropies, rows.response_mask, settings.top_entropy_quantile),
         )
         if coefficient:
             penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, aggregation)

@@ -62,7 +62,7 @@ class Truncation:
     Attributes:
         cap: Most that a weight may be.
         mode: See ``importance_weight``.
-        low: Least that a weight may be where ``mode`` is ``mask``.
+        low: Least that a weight may be where ``mode`` is ``mask`` or ``sequence_mask``.
     """
 
     cap: float
@@ -187,21 +187,35 @@ def importance_weight(
     Engine and trainer compute the same policy with different kernels, so samples are slightly off-policy even when
     the weights agree. ``cap``: min(w, cap) of each token (Yao et al. 2025, truncated importance sampling); ``mask``: 0
     where w is not within low to cap (IcePop, Ling team 2025); ``sequence_product``, ``sequence_mean``: the product or
-    the geometric mean over the sample's tokens, capped, for all of them; ``off``: 1.
+    the geometric mean over the sample's tokens, capped, for all of them; ``sequence_mask``: the product, and 0 for all
+    tokens of samples where it is not within low to cap (masked importance sampling, Liu et al. 2025); ``off``: 1.
     """
     apart = (trainer_log_probs.detach() - engine_log_probs).masked_fill(~mask, 0.0)
     if truncation.mode == "off":
         return mask.to(apart.dtype), torch.zeros_like(mask)
-    if truncation.mode == "sequence_product":
+    if truncation.mode in ("sequence_product", "sequence_mask"):
         apart = apart.sum(dim=1, keepdim=True).expand_as(apart)
     elif truncation.mode == "sequence_mean":
         apart = _sample_mean(apart, mask)
     weight = apart.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
     limited = (weight > truncation.cap) & mask
-    if truncation.mode == "mask":
+    if truncation.mode in ("mask", "sequence_mask"):
         limited = limited | ((weight < truncation.low) & mask)
         return weight.masked_fill(limited | ~mask, 0.0), limited
     return weight.clamp(max=truncation.cap).masked_fill(~mask, 0.0), limited
+
+
+def highest(entropies: torch.Tensor, mask: torch.Tensor, fraction: float) -> torch.Tensor:
+    """Which tokens of ``mask`` [B, R] are among the ``fraction`` of highest entropy (Wang et al. 2025), one at least.
+
+    As many as are above the quantile 1 - fraction of those that are seen at once, a micro-batch of a rank.
+    """
+    number = int(mask.sum())
+    if fraction >= 1.0 or not number:
+        return mask
+    most = entropies.detach().masked_fill(~mask, -torch.inf)
+    least = most.flatten().topk(1 + int(fraction * (number - 1))).values[-1]
+    return mask & (most >= least)
 
 
 def _sample_mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

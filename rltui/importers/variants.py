@@ -231,10 +231,13 @@ def trl(source: Settings) -> Variants:
     if source.flag("mask_truncated_completions"):
         found.found["grpo.mask_truncated"] = True
     modes = {"token_truncate": "cap", "token_mask": "mask", "sequence_truncate": "sequence_product"}
+    modes["sequence_mask"] = "sequence_mask"
     found.choose("grpo.importance", modes, "vllm_importance_sampling_mode")
-    found.number("grpo.importance_cap", "vllm_importance_sampling_cap")
-    if found.found.get("grpo.importance") == "mask":
+    found.number("grpo.importance_cap", "vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap")
+    if "mask" in str(found.found.get("grpo.importance")):
         found.found["grpo.importance_low"] = 0.0
+        found.number("grpo.importance_low", "vllm_importance_sampling_clip_min")
+    found.number("grpo.top_entropy_quantile", "top_entropy_quantile")
     if source.flag("vllm_importance_sampling_correction", default=True) is False:
         found.found["grpo.importance"] = "off"
     return found

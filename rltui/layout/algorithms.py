@@ -12,10 +12,11 @@ KlEstimator = Annotated[
     Meta(description="d, d²/2, or exp(-d) - 1 + d, where d is the log-ratio (Schulman 2020)."),
 ]
 Importance = Annotated[
-    Literal["off", "cap", "mask", "sequence_product", "sequence_mean"],
+    Literal["off", "cap", "mask", "sequence_product", "sequence_mean", "sequence_mask"],
     Meta(
         description="Weight between trainer and engine: none; each token's, capped; tokens outside importance_low to "
-        "importance_cap left out (IcePop); or one for the sample, the product or geometric mean, capped."
+        "importance_cap left out (IcePop); or one for the sample, the product or geometric mean, capped; or samples "
+        "whose product is outside left out."
     ),
 ]
 OwnSettings = Annotated[
@@ -79,7 +80,8 @@ class Grpo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         PositiveFloat, Meta(description="Cap of the truncated importance weight trainer/engine.")
     ] = 2.0
     importance_low: Annotated[
-        NonNegativeFloat, Meta(description="Where importance is 'mask', tokens of a smaller weight are left out too.")
+        NonNegativeFloat,
+        Meta(description="Where importance is 'mask' or 'sequence_mask', what weighs less than this is left out too."),
     ] = 0.5
     kl: Annotated[
         Literal["none", "loss", "reward"], Meta(description="Where the KL penalty goes, if it has a coefficient.")
@@ -94,6 +96,9 @@ class Grpo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "k3"
     kl_estimator_settings: OwnSettings = field(default_factory=dict)
     entropy_coefficient: EntropyCoefficient = 0.0
+    top_entropy_quantile: Annotated[
+        Fraction, Meta(description="Share of the tokens, those of the highest entropy, that rewards move; 1: all.")
+    ] = 1.0
     filter_zero_std: Annotated[bool, Meta(description="Leave out groups that teach nothing, by filter.")] = True
     filter: Annotated[
         str,

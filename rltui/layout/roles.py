@@ -302,7 +302,7 @@ class Judge(Served, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RewardModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sequence classifier with one output that scores answers; what its scores are worth is in ``data.scoring``.
 
-    Transformers run it, each replica on one GPU.
+    Transformers run it, each replica on one GPU, or all GPUs one model together.
     """
 
     engine: ClassVar[Literal["hf"]] = "hf"
@@ -310,8 +310,11 @@ class RewardModel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     memory_utilization: ClassVar[float] = 1.0
 
     model: ModelName
-    engines: Annotated[int, Meta(ge=1, le=1000, description="Replicas.")] = 1
+    engines: Annotated[int, Meta(ge=1, le=1000, description="Replicas, or the GPUs that divide the weights.")] = 1
     pool: PoolName = ""
+    zero_stage: Annotated[
+        Literal[0, 3], Meta(description="3: its weights are divided over its GPUs; 0: each has the whole model.")
+    ] = 0
     precision: Precision = "bf16"
     context: Annotated[
         int, Meta(ge=2, le=10_000_000, description="Longest conversation that it scores, in its own tokens.")

@@ -149,10 +149,12 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.roles.learner.sequence_parallel if role == "learner" else 1
 
     @property
-    def divides_reference(self) -> bool:
-        """Whether the reference's weights are divided over its GPUs, so that these work together only."""
-        reference = self.roles.reference
-        return reference is not None and reference.zero_stage == 3 and self.slots_of("reference") > 1
+    def divided(self) -> tuple[str, ...]:
+        """The frozen roles whose weights are divided over their GPUs, so that these work together only."""
+        names = ("reference", "reward_model")
+        return tuple(
+            name for name in names if getattr(getattr(self.roles, name), "zero_stage", 0) and self.slots_of(name) > 1
+        )
 
     @property
     def num_reward_workers(self) -> int:

@@ -13,6 +13,7 @@ from rltui.hardware.parameters import count_parameters, router_parameters
 from rltui.memory.activations import CHUNKED_HEAD_GIB, forward_layer_bytes, routed_widths
 from rltui.memory.estimate import CUDA_CONTEXT_GIB, GIB, NCCL_GIB, EngineEstimate
 from rltui.memory.kv_pool import Pool, capacity
+from rltui.memory.states import DEEPSPEED_LIVE_PARAMETERS
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -215,16 +216,22 @@ def estimate_transformers_engine(
 
 
 def estimate_transformers_classifier(
-    model: Architecture, *, rows: int, max_model_len: int, item_bytes: float, role: str
+    model: Architecture, *, rows: int, max_model_len: int, item_bytes: float, role: str, gpus: int = 1
 ) -> EngineEstimate:
-    """As ``estimate_transformers_scorer``, of a model with one output: no logits of a vocabulary."""
+    """As ``estimate_transformers_scorer``, of a model with one output: no logits of a vocabulary.
+
+    Where several ``gpus`` divide the weights, each has its share, and gathers layers as they are used.
+    """
     found = estimate_transformers_scorer(
         model, rows=rows, max_model_len=max_model_len, item_bytes=item_bytes, role=role
     )
+    weights = found.weights_gib - count_parameters(model).head * item_bytes / GIB
+    gathered = min(weights, DEEPSPEED_LIVE_PARAMETERS * item_bytes / GIB) if gpus > 1 else 0.0
     return structs.replace(
         found,
-        weights_gib=found.weights_gib - count_parameters(model).head * item_bytes / GIB,
-        activation_gib=found.activation_gib - CHUNKED_HEAD_GIB,
+        weights_gib=weights / gpus,
+        non_torch_gib=CUDA_CONTEXT_GIB + (NCCL_GIB if gpus > 1 else 0.0),
+        activation_gib=found.activation_gib - CHUNKED_HEAD_GIB + gathered,
     )
 
 

@@ -178,7 +178,7 @@ def reference_training(layout: Layout, precision: str) -> Training:
     item = ITEM_BYTES[precision]
     return Training(
         sharding=s.Sharding(
-            gpus=layout.slots_of("reference") if layout.divides_reference else 1,
+            gpus=layout.slots_of("reference") if "reference" in layout.divided else 1,
             backend=RECIPES[layout.system].backend,
             zero_stage=3,
         ),
@@ -225,7 +225,10 @@ def served_engine(layout: Layout, name: str, model: Architecture, gpu: Gpu | Non
     length, item = longest_of(layout, name), ITEM_BYTES[role.precision]
     if isinstance(role, RewardModel):
         rows = min(role.micro_batch, -(-layout.train.samples_per_step // role.engines))
-        return estimate_transformers_classifier(model, rows=rows, max_model_len=length, item_bytes=item, role=name)
+        divided = role.engines if name in layout.divided else 1
+        return estimate_transformers_classifier(
+            model, rows=rows, max_model_len=length, item_bytes=item, role=name, gpus=divided
+        )
     if role.engine == "hf" and name == "judge":
         return estimate_transformers_engine(
             model, sequences=judge_sequences(layout), max_model_len=length, item_bytes=item, role=name

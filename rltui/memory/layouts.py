@@ -235,7 +235,7 @@ def _frozen(layout: Layout, model: Architecture, precision: str, capacity_gib: f
     moments = tuple(moment for moment in found.moments if moment.moment in ("load", "log-probs"))
     rows, reason = told.workload.sequences, "all rows of a micro-batch pass at once"
     knob = f"roles.learner.micro_batch={rows // 2}" if rows > 1 else ""
-    if layout.slots_of("reference") > 1 and not layout.divides_reference:
+    if layout.slots_of("reference") > 1 and "reference" not in layout.divided:
         knob, reason = "roles.reference.zero_stage=3", "each of its GPUs has the whole model"
     return structs.replace(found, moments=moments, knob=knob, reason=reason)
 
@@ -289,6 +289,8 @@ def _engine_knob(
     layout: Layout, model: Architecture, role: Rollout | Served | RewardModel, name: str, *, blocked: bool
 ) -> str:
     if isinstance(role, RewardModel):
+        if role.engines > 1 and not role.zero_stage:
+            return "roles.reward_model.zero_stage=3"
         return f"roles.reward_model.micro_batch={role.micro_batch // 2}" if role.micro_batch > 1 else ""
     if role.engine == "hf" and name == "judge":
         return f"roles.judge.max_concurrency={max(1, judge_sequences(layout) // 2)}"

@@ -40,6 +40,7 @@ WEIGHTS = {
     "icepop": Truncation(1.5, "mask", 0.7),
     "product": Truncation(1.6, "sequence_product"),
     "mean": Truncation(1.1, "sequence_mean"),
+    "whole": Truncation(1.4, "sequence_mask", 0.6),
 }
 AGGREGATIONS = ("token", "sequence", "dr_grpo")
 
@@ -66,6 +67,8 @@ def weights_of(old: list[float], engine: list[float], truncation: Truncation) ->
     if truncation.mode == "cap":
         return [min(ratio, truncation.cap) for ratio in ratios]
     product = math.prod(ratios)
+    if truncation.mode == "sequence_mask":
+        return [product if truncation.low <= product <= truncation.cap else 0.0] * len(ratios)
     one = product if truncation.mode == "sequence_product" else product ** (1 / len(ratios))
     return [min(one, truncation.cap)] * len(ratios)
 
@@ -308,6 +311,32 @@ def test_what_the_layout_says_is_what_is_minimised(
         apart = apart / torch.tensor(LENGTHS).unsqueeze(1)
     penalty = 0.1 * float(apart.sum()) / 12 if kl in ("loss", "") else 0.0
     assert float(found.loss) == pytest.approx(float(expected.loss) + penalty, abs=1e-13)
+
+
+@pytest.mark.parametrize(("quantile", "kept"), [(1.0, 12), (0.5, 6), (0.2, 3), (0.0, 1)])
+def test_rewards_move_the_tokens_of_highest_entropy(quantile: float, kept: int) -> None:
+    """The others still count in the mean; as many are kept as TRL keeps."""
+    layout = load_layout(LAYOUT, [f"grpo.top_entropy_quantile={quantile}"]).layout
+    batch = random_batch(2)
+    entropies = torch.rand(4, 5, generator=torch.Generator().manual_seed(7), dtype=torch.float64) + ~MASK * 9.0
+    rows = pad([Sample((1,), (2,) * length) for length in LENGTHS]).tensors(torch.device("cpu"))
+    rows = type(rows)(
+        rows.token_ids, rows.attention_mask, rows.response_mask, {name: batch[name] for name in COLUMNS[1:]}
+    )
+    found = objective(layout)(Scores(batch["log_probs"], entropies), rows, 12.0)
+    highest = sorted(((float(entropies[at]), at) for at in map(tuple, MASK.nonzero().tolist())), reverse=True)
+    worth = torch.zeros_like(batch["advantages"])
+    for _, at in highest[:kept]:
+        worth[at] = batch["advantages"][at]
+    expected = policy_loss(
+        **{**batch, "advantages": worth},
+        mask=MASK,
+        surrogate=Clip(0.2, 0.272),
+        importance=Truncation(2.0),
+        aggregation=TOKEN_MEAN,
+        denominator=12.0,
+    )
+    assert float(found.loss) == pytest.approx(float(expected.loss), abs=1e-13)
 
 
 def test_mismatch_is_told_as_mean_largest_and_kl_of_the_engine_from_the_trainer() -> None:

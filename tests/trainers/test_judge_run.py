@@ -80,6 +80,18 @@ def test_a_reward_model_is_learned_from_and_may_die(launch: Callable[..., Attemp
     assert back.startswith(f"reward_model 0 (pid {pid_of(attempt, 'reward_model 0')} on ")
 
 
+def test_cards_that_divide_a_reward_model_say_what_one_says(launch: Callable[..., Attempt]) -> None:
+    words = [*WORDS, "train.steps=2", "train.prompts_per_step=4"]
+    whole = launch(1, *words, base=MODEL_LAYOUT)
+    assert whole.wait() == 0, whole.log()[-3000:]
+    wanted = whole.rewards(1, 2)
+    shutil.rmtree(whole.run)
+    words += ["roles.reward_model.engines=2", "roles.reward_model.zero_stage=3", "hardware.gpus_per_node=4"]
+    divided = launch(1, *words, base=MODEL_LAYOUT)
+    assert divided.wait() == 0, divided.log()[-3000:]
+    assert divided.rewards(1, 2) == pytest.approx(wanted, abs=1e-5)
+
+
 def test_a_function_of_ones_own_asks_the_judge_and_a_resume_is_judged_alike(
     launch: Callable[..., Attempt], tmp_path: Path
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
 
+from free_ports import free_ports
 from rltui.layout.grading import Scoring
 from rltui.layout.load import load_text
 from rltui.layout.settings import Data, Source
@@ -129,6 +132,75 @@ def test_it_reads_its_own_chat_and_what_is_too_long_earns_what_the_layout_says(f
     measures = models.measures()
     assert measures == pytest.approx({"reward_model_failed_fraction": 0.25, "reward_model_score": sum(scores) / 3})
     assert models.measures() == {}
+
+
+DIVIDED = ["roles.reward_model.engines=2", "roles.reward_model.zero_stage=3", "roles.reward_model.micro_batch=2"]
+
+
+def rank_that_divides(rank: int, path: str, port: int, pipe: Any) -> None:
+    """Answer what comes by ``pipe``, first with the numbers that this rank holds."""
+    os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
+    model = RewardModel(load_text(PRESET, "preset", DIVIDED).layout, rank, path)
+    model.load("127.0.0.1", port)
+    pipe.send(sum(one.ds_tensor.numel() for one in model._model.module.parameters()))
+    while (rows := pipe.recv()) is not None:
+        pipe.send(model.score(rows))
+
+
+class RanksFleet:
+    """The ends of the pipes to ranks."""
+
+    def __init__(self, path: str, pipes: Sequence[Any]) -> None:
+        self.model_paths, self.pipes = {"reward_model": path}, pipes
+
+    def of(self, _: str) -> Sequence[Any]:
+        return self.pipes
+
+    def begin(self, _: str, method: str, arguments: Sequence[Any]) -> Sequence[Any]:
+        assert method == "score"
+        for pipe, one in zip(self.pipes, arguments, strict=True):
+            pipe.send(one)
+        return self.pipes
+
+    def finish(self, asked: Sequence[Any], _: str) -> list[Any]:
+        return [answer_of(pipe) for pipe in asked]
+
+
+def answer_of(pipe: Any) -> Any:
+    assert pipe.poll(280), "no answer"
+    return pipe.recv()
+
+
+def test_ranks_that_divide_its_weights_say_what_the_whole_model_says(deepspeed_here: None, folder: Path) -> None:
+    """Also where they do not get as many answers each, and none at all."""
+    context, port = multiprocessing.get_context("spawn"), free_ports(1)[0]
+    pipes = [context.Pipe() for _ in range(2)]
+    ranks = [
+        context.Process(target=rank_that_divides, args=(rank, str(folder), port, theirs))
+        for rank, (_, theirs) in enumerate(pipes)
+    ]
+    session: Any = SimpleNamespace(layout=load_text(PRESET, "preset", DIVIDED).layout, event=None)
+    fleet: Any = RanksFleet(str(folder), [ours for ours, _ in pipes])
+    models, whole = RewardModels(session, fleet), load_classifier(str(folder), "fp32", 64)
+    source = random.Random(4)
+    try:
+        for process, (_, theirs) in zip(ranks, pipes, strict=True):
+            process.start()
+            theirs.close()  # so that the other end tells of a rank that is gone
+        for pipe in fleet.pipes:
+            assert answer_of(pipe) < 0.6 * whole.num_parameters()
+        for count in (5, 1, 0, 8):
+            rows = [[source.randrange(4, 40) for _ in range(source.randint(1, 30))] for _ in range(count)]
+            wanted = [classified(whole, [row]).item() for row in rows]
+            assert models._ask(rows) == pytest.approx(wanted, abs=1e-5)
+        for pipe in fleet.pipes:
+            pipe.send(None)
+        for process in ranks:
+            process.join(60)
+            assert process.exitcode == 0
+    finally:
+        for process in ranks:
+            process.kill()
 
 
 class Fixed:

@@ -334,27 +334,29 @@ REPLAY = ["roles.rollout.router_replay=true"]
 @pytest.mark.slow
 def test_a_mixture_of_experts_learns_and_resumes(untaught: Path, launch: Callable[..., Attempt]) -> None:
     """The engine has half the precision, so that its routes are not those that the learner would choose."""
-    run_that_learns_and_resumes(untaught, launch, [*REPLAY, "roles.rollout.precision=bf16"])
+    run_that_learns_and_resumes(untaught, launch, 30, 0.4, [*REPLAY, "roles.rollout.precision=bf16"])
 
 
 @pytest.mark.slow
 def test_adapters_on_experts_learn_and_resume(untaught: Path, launch: Callable[..., Attempt]) -> None:
     words = [*REPLAY, "roles.learner.lora_rank=8", "train.learning_rate=4e-3"]
-    lines = run_that_learns_and_resumes(untaught, launch, words)
+    lines = run_that_learns_and_resumes(untaught, launch, 15, 0.33, words)
     assert max(line["parity_max_abs"] for line in lines) < 1e-4  # the engine has base and updates
 
 
-def run_that_learns_and_resumes(model: Path, launch: Callable[..., Attempt], more: list[str]) -> list[dict[str, Any]]:
+def run_that_learns_and_resumes(
+    model: Path, launch: Callable[..., Attempt], steps: int, reward: float, more: list[str]
+) -> list[dict[str, Any]]:
     """The run's metrics, after it was ended at two thirds and went on as if nothing had happened."""
-    words = [f"roles.learner.model={model}", "roles.learner.gpus=[1]", "tracking.wandb=disabled", "train.steps=30"]
-    words += ["checkpoint.every=10", *more]
+    words = [f"roles.learner.model={model}", "roles.learner.gpus=[1]", "tracking.wandb=disabled"]
+    words += [f"train.steps={steps}", f"checkpoint.every={steps // 3}", *more]
     whole = launch(1, *words)
     assert whole.wait() == 0, whole.log()[-3000:]
     assert whole.mean_reward(1, 3) <= 0.25
-    assert whole.mean_reward(26, 30) >= 0.4
+    assert whole.mean_reward(steps - 4, steps) >= reward
     lines = whole.metrics()
-    (whole.run / "checkpoints" / "step-000030" / "COMPLETE").unlink()
+    (whole.run / "checkpoints" / f"step-{steps:06d}" / "COMPLETE").unlink()
     again = launch(2, *words)
     assert again.wait() == 0, again.log()[-3000:]
-    assert again.rewards(21, 30) == whole.rewards(21, 30)
+    assert again.rewards(steps * 2 // 3 + 1, steps) == whole.rewards(steps * 2 // 3 + 1, steps)
     return lines

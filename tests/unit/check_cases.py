@@ -201,6 +201,7 @@ BATCH: list[Case] = [
     ("B253", "gpu", ["train.min_p=1.0"], ["train.min_p=0.05"]),
     ("B257", "gpu", ["roles.rollout.kv_cache_dtype=fp8", "grpo.importance=off"], ["roles.rollout.kv_cache_dtype=fp8"]),
     ("B254", "gpu", ["train.top_p=0.95", "grpo.importance=sequence_product"], ["train.top_p=0.95"]),
+    ("B254", "gpu", ["train.top_p=0.95", "grpo.importance=sequence_mask"], ["train.top_p=0.95"]),
     ("B254", "gpu", ["train.min_p=0.05", "grpo.importance=off"], ["grpo.importance=off"]),
     ("B242", "gpu", ["grpo.aggregation=dr_grpo"], ["grpo.aggregation=dr_grpo", "grpo.advantage=centered"]),
 ]  # fmt: skip

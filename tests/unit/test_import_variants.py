@@ -189,6 +189,12 @@ def value(layout: Layout, key: str) -> Any:
                 "grpo.advantage": "gdpo",
             },
         ),
+        (
+            TRL,
+            "--vllm_importance_sampling_mode sequence_mask --vllm_importance_sampling_clip_min 0.4",
+            {"grpo.importance": "sequence_mask", "grpo.importance_low": 0.4},
+        ),
+        (TRL, "--top_entropy_quantile 0.2", {"grpo.top_entropy_quantile": 0.2}),
         (TRL, "--top_p 0.9", {"train.top_p": 0.9}),
         (TRL, "--vllm_importance_sampling_correction false", {"grpo.importance": "off"}),
         (OPEN_INSTRUCT, "--loss_fn cispo --kl_estimator 1", {"grpo.ratio": "cispo", "grpo.kl_estimator": "k2"}),

@@ -86,6 +86,17 @@ def test_a_sleeping_engine_takes_host_memory_only_where_its_weights_go_there() -
     assert "sleeping engines" not in parts("vllm")
 
 
+def test_gpus_that_divide_a_reward_model_have_a_share_of_it_each() -> None:
+    words = ["data.reward=reward_model", "roles.reward_model={model: Qwen/Qwen3-32B, engines: 4, context: 8192}"]
+    whole, divided = (
+        role("reward_model", *words, f"roles.reward_model.zero_stage={stage}").peak.parts_gib for stage in (0, 3)
+    )
+    assert divided["weights"] == pytest.approx(whole["weights"] / 4)
+    gathered = divided["activation"] - whole["activation"]  # DeepSpeed keeps up to 10⁹ parameters
+    assert gathered == pytest.approx(2e9 / 2**30)
+    assert role("reward_model", *words).knob == "roles.reward_model.zero_stage=3"
+
+
 def test_a_frozen_vision_tower_has_weights_and_nothing_else() -> None:
     words = ["roles.learner.model=Qwen/Qwen3-VL-4B-Thinking", "lengths.images=2"]
     trained, frozen = (

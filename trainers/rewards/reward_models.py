@@ -24,7 +24,8 @@ TOO_LONG = "question and answer have more tokens than roles.reward_model.context
 class RewardModels:
     """The reward of ``data.reward: reward_model``: the worth of each answer's score, all of a call scored at once.
 
-    Replicas share the answers. One that dies is started again and asked again; safe to call from several threads.
+    Replicas share the answers, and so do ranks that divide the weights. A replica that dies is started again and asked
+    again; safe to call from several threads.
 
     Args:
         session: The attempt.
@@ -43,7 +44,8 @@ class RewardModels:
         if self._settings.chat:  # a model without chat template, or with one that takes no system, is found now
             self._renderer.conversation([{"role": "user", "content": ""}, {"role": "assistant", "content": ""}])
         self._failures = Failures("reward", f"no score, and such answers earn {self._settings.failed:g}", session.event)
-        self._lock = threading.Lock()
+        self._lock, self._asking = threading.Lock(), threading.Lock()
+        self._divided = "reward_model" in session.layout.divided
         self._scores: list[float] = []
         self._failed = 0
 
@@ -92,11 +94,17 @@ class RewardModels:
         return self._codec.encode(self._renderer.conversation(said))  # the template has written special tokens out
 
     def _ask(self, rows: Sequence[Sequence[int]]) -> list[float]:
-        """The score of each row of tokens; replicas get equal shares of all lengths."""
+        """The score of each row of tokens; replicas get equal shares of all lengths.
+
+        Ranks that divide the weights pass a layer together: all make as many passes, in the same order of calls.
+        """
         replicas = len(self._fleet.of("reward_model"))
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        if self._divided:
+            order += order[:1] * (-len(order) % replicas)
         shares = [order[number::replicas] for number in range(replicas)]
-        asked = self._fleet.begin("reward_model", "score", [[rows[place] for place in share] for share in shares])
+        with self._asking:
+            asked = self._fleet.begin("reward_model", "score", [[rows[place] for place in share] for share in shares])
         answered = self._fleet.finish(asked, "scoring answers")
         found = dict[int, float]()
         for share, scores in zip(shares, answered, strict=True):

@@ -114,9 +114,8 @@ class Fleet:
     ) -> None:
         self._layout, self.deadlines, self._check = layout, layout.deadlines, check
         self._reserved: dict[str, Any] = {}
-        divided = ("reference",) if layout.divides_reference else ()
-        self._meeting = (*TRAINED, *divided)
-        self._frozen = tuple(kind for kind in FROZEN if kind not in divided)
+        self._meeting = (*TRAINED, *layout.divided)
+        self._frozen = tuple(kind for kind in FROZEN if kind not in layout.divided)
         self._tell, self._restarts = tell, Restarts(self._frozen)
         self._processes: RoleProcesses | None = None
         self._transfers: Transfers

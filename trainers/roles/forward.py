@@ -53,6 +53,14 @@ def load_frozen(model_path: str, precision: str, pack_tokens: int = 0, divided: 
             dtype=getattr(torch, TORCH_DTYPES[precision]),
             attn_implementation=attention_for(precision, pack_tokens),
         )
+    model = frozen(model, divided)
+    if pack_tokens:
+        prepare_for_packing(model, lambda rows: response_scores(model, rows, 1.0).log_probs, model.device)
+    return model
+
+
+def frozen(model: Any, divided: Mapping[str, Any] | None = None) -> Any:
+    """``model`` where it computes, on the card or as DeepSpeed's engine of ranks that divide it; it never changes."""
     model.requires_grad_(False)
     if divided:
         import deepspeed
@@ -61,8 +69,6 @@ def load_frozen(model_path: str, precision: str, pack_tokens: int = 0, divided: 
     else:
         model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     model.eval()
-    if pack_tokens:
-        prepare_for_packing(model, lambda rows: response_scores(model, rows, 1.0).log_probs, model.device)
     return model
 
 

@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from trainers.roles.frozen import FrozenRank
 from trainers.roles.meter import measured
 
 if TYPE_CHECKING:
     import torch
 
-    from rltui.layout.schema import Layout
+    from rltui.layout.roles import RewardModel as Role
 
 
-class RewardModel:
-    """One replica of the reward model.
+class RewardModel(FrozenRank):
+    """One replica of the reward model, or one of the ranks that divide its weights."""
 
-    Args:
-        layout: The layout.
-        index: Number of this replica.
-        model_path: Folder of the model.
-    """
+    kind = "reward_model"
 
-    def __init__(self, layout: Layout, index: int, model_path: str) -> None:  # noqa: ARG002 - as all roles are made
-        role = layout.roles.reward_model
+    @property
+    def _role(self) -> Role:
+        role = self._layout.roles.reward_model
         assert role is not None
-        self._role, self._model_path = role, model_path
-        self._model: Any = None
+        return role
 
-    @measured("load")
-    def load(self) -> float:
-        """Load the model; returns the seconds taken.
-
-        Raises:
-            ValueError: It is no classifier with one output, or cannot position the layout's context.
-        """
-        began = time.monotonic()
-        self._model = load_classifier(self._model_path, self._role.precision, self._role.context)
-        return time.monotonic() - began
+    def _load_model(self, divided: dict[str, Any] | None) -> Any:
+        return load_classifier(self._model_path, self._role.precision, self._role.context, divided)
 
     @measured("generate")
     def score(self, rows: Sequence[Sequence[int]]) -> list[float]:
         """The model's output for each conversation, given as token ids, one at least.
 
         They pass in the order in which they come: who asks puts those of a length together, so that little is padded.
+        Ranks that divide the weights must be asked together, each with as many.
         """
         import torch
 
@@ -54,20 +43,15 @@ class RewardModel:
                 found += classified(self._model, rows[start : start + self._role.micro_batch]).tolist()
         return found
 
-    def release_card(self) -> None:
-        """Leave to an engine on the same card what this process does not use."""
-        from trainers.roles.card import release_card
 
-        release_card()
-
-
-def load_classifier(model_path: str, precision: str, context: int) -> Any:
+def load_classifier(model_path: str, precision: str, context: int, divided: Mapping[str, Any] | None = None) -> Any:
     """The sequence classifier in a folder, on the card where there is one.
 
     Args:
         model_path: Folder of the model.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         context: Tokens of the longest conversation that it will be given.
+        divided: DeepSpeed's configuration where ranks, all of which call this, divide the weights; None: one has all.
 
     Raises:
         ValueError: It is no classifier with one output, or cannot position ``context`` tokens.
@@ -76,7 +60,8 @@ def load_classifier(model_path: str, precision: str, context: int) -> Any:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     from trainers.roles.card import own_threads
-    from trainers.roles.zero import TORCH_DTYPES
+    from trainers.roles.forward import frozen
+    from trainers.roles.zero import TORCH_DTYPES, loaded_in_shards
 
     config = AutoConfig.from_pretrained(model_path)
     if config.num_labels != 1:
@@ -88,14 +73,14 @@ def load_classifier(model_path: str, precision: str, context: int) -> Any:
         )
     if not torch.cuda.is_available():
         torch.set_num_threads(own_threads())
-    model, notes = AutoModelForSequenceClassification.from_pretrained(
-        model_path, dtype=getattr(torch, TORCH_DTYPES[precision]), output_loading_info=True
-    )
+    with loaded_in_shards(divided):
+        model, notes = AutoModelForSequenceClassification.from_pretrained(
+            model_path, dtype=getattr(torch, TORCH_DTYPES[precision]), output_loading_info=True
+        )
     if notes["missing_keys"]:  # transformers would draw them at random, and warn
         lacking = ", ".join(sorted(notes["missing_keys"])[:3])
         raise ValueError(f"{model_path} is no reward model: its weights lack {lacking}")
-    model.requires_grad_(False)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    return frozen(model, divided)
 
 
 def classified(model: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -106,7 +91,7 @@ def classified(model: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
     """
     import torch
 
-    text = model.config.get_text_config()
+    text = getattr(model, "module", model).config.get_text_config()  # DeepSpeed's engine has a config of its own
     named = text.pad_token_id
     used = {token for row in rows for token in row}
     padding = named if named is not None else next(token for token in range(text.vocab_size) if token not in used)

@@ -212,10 +212,10 @@ def truncated_without_weights(subject: Subject) -> Iterator[Trouble]:
 
     Each token that is drawn is likelier in the samples than in the policy, by the share that was left out. A token's
     importance weight is just that share. With `importance: off` it is missing; the product over a sample's tokens
-    (`sequence_product`) falls with its length, so that long samples count for nothing.
+    (`sequence_product`, `sequence_mask`) falls with its length, so that long samples count for nothing.
     """
     layout = subject.layout
-    if layout.train.truncates and layout.grpo.importance in ("off", "sequence_product"):
+    if layout.train.truncates and layout.grpo.importance in ("off", "sequence_product", "sequence_mask"):
         message = f"truncated sampling with importance {layout.grpo.importance}"
         yield settled_by(message, "grpo.importance", "cap")
 

@@ -92,7 +92,7 @@ def importance_window(subject: Subject) -> Iterator[Trouble]:
     IcePop keeps weights from 0.5 to 5.
     """
     grpo = subject.layout.grpo
-    if grpo.importance != "mask" or grpo.importance_low <= 1 <= grpo.importance_cap:
+    if "mask" not in grpo.importance or grpo.importance_low <= 1 <= grpo.importance_cap:
         return
     yield Trouble(
         f"weights are kept from {grpo.importance_low:g} to {grpo.importance_cap:g}, which does not hold 1",
