@@ -28,7 +28,9 @@ class Workstation:
 
     def __init__(self, lab: Lab, folder: Path, *more: str, python: str = FORKING) -> None:
         self.lab = lab
-        lab.exec("login", ["install", "-D", "-m", "755", "/dev/stdin", FORKING], input=forking_python(sys.executable))
+        lab.exec("login", ["mkdir", "-p", os.path.dirname(FORKING)])
+        lab.exec("login", ["tee", FORKING], input=forking_python(sys.executable))
+        lab.exec("login", ["chmod", "755", FORKING])
         (folder / "config").mkdir()
         (folder / "config/clusters.yaml").write_text(profile_file(python, *more))
         self._environment = {
