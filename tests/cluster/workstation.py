@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from json_lines import records
-from slurm_support import profile_file
+from slurm_support import profile_file, python_that_forks
 from verbs import rltui
-
-from forks import forking_python
 
 if TYPE_CHECKING:
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
 STAGES = "runs/*/attempts/*/stage.json"
-FORKING = "/home/alice/bin/python"
-"""Python on the nodes whose Ray forks its roles."""
 
 
 class Workstation:
-    """A user's machine outside the cluster: rltui knows the lab there as an SSH host, with ``more`` in its profile."""
+    """A user's machine outside the cluster: rltui knows the lab there as an SSH host, with ``more`` in its profile.
 
-    def __init__(self, lab: Lab, folder: Path, *more: str, python: str = FORKING) -> None:
+    Its jobs' Ray forks roles, but where another ``python`` is given.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, *more: str, python: str = "") -> None:
         self.lab = lab
-        lab.exec("login", ["mkdir", "-p", os.path.dirname(FORKING)])
-        lab.exec("login", ["tee", FORKING], input=forking_python(sys.executable))
-        lab.exec("login", ["chmod", "755", FORKING])
         (folder / "config").mkdir()
-        (folder / "config/clusters.yaml").write_text(profile_file(python, *more))
+        (folder / "config/clusters.yaml").write_text(profile_file(python or python_that_forks(lab), *more))
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
