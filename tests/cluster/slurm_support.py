@@ -11,7 +11,6 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from forks import forking_python
 from rltui.cluster.local_transport import LocalStream
 from rltui.cluster.profile import Profile
 from rltui.cluster.relay_program import relay_argv
@@ -162,15 +161,6 @@ def profile_file(python: str = sys.executable, *more: str) -> str:
     keys = ["host: lab", "transport: paramiko", "scheduler: slurm", "partition: gpu", "gres: gpu:h100"]
     keys += ["gpus_per_node: 4", "run_root: ~/runs", f"python: {python}", *more]
     return "\n".join(["", "lab:", *(f"  {key}" for key in keys), ""])
-
-
-def python_that_forks(lab: Lab) -> str:
-    """Python on the nodes whose Ray forks the roles of layouts."""
-    path = "/home/alice/bin/python"
-    lab.exec("login", ["mkdir", "-p", os.path.dirname(path)])
-    lab.exec("login", ["tee", path], input=forking_python(sys.executable))
-    lab.exec("login", ["chmod", "755", path])
-    return path
 
 
 SLEEPS = profile(setup_lines=["sleep 600"])

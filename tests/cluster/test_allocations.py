@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
-from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, python_that_forks, small_layout
+from slurm_support import SLEEPS, CutTransport, LabTransport, Link, context_on, small_layout
 from test_script_runs import PROFILE as OVER_SSH
 from test_script_runs import TALKERS, User
 from test_submit_faults import Measured, look_again
 from verbs import rltui_at_login
+from workstation import python_that_forks
 
 from rltui.errors import ClusterError
 from rltui.runs.submission import LOOK_UP_FOR_S

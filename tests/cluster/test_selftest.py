@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import verbs
-from slurm_support import profile_file, python_that_forks
+from slurm_support import profile_file
+from workstation import python_that_forks
 
 from rltui.layout.selftest import PARTS
 
