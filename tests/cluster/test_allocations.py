@@ -18,6 +18,7 @@ from test_script_runs import PROFILE as OVER_SSH
 from test_script_runs import TALKERS, User
 from test_submit_faults import Measured, look_again
 from verbs import rltui_at_login
+from workstation import python_that_forks
 
 from rltui.errors import ClusterError
 from rltui.runs.submission import LOOK_UP_FOR_S
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.trainers]
 
 ROOT = Path(__file__).parents[2]
-PROFILE = f"""
-lab: {{scheduler: slurm, partition: gpu, gres: gpu:h100, gpus_per_node: 4, run_root: ~/runs, python: {sys.executable}}}
+PROFILE = """
+lab: {{scheduler: slurm, partition: gpu, gres: gpu:h100, gpus_per_node: 4, run_root: ~/runs, python: {}}}
 """
 SCRIPT = f"""#!/bin/bash
 env | grep ^SLURM_ > $PWD/seen-$1
@@ -53,7 +54,7 @@ class Alice:
         self.lab = lab
         self.home = Path(lab.folder, "home", "alice")
         lab.exec("login", ["mkdir", "-p", ".config/rltui"])
-        lab.exec("login", ["tee", ".config/rltui/clusters.yaml"], input=PROFILE)
+        lab.exec("login", ["tee", ".config/rltui/clusters.yaml"], input=PROFILE.format(python_that_forks(lab)))
         lab.exec("login", ["tee", "run.sh"], input=SCRIPT)
         self.shells: list[subprocess.Popen[bytes]] = []
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from slurm_attempts import SlurmAttempt, tiny
 
+from waiting import eventually
+
 if TYPE_CHECKING:
     from lab import Lab
 
@@ -45,7 +47,9 @@ def confined(slurm_cluster: Lab) -> Iterator[bool]:
     yield True
     on_node("pid=$(cat /run/slurmd.pid)", "kill $pid", "tail --pid=$pid -f /dev/null")
     slurm_cluster.exec("node1", ["tee", "/etc/slurm/cgroup.conf"], user="root", input=before)
-    assert not on_node(TASKS % "none", EMPTY, "umount -R /sys/fs/cgroup")
+    assert not on_node(TASKS % "none")
+    eventually(lambda: not on_node(EMPTY), "that no process is left in the jobs' groups")
+    assert not on_node("umount -R /sys/fs/cgroup")
     slurm_cluster.service("node1", "slurmd", "start")
 
 

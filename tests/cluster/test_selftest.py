@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import verbs
 from slurm_support import profile_file
+from workstation import python_that_forks
 
 from rltui.layout.selftest import PARTS
 
@@ -117,7 +118,7 @@ def test_make_gpu_says_loudly_what_it_could_not_show() -> None:
 
 def test_over_two_nodes_of_slurm_links_clocks_and_a_killed_engine(slurm_cluster: Lab, tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
-    (tmp_path / "config/clusters.yaml").write_text(profile_file())
+    (tmp_path / "config/clusters.yaml").write_text(profile_file(python_that_forks(slurm_cluster)))
     parts = "versions,clock,disk,all-reduce,weights,engine-killed"
     words = ("selftest", "--cluster", "lab", "--nodes", "2", "--gpus", "0", "--only", parts, "--json")
     told = rltui(tmp_path, *words, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))

@@ -19,18 +19,27 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 STAGES = "runs/*/attempts/*/stage.json"
-FORKING = "/home/alice/bin/python"
-"""Python on the nodes whose Ray forks its roles."""
+
+
+def python_that_forks(lab: Lab) -> str:
+    """Python on the nodes whose Ray forks the roles of layouts."""
+    path = "/home/alice/bin/python"
+    lab.exec("login", ["mkdir", "-p", os.path.dirname(path)])
+    lab.exec("login", ["tee", path], input=forking_python(sys.executable))
+    lab.exec("login", ["chmod", "755", path])
+    return path
 
 
 class Workstation:
-    """A user's machine outside the cluster: rltui knows the lab there as an SSH host, with ``more`` in its profile."""
+    """A user's machine outside the cluster: rltui knows the lab there as an SSH host, with ``more`` in its profile.
 
-    def __init__(self, lab: Lab, folder: Path, *more: str, python: str = FORKING) -> None:
+    Its jobs' Ray forks roles, but where another ``python`` is given.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, *more: str, python: str = "") -> None:
         self.lab = lab
-        lab.exec("login", ["install", "-D", "-m", "755", "/dev/stdin", FORKING], input=forking_python(sys.executable))
         (folder / "config").mkdir()
-        (folder / "config/clusters.yaml").write_text(profile_file(python, *more))
+        (folder / "config/clusters.yaml").write_text(profile_file(python or python_that_forks(lab), *more))
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),

@@ -234,6 +234,12 @@ def test_a_set_up_line_that_fails_says_so_where_rltui_looks(shell: Shell) -> Non
     assert "set-up in the job script ended with code 2; see slurm-7.out" in shell.end()["reason"]
 
 
+def test_a_set_up_line_that_was_told_to_end_before_the_script_is_the_end_of_the_job(shell: Shell) -> None:
+    assert shell.run(setup_lines=["sh -c 'kill -TERM $$'"]).returncode == 1
+    assert (shell.end()["outcome"], shell.calls()) == ("cancelled", 0)
+    assert "while the job was being set up" in shell.end()["reason"]
+
+
 def test_a_missing_python_says_so_where_rltui_looks(shell: Shell) -> None:
     assert shell.run(python="/nowhere/python").returncode == 1
     assert "python of the cluster's profile was not found" in shell.end()["reason"]
