@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from rltui.layout.roles import SERVED, RewardModel, Served, effective_stage
-from rltui.layout.schema import Critic, Layout, Learner, Rollout
+from rltui.layout.roles import SERVED, Served, effective_stage
 from rltui.placement.result import STRANDED_WORDS, Placement, RoleInstance
+
+if TYPE_CHECKING:
+    from rltui.layout.roles import RewardModel
+    from rltui.layout.schema import Critic, Layout, Learner, Rollout
 
 LETTERS = {
     "learner": "L",
