@@ -23,7 +23,7 @@ from trainers.episodes import Episode, Limits
 from trainers.rewards.actors import TRIES
 from trainers.rewards.workers import Failures
 from trainers.roles.calls import POLL_S
-from trainers.roles.engine import derive_seed
+from trainers.roles.completions import derive_seed
 from trainers.roles.reward_worker import most_samples
 from trainers.stopping import StopRequestedError
 from trainers.turns import SamplesOfPrompts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import Prompt, Task
     from trainers.prefetch import OnAnswer
     from trainers.roles.calls import Role
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
     from trainers.roles.sampling import SamplingSettings
     from trainers.rollouts import Rollouts
     from trainers.session import Session

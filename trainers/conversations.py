@@ -16,7 +16,7 @@ from trainers.environments.opening import task_of
 from trainers.environments.outcome import Outcome
 from trainers.environments.pool import Episode
 from trainers.roles.calls import POLL_S
-from trainers.roles.engine import derive_seed, grouped
+from trainers.roles.completions import derive_seed, grouped
 from trainers.turns import SamplesOfPrompts, Turns
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import EnginePrompt, Prompt
     from trainers.environments.pool import Environments, EpisodeStep
     from trainers.prefetch import OnAnswer
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
     from trainers.roles.sampling import SamplingSettings
     from trainers.rollouts import Rollouts, Ticket
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainers.environments.outcome import Outcome
 from trainers.environments.tools import split_tool_calls
-from trainers.roles.engine import Completion, derive_seed
+from trainers.roles.completions import Completion, derive_seed
 from trainers.turns import Turns
 
 if TYPE_CHECKING:

@@ -21,13 +21,14 @@ from trainers.data.codec import Codec
 from trainers.data.models import resolve_model
 from trainers.evaluation import Evaluation
 from trainers.rewards.judge import judge, make_reward
-from trainers.roles.engine import EngineActor, grouped
+from trainers.roles.completions import grouped
+from trainers.roles.engine import EngineActor
 from trainers.roles.engine_environment import engine_environment
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
     from trainers.roles.sampling import SamplingSettings
 
 log = logging.getLogger("trainers")

@@ -20,7 +20,7 @@ from rltui.onnode.checkpoints import step_name
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task
 from trainers.notes import unless_full
 from trainers.roles.calls import call_all
-from trainers.roles.engine import derive_seed, grouped
+from trainers.roles.completions import derive_seed, grouped
 from trainers.roles.sampling import evaluation_settings
 from trainers.rollouts import prompts_per_chunk
 from trainers.samples import answer_line
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainers.data.codec import Codec
     from trainers.data.prompts import EnginePrompt, Prompt, Task
     from trainers.roles.calls import Role
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
     from trainers.roles.sampling import SamplingSettings
 
 ENDLESS_PROMPTS = 64

@@ -12,44 +12,62 @@ from trainers.rollouts import sequences_per_engine
 from trainers.stopping import StopRequestedError
 
 if TYPE_CHECKING:
-    from trainers.data.prompts import EnginePrompt
-    from trainers.loop import Loop
-    from trainers.roles.engine import Completion
+    from trainers.agents import AgentPlaying
+    from trainers.data.codec import Codec
+    from trainers.data.prompts import EnginePrompt, Prompt
+    from trainers.playing import Playing
+    from trainers.roles.completions import Completion
+    from trainers.roles.fleet import Fleet
     from trainers.roles.sampling import SamplingSettings
+    from trainers.rollouts import Rollouts
+    from trainers.session import Session
 
 
 class Evaluations:
     """Makes the evaluations of a loop.
 
     Args:
-        loop: The training loop.
+        session: The attempt.
+        fleet: The roles.
+        codec: The model's tokenizer.
+        rollouts: What keeps the engines full; its samples wait meanwhile.
+        playing: The environments or agents; None where answers have one turn.
+        rewards: The reward of each sample of each prompt.
+        check: Called while engines answer.
+        mend: Starts an engine again that died meanwhile.
     """
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        playing = loop.playing
-        self._talks = playing.evaluation(loop.rollouts) if playing else None
+    def __init__(
+        self,
+        session: Session,
+        fleet: Fleet,
+        codec: Codec,
+        rollouts: Rollouts,
+        playing: Playing | AgentPlaying | None,
+        rewards: Callable[[Sequence[Prompt], Sequence[Sequence[Completion]]], list[list[float]]],
+        check: Callable[[], None],
+        mend: Callable[[RoleDiedError], None],
+    ) -> None:
+        self._session, self._fleet, self._rollouts = session, fleet, rollouts
+        self._check, self._mend = check, mend
+        self._talks = playing.evaluation(rollouts) if playing else None
         make_task = playing.evaluation_task if playing else None
-        run = loop.session.run
-        self._evaluation = Evaluation(loop.layout, loop.codec, self._ask, loop.rewards, run, make_task)
+        self._evaluation = Evaluation(session.layout, codec, self._ask, rewards, session.run, make_task)
         if left_out := self._evaluation.left_out:
             text = f"prompts of the evaluation set that are longer than lengths.prompt and left out: {left_out}"
-            loop.session.event("data", text, left_out=left_out)
+            session.event("data", text, left_out=left_out)
 
-    def make_up(self) -> None:
-        """Make the evaluation of the state that the loop begins with, unless an attempt has made it before."""
-        step = self._loop.state.step
-        if self._evaluation.is_missing(step):
-            self._loop.reporter.note(step, self._evaluate(step))
+    def of_beginning(self, step: int) -> dict[str, float] | None:
+        """Evaluate the weights that the loop begins with at ``step``; None: an attempt has done so before."""
+        return self._evaluate(step) if self._evaluation.is_missing(step) else None
 
-    def after_step(self) -> dict[str, float]:
-        """Make the evaluation of the step that was just done, if one is due; its metrics."""
-        step = self._loop.state.step
+    def after(self, step: int) -> dict[str, float]:
+        """Make the evaluation of ``step``, which was just done, if one is due; its metrics."""
         return self._evaluate(step) if self._evaluation.is_due(step) else {}
 
     def _evaluate(self, step: int) -> dict[str, float]:
         """Evaluate the weights of this moment; the metrics, of which there are none where a stop ends it."""
-        session = self._loop.session
+        session = self._session
         session.board.enter("evaluate")
         session.stages.show("training", f"{rundir.EVALUATING} {len(self._evaluation.prompts)} prompts", step=step)
         session.stages.flush()
@@ -67,23 +85,22 @@ class Evaluations:
         only be begun while engines are handed prompts.
         """
         if self._talks is not None:
-            return self._talks.generate(self._evaluation.prompts, settings(0), self._loop.check)
+            return self._talks.generate(self._evaluation.prompts, settings(0), self._check)
         while True:
             found = self._answers(prompts, settings)
             if not isinstance(found, RoleDiedError):
                 return found
-            self._loop.send_weights(self._loop.state.weight_version, [found])
+            self._mend(found)
 
     def _answers(
         self, prompts: Sequence[EnginePrompt], settings: Callable[[int], SamplingSettings]
     ) -> list[list[Completion]] | RoleDiedError:
         """The answers, or which engine died meanwhile."""
-        loop = self._loop
-        limits = loop.fleet.deadlines.generate_s, sequences_per_engine(loop.layout)
+        limits = self._fleet.deadlines.generate_s, sequences_per_engine(self._session.layout)
         try:
-            with loop.rollouts.dispatch.held(loop.check_others):
-                return ask_engines(loop.fleet.engines, prompts, settings, *limits, loop.check_others)
+            with self._rollouts.dispatch.held(self._check):
+                return ask_engines(self._fleet.engines, prompts, settings, *limits, self._check)
         except RoleDiedError as death:
-            if death.role not in loop.fleet.engines:
+            if death.role not in self._fleet.engines:
                 raise
             return death

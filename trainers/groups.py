@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainers.data.prompts import Prompt
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 
 @dataclass

@@ -1,9 +1,13 @@
-"""For how much of a step engines and learners had nothing to do."""
+"""Which roles can work at the same time, and for how much of a step engines and learners had nothing to do."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rltui.layout.schema import Layout
 
 LEARNER_PHASES = ("measure", "train", "weight_sync")
 """Phases of a step in which learners compute or send weights."""
@@ -46,3 +50,38 @@ class IdleClock:
         if self._takes_turns:
             engine_s = work_s = engine_s + work_s
         return {"time/engine_idle": max(0.0, total_s - engine_s), "time/learner_idle": max(0.0, total_s - work_s)}
+
+
+def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:
+    """``kinds`` in rounds: roles of one round share no GPU, so they can work at the same time."""
+    rounds: list[list[str]] = []
+    for kind in kinds:
+        home = home_of(layout, kind)
+        free = [members for members in rounds if all(home_of(layout, other) != home for other in members)]
+        if free:
+            free[0].append(kind)
+        else:
+            rounds.append([kind])
+    return rounds
+
+
+def begins_early(layout: Layout) -> bool:
+    """Whether engines get the prompts of a step while the one before it is still reported, evaluated and saved.
+
+    On cards of their own they do so as soon as they have its weights, unless it is still open who answers.
+    """
+    is_open = layout.algorithm == "opd" and layout.opd.on_policy_fraction < 1.0
+    return layout.train.async_steps > 0 or (are_apart(layout) and not is_open)
+
+
+def are_apart(layout: Layout) -> bool:
+    """Whether engines and learners have cards of their own."""
+    return home_of(layout, "engine") != home_of(layout, "learner")
+
+
+def home_of(layout: Layout, kind: str) -> str:
+    """The pool that roles of this kind sit in; guests without one are at the learner's, others have their own GPUs."""
+    role = layout.roles.rollout if kind == "engine" else getattr(layout.roles, kind)
+    if kind in ("reference", "critic") and not role.pool:
+        return home_of(layout, "learner")
+    return f"pool {role.pool}" if role.pool else kind

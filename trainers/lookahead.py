@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainers.data.prompts import Prompt
     from trainers.prefetch import OnAnswer
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
     from trainers.roles.sampling import SamplingSettings
 
 

@@ -11,45 +11,44 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from trainers.data.batch import join_columns, shard, split, without_routes
+from trainers.data.batch import join_columns, packing_efficiency, shard, split, without_routes
 from trainers.data.curriculum import make_curriculum
 from trainers.data.models import routes_to_experts
-from trainers.data.packing import packing_efficiency
 from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
-from trainers.idle import IdleClock
+from trainers.idle import IdleClock, are_apart, begins_early, concurrent
 from trainers.lookahead import Lookahead
 from trainers.metrics import check_numbers, merge, rates
 from trainers.phases import Phases
 from trainers.playing import make_playing
 from trainers.prefetch import Prefetch, expect_all
-from trainers.proofs import check_routes, prove_engines
+from trainers.proofs import check_routes, proof_gap, prove_engines
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state, restore
 from trainers.rewards.actors import RunRewards
 from trainers.rewards.judge import judge
-from trainers.roles.engine import derive_seed
+from trainers.roles.completions import derive_seed
 from trainers.roles.sampling import training_settings
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
 from trainers.samples import SampleLog
 from trainers.saving import Saver
 from trainers.staleness import StalenessCounter, staleness_metrics
 from trainers.stopping import StopRequestedError
-from trainers.utilization import Lengths, mfu_meter
+from trainers.utilization import lengths_of, mfu_meter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rltui.layout.schema import Layout
     from trainers.agents import AgentPlaying
     from trainers.data.batch import Rows, Sample, Shard
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
+    from trainers.metrics import LogProbGap
     from trainers.playing import Playing
     from trainers.prefetch import OnAnswer
-    from trainers.roles.calls import RoleDiedError
-    from trainers.roles.engine import Completion
+    from trainers.roles.calls import Role, RoleDiedError
+    from trainers.roles.completions import Completion
     from trainers.roles.fleet import Fleet
     from trainers.roles.sampling import SamplingSettings
     from trainers.roles.step_report import StepReport
@@ -111,7 +110,9 @@ class Loop(abc.ABC):
         self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         queues = {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         session.board.watch_queues(queues | ({"Judge Queue": self.reward.judges.queue} if self.reward.judges else {}))
-        self.evaluations = Evaluations(self)
+        check = self.check if self.playing else self.check_others
+        mend = self._mend
+        self.evaluations = Evaluations(session, fleet, codec, self.rollouts, self.playing, self.rewards, check, mend)
         self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
         self._drained_s = 0.0
@@ -150,7 +151,9 @@ class Loop(abc.ABC):
                 stack.callback(close)
             if self.playing:
                 stack.callback(self.playing.close)
-            self.evaluations.make_up()
+            begun_at = self.state.step
+            if (found := self.evaluations.of_beginning(begun_at)) is not None:
+                self.reporter.note(begun_at, found)
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
                 try:
@@ -159,7 +162,7 @@ class Loop(abc.ABC):
                     break  # a long generation was given up: what counts is the state after the last whole step
                 self.state = structs.replace(self.state, ahead=self.lookahead.starts)
                 self.state = structs.replace(self.state, curriculum=self.curriculum.state(self.state.first_needed))
-                metrics |= self.curriculum.measures() | self.evaluations.after_step() | self.reward.measures()
+                metrics |= self.curriculum.measures() | self.evaluations.after(self.state.step) | self.reward.measures()
                 metrics |= self.saver.save_if_due(self.state)
                 self.reporter.report(self.state, metrics, self.memory_gib)
             self.saver.save(self.state)  # first of all: rewards under way may take longer to end than a stop allows
@@ -212,10 +215,18 @@ class Loop(abc.ABC):
             with contextlib.nullcontext() if in_flight else dispatch.held(self.check_others):
                 self._drained_s += time.monotonic() - began
                 restarted += self.fleet.send_weights(version)
-                prove_engines(self, version, set(restarted))
+                about = self.session, self.fleet, version, set(restarted)
+                prove_engines(*about, self._proof_gap, has_experts=self.has_experts)
         except StopRequestedError:
             return  # the run ends, and nobody asks the engines any more
         dispatch.mend()
+
+    def _mend(self, death: RoleDiedError) -> None:
+        self.send_weights(self.state.weight_version, [death])
+
+    def _proof_gap(self, engine: Role) -> LogProbGap:
+        [prompt] = self.task.prompts(self.state.cursor, 1)
+        return proof_gap(self.fleet, engine, prompt, self.sampling(self.state.step), self.measure)
 
     def rest(self) -> None:
         """Let engines that share cards sleep while the other roles work: the step has nothing more to generate."""
@@ -351,48 +362,3 @@ class Loop(abc.ABC):
         if self.mfu_meter is None:
             return found
         return found | self.mfu_meter.measure(lengths, generate_s, durations["train"])
-
-
-def lengths_of(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[Lengths]:
-    """Tokens of each sequence and of its prompt."""
-    return [
-        Lengths(len(part.asked(prompt.token_ids)), len(part.token_ids))
-        for prompt, group in zip(prompts, groups, strict=True)
-        for sample in group
-        for part in sample.sequences
-    ]
-
-
-def concurrent(layout: Layout, kinds: Sequence[str]) -> list[list[str]]:
-    """``kinds`` in rounds: roles of one round share no GPU, so they can work at the same time."""
-    rounds: list[list[str]] = []
-    for kind in kinds:
-        home = home_of(layout, kind)
-        free = [members for members in rounds if all(home_of(layout, other) != home for other in members)]
-        if free:
-            free[0].append(kind)
-        else:
-            rounds.append([kind])
-    return rounds
-
-
-def begins_early(layout: Layout) -> bool:
-    """Whether engines get the prompts of a step while the one before it is still reported, evaluated and saved.
-
-    On cards of their own they do so as soon as they have its weights, unless it is still open who answers.
-    """
-    is_open = layout.algorithm == "opd" and layout.opd.on_policy_fraction < 1.0
-    return layout.train.async_steps > 0 or (are_apart(layout) and not is_open)
-
-
-def are_apart(layout: Layout) -> bool:
-    """Whether engines and learners have cards of their own."""
-    return home_of(layout, "engine") != home_of(layout, "learner")
-
-
-def home_of(layout: Layout, kind: str) -> str:
-    """The pool that roles of this kind sit in; guests without one are at the learner's, others have their own GPUs."""
-    role = layout.roles.rollout if kind == "engine" else getattr(layout.roles, kind)
-    if kind in ("reference", "critic") and not role.pool:
-        return home_of(layout, "learner")
-    return f"pool {role.pool}" if role.pool else kind

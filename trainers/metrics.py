@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Layout
     from trainers.data.prompts import Prompt
+    from trainers.roles.completions import Completion
     from trainers.roles.critic import CriticReport
-    from trainers.roles.engine import Completion
     from trainers.roles.step_report import StepReport
     from trainers.tracking import Tracker
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from rltui.layout.schema import Layout
-    from trainers.data.batch import RowTensors
+    from trainers.data.tensors import RowTensors
     from trainers.losses import Aggregation
     from trainers.roles.forward import Scores
 

@@ -28,7 +28,8 @@ from trainers.data.batch import (
     sampled,
     with_columns,
 )
-from trainers.loop import Loop, home_of
+from trainers.idle import home_of
+from trainers.loop import Loop
 from trainers.metrics import sample_metrics, source_metrics
 from trainers.prefetch import Prefetch
 from trainers.rewards import training_rewards
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from trainers.data.codec import Codec
     from trainers.data.columns import TeacherScores
     from trainers.data.prompts import Prompt
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
     from trainers.roles.fleet import Fleet, Request
     from trainers.session import Session
 

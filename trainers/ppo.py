@@ -23,13 +23,14 @@ from trainers.data.batch import (
     RETURNS,
     VALUES,
     Rows,
+    packing_efficiency,
     pad,
     sampled,
     with_columns,
     without_routes,
 )
-from trainers.data.packing import packing_efficiency
-from trainers.loop import Loop, concurrent
+from trainers.idle import concurrent
+from trainers.loop import Loop
 from trainers.metrics import (
     check_numbers,
     critic_metrics,
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 
     from trainers.data.batch import Sample
     from trainers.data.prompts import Prompt
+    from trainers.roles.completions import Completion
     from trainers.roles.critic import CriticReport
-    from trainers.roles.engine import Completion
     from trainers.roles.step_report import StepReport
 
 ADAPTION_BOUND = 0.2

@@ -7,11 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from trainers.roles.engine import grouped
+from trainers.roles.completions import grouped
 
 if TYPE_CHECKING:
     from trainers.data.prompts import Prompt
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
     OnAnswer = Callable[[int, int, Sequence[Completion]], None]
 

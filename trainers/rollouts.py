@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from trainers.dispatch import Dispatch, DispatchClosedError
 from trainers.roles.calls import POLL_S, Role, RoleDiedError, RoleError, call_all
-from trainers.roles.engine import Request, derive_seed
+from trainers.roles.completions import Request, derive_seed
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.data.prompts import EnginePrompt
     from trainers.prefetch import OnAnswer
-    from trainers.roles.engine import Completion, Streamed
+    from trainers.roles.completions import Completion, Streamed
     from trainers.roles.sampling import SamplingSettings
 
 SEQUENCES_PER_ENGINE = 256

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trainers.data.codec import Codec
     from trainers.data.prompts import Prompt
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 INTERVAL_S = 10.0
 """Between two steps of which answers are written: fast runs would fill disks."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainers.metrics import TrainingError
 
 if TYPE_CHECKING:
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 
 class StalenessCounter:

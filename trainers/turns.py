@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 
 @dataclass(eq=False)

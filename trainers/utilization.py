@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
     from rltui.layout.schema import Layout
+    from trainers.data.prompts import Prompt
+    from trainers.roles.completions import Completion
 
 
 @dataclass(frozen=True)
@@ -87,3 +89,13 @@ def mfu_meter(layout: Layout, model_path: str) -> MfuMeter | None:
     rollout = layout.roles.rollout
     learners, engines = layout.slots_of("learner"), layout.num_engines * rollout.tensor_parallel
     return MfuMeter(model, learner_gpu, engine_gpu, learners, engines)
+
+
+def lengths_of(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[Lengths]:
+    """Tokens of each sequence and of its prompt."""
+    return [
+        Lengths(len(part.asked(prompt.token_ids)), len(part.token_ids))
+        for prompt, group in zip(prompts, groups, strict=True)
+        for sample in group
+        for part in sample.sequences
+    ]

@@ -20,7 +20,7 @@ from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
 from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.episodes import Episode, Limits
-from trainers.roles.engine import Completion
+from trainers.roles.completions import Completion
 from trainers.roles.sampling import SamplingSettings
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from free_ports import free_ports
 from rltui.layout.schema import Lengths, Rollout
 from rltui.onnode.ray_process import ON_DEMAND
-from trainers.roles.engine import WEIGHTS_GROUP, Completion, EngineActor
+from trainers.roles.completions import Completion
+from trainers.roles.engine import WEIGHTS_GROUP, EngineActor
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.sampling import SamplingSettings
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender

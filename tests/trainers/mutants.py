@@ -88,7 +88,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     from trainers.prefetch import Prefetch
     from trainers.resuming import initial_state
     from trainers.rewards.judge import make_reward
-    from trainers.roles.engine import derive_seed, grouped
+    from trainers.roles.completions import derive_seed, grouped
     from trainers.roles.sampling import SamplingSettings
     from trainers.staleness import StalenessCounter
 

@@ -26,7 +26,7 @@ from trainers.environments import agent_host
 from trainers.environments.agent_host import AgentHost
 from trainers.groups import Drawn
 from trainers.grpo import Grpo, owners_of
-from trainers.roles.engine import Completion
+from trainers.roles.completions import Completion
 from waiting import eventually
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from variant_support import AGGREGATION, TOKEN_MEAN
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, pad, shard, split, stack
 from trainers.data.packing import FILLER
+from trainers.data.tensors import row_tensors
 from trainers.roles.learner import Learner
 
 pytestmark = pytest.mark.trainers
@@ -119,7 +120,7 @@ def test_log_probs_of_padded_rows_are_those_of_each_sample_alone() -> None:
     layout = load_layout(LAYOUT, ["train.temperature=0.7"]).layout
     learner, model = Learner(layout, 0, ""), tiny_model()
     learner._engine = model
-    scores = learner._scores(pad(SAMPLES).tensors(torch.device("cpu")))
+    scores = learner._scores(row_tensors(pad(SAMPLES), torch.device("cpu")))
     log_probs, entropies = scores.log_probs, scores.entropies
     for row, sample in enumerate(SAMPLES):
         prompt, length = len(sample.prompt_ids), len(sample.response_ids)

@@ -18,7 +18,7 @@ from trainers.episodes import Episode
 from trainers.groups import Drawn
 from trainers.grpo import owners_of
 from trainers.metrics import sample_metrics
-from trainers.roles.engine import Completion, derive_seed
+from trainers.roles.completions import Completion, derive_seed
 from trainers.roles.sampling import SamplingSettings
 from trainers.staleness import StalenessCounter
 from waiting import eventually

@@ -22,7 +22,7 @@ from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.environments.opening import OpenedTask, task_of
 from trainers.environments.pool import Environments, Episode, EpisodeStep
 from trainers.metrics import sample_metrics
-from trainers.roles.engine import Completion, derive_seed
+from trainers.roles.completions import Completion, derive_seed
 from trainers.roles.sampling import SamplingSettings
 from waiting import eventually
 

@@ -21,6 +21,7 @@ from variant_support import TOKEN_MEAN
 from free_ports import free_ports
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, shard, split
+from trainers.data.tensors import row_tensors
 from trainers.metrics import merge
 from trainers.objectives import objective
 from trainers.roles.forward import measure_log_probs, response_scores, scorer
@@ -93,7 +94,7 @@ def plain(model_path: str) -> tuple[dict[str, torch.Tensor], list[float]]:
     layout = load_layout(LAYOUT, WORDS).layout
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    rows, loss_of, norms = split(samples(), 1)[0].tensors(torch.device("cpu")), objective(layout), []
+    rows, loss_of, norms = row_tensors(split(samples(), 1)[0], torch.device("cpu")), objective(layout), []
     tokens = float(rows.response_mask.sum())
     for _ in range(STEPS):
         optimizer.zero_grad()
@@ -285,7 +286,7 @@ def test_adapters_are_trained_alone_and_engines_get_the_merged_weights(
         assert (moved == 0.0) == any(word in name for word in frozen), f"{name} moved by {moved}"
     base.load_state_dict(merged, strict=False)
     rows = split(samples(), 1)[0]
-    scores = response_scores(base, rows.tensors(torch.device("cpu")), 1.0).log_probs.detach().numpy()
+    scores = response_scores(base, row_tensors(rows, torch.device("cpu")), 1.0).log_probs.detach().numpy()
     np.testing.assert_allclose(learner.log_probs(rows)[rows.response_mask], scores[rows.response_mask], atol=1e-5)
     save(learner, tmp_path)
     written = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())

@@ -18,8 +18,9 @@ from engine_support import LENGTHS, build_model, manifest_of, parity, perturb, r
 from free_ports import free_ports
 from rltui.layout.schema import Rollout
 from trainers.roles import hf_engine
+from trainers.roles.completions import Request, derive_seed
 from trainers.roles.endings import resident_gib
-from trainers.roles.engine import EngineActor, Request, check_lengths, derive_seed
+from trainers.roles.engine import EngineActor, check_lengths
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.hf_engine import drawn, left_pad, uniform
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender, WeightTransferError

@@ -37,7 +37,7 @@ from rltui.layout.schema import Rollout
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
 pytestmark = pytest.mark.trainers

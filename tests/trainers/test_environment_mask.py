@@ -15,9 +15,10 @@ from variant_support import AGGREGATION
 from rltui.layout.load import load_layout
 from trainers.advantages import generalised_advantages, token_rewards
 from trainers.data.batch import Sample, pad, shard, split
+from trainers.data.tensors import row_tensors
 from trainers.metrics import sample_metrics
 from trainers.objectives import objective
-from trainers.roles.engine import Completion
+from trainers.roles.completions import Completion
 from trainers.roles.forward import Scores
 from trainers.roles.step_report import StepSums
 
@@ -95,7 +96,7 @@ def test_the_loss_is_that_of_the_tokens_which_the_policy_chose(aggregation: str,
     scores, found = padded(logits, 5), torch.zeros((), dtype=torch.float64)
     for part in parts:
         [batch] = part.trained
-        rows = batch.rows.tensors(torch.device("cpu"))
+        rows = row_tensors(batch.rows, torch.device("cpu"))
         numbers, width = batch.rows.numbers.clip(0), rows.response_mask.shape[1]
         ids = rows.token_ids[:, -width:].unsqueeze(-1)
         log_probs = scores[numbers, :width].log_softmax(-1).gather(-1, ids).squeeze(-1)
@@ -111,7 +112,7 @@ def test_the_loss_is_that_of_the_tokens_which_the_policy_chose(aggregation: str,
 
 def test_entropy_parity_and_lengths_know_only_the_tokens_of_the_policy() -> None:
     samples, logits = masked_samples(4)
-    rows = pad(samples).tensors(torch.device("cpu"))
+    rows = row_tensors(pad(samples), torch.device("cpu"))
     scores = padded(logits, 5).detach().log_softmax(-1)
     log_probs = scores.gather(-1, rows.token_ids[:, -5:].unsqueeze(-1)).squeeze(-1)
     entropies = -(scores.exp() * scores).sum(-1)

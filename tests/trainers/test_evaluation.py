@@ -18,7 +18,7 @@ from rltui.layout.load import load_text
 from trainers.data.tasks import make_task
 from trainers.data.tiny_qwen3 import TinySettings, _new_model
 from trainers.evaluation import KEPT_ANSWERS, KEPT_FILES, Evaluation, budgets, measures, pass_at_k
-from trainers.roles.engine import Completion
+from trainers.roles.completions import Completion
 
 if TYPE_CHECKING:
     from trainers.data.codec import Codec

@@ -25,7 +25,7 @@ from trainers.metrics import MISMATCH_KL_BOUND, log_prob_gap
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 pytestmark = [
     pytest.mark.trainers,

@@ -23,7 +23,7 @@ from trainers.grpo import Grpo
 from trainers.lookahead import Lookahead
 from trainers.phases import Phases
 from trainers.prefetch import Prefetch
-from trainers.roles.engine import Completion, derive_seed
+from trainers.roles.completions import Completion, derive_seed
 from trainers.staleness import StalenessCounter
 
 if TYPE_CHECKING:

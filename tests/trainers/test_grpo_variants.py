@@ -13,6 +13,7 @@ from variant_support import AGGREGATION, TOKEN_MEAN, Clip
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, pad, shard
+from trainers.data.tensors import row_tensors
 from trainers.losses import kl_estimate, policy_loss
 from trainers.metrics import merge
 from trainers.objectives import objective
@@ -238,7 +239,7 @@ def samples(seed: int, count: int = 7) -> list[Sample]:
 
 def loss_and_slope(rows: Any, clip: Clip, aggregation: Any, denominator: float) -> tuple[float, float]:
     """The loss of rows under a policy with one weight, and its derivative by that weight."""
-    tensors = rows.tensors(torch.device("cpu"))
+    tensors = row_tensors(rows, torch.device("cpu"))
     columns = {name: tensors.columns[name].double() for name in COLUMNS}
     weight = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     columns["log_probs"] = weight * columns["log_probs"]
@@ -293,7 +294,7 @@ def test_what_the_layout_says_is_what_is_minimised(
     layout = load_layout(LAYOUT, [f"grpo.{word}" for word in words]).layout
     batch = random_batch(4)
     log_probs = batch["log_probs"]
-    rows = pad([Sample((1,), (2,) * length) for length in LENGTHS]).tensors(torch.device("cpu"))
+    rows = row_tensors(pad([Sample((1,), (2,) * length) for length in LENGTHS]), torch.device("cpu"))
     reference = log_probs - 0.3 * torch.randn(4, 5, generator=torch.Generator().manual_seed(9)).double()
     columns = {name: batch[name] for name in COLUMNS[1:]} | {"reference_log_probs": reference}
     rows = type(rows)(rows.token_ids, rows.attention_mask, rows.response_mask, columns)
@@ -341,7 +342,7 @@ def test_rewards_move_the_tokens_of_highest_entropy(quantile: float, kept: int) 
 
 def test_mismatch_is_told_as_mean_largest_and_kl_of_the_engine_from_the_trainer() -> None:
     batch = random_batch(6)
-    rows = pad([Sample((1,), (2,) * length) for length in LENGTHS]).tensors(torch.device("cpu"))
+    rows = row_tensors(pad([Sample((1,), (2,) * length) for length in LENGTHS]), torch.device("cpu"))
     rows = type(rows)(rows.token_ids, rows.attention_mask, rows.response_mask, batch)
     sums = StepSums()
     sums.measure(rows, Scores(batch["log_probs"], torch.zeros(4, 5)))

@@ -22,7 +22,8 @@ from trainers.data.prompts import Prompt
 from trainers.metrics import LogProbGap, TrainingError, check_parity, log_prob_gap, merge
 from trainers.proofs import PROOF_INTERVAL, prove_engines
 from trainers.roles.calls import Role
-from trainers.roles.engine import Completion, EngineActor
+from trainers.roles.completions import Completion
+from trainers.roles.engine import EngineActor
 from trainers.roles.sampling import training_settings
 from trainers.roles.step_report import StepReport
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender
@@ -89,18 +90,19 @@ AHEAD, CUT = "train.async_steps=2", "train.top_p=0.9"
     (CUT, PROOF_INTERVAL, [], ["engine", "other"]),
 ])  # fmt: skip
 def test_engines_prove_their_weights_now_and_then_where_samples_do_not(
-    word: str, version: int, restarted: list[str], proven: list[str], monkeypatch: pytest.MonkeyPatch
+    word: str, version: int, restarted: list[str], proven: list[str]
 ) -> None:
     asked: list[Any] = []
     engines = [Role("engine", None), Role("other", None)]
-    loop: Any = SimpleNamespace(
-        layout=load_layout(LAYOUT, [word]).layout,
-        fleet=SimpleNamespace(engines=engines, map=list),
-        session=SimpleNamespace(event=lambda *_, **__: None),
-    )
-    prove = lambda _, engine, __: asked.append(engine.title) or LogProbGap(0.0, 0.0)  # noqa: E731
-    monkeypatch.setattr(proofs, "prove", prove)
-    prove_engines(loop, version, {one for one in engines if one.title in restarted})
+    fleet: Any = SimpleNamespace(engines=engines, map=list)
+    session: Any = SimpleNamespace(layout=load_layout(LAYOUT, [word]).layout, event=lambda *_, **__: None)
+
+    def gap_of(engine: Role) -> LogProbGap:
+        asked.append(engine.title)
+        return LogProbGap(0.0, 0.0)
+
+    again = {one for one in engines if one.title in restarted}
+    prove_engines(session, fleet, version, again, gap_of, has_experts=False)
     assert asked == proven
 
 
@@ -112,21 +114,21 @@ def test_a_proof_is_sampled_from_the_whole_distribution_and_samples_of_a_part_ar
     asked: list[Any] = []
     said = Completion(0, (5, 6), (-1.0, -2.0), "length", 1)
     monkeypatch.setattr(proofs, "ask", lambda *words: asked.append(words))
-    loop: Any = SimpleNamespace(
-        layout=layout,
-        has_experts=False,
-        state=SimpleNamespace(step=1, cursor=0),
-        task=SimpleNamespace(prompts=lambda *_: [Prompt((7,), "")]),
-        sampling=lambda step: training_settings(layout, codec, step),
-        fleet=SimpleNamespace(finish=lambda *_: [[said]]),
-        measure=lambda *_: {"learner": [np.array([-1.0, -2.5])]},
-    )
+    engine, of_run = Role("engine", None), training_settings(layout, codec, 1)
+    fleet: Any = SimpleNamespace(engines=[engine], finish=lambda *_: [[said]])
+    session: Any = SimpleNamespace(layout=layout)
+
+    def gap_of(engine: Role) -> LogProbGap:
+        return proofs.proof_gap(
+            fleet, engine, Prompt((7,), ""), of_run, lambda *_: {"learner": [np.array([-1.0, -2.5])]}
+        )
+
     with pytest.raises(TrainingError, match="does not run the learner"):
-        proofs.prove(loop, Role("engine", None), "engine 0")
+        prove_engines(session, fleet, 1, (), gap_of, has_experts=False)
     settings = asked[0][-1]
     assert not settings.is_truncated
-    assert loop.sampling(1).is_truncated
-    assert settings == replace(loop.sampling(1), top_p=1.0, top_k=0, min_p=0.0)
+    assert of_run.is_truncated
+    assert settings == replace(of_run, top_p=1.0, top_k=0, min_p=0.0)
     report = StepReport(**{one.name: 1 for one in fields(StepReport)})
     assert "parity_max_abs" in merge([report])
     assert "parity_max_abs" not in merge([report], truncates=layout.train.truncates)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trainers.data.batch import RowTensors
+from trainers.data.tensors import RowTensors
 from trainers.losses import token_log_probs
 from trainers.roles import forward
 from trainers.roles.forward import measure_log_probs, response_scores, response_top_tokens, scorer

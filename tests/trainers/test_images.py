@@ -24,6 +24,7 @@ from trainers.data.prompts import Prompt
 from trainers.data.read_digits import ReadDigits, draw_digits, encode_png
 from trainers.data.row_images import row_images
 from trainers.data.tasks import make_task
+from trainers.data.tensors import row_tensors
 from trainers.data.tiny_qwen3_vl import PLACE, TinyVisionSettings, ensure_tiny_vision_model
 from trainers.roles.engine import EngineActor
 from trainers.roles.forward import load_frozen, measure_log_probs, response_scores, scorer
@@ -212,7 +213,7 @@ def test_a_placeholder_that_is_sampled_ends_the_sample_and_stands_for_no_image(
     model = load_frozen(model_path, "fp32")
     [alone] = split([cut], 1)
     with torch.no_grad():
-        both, one = (response_scores(model, r.tensors(CPU, reader), 1.0).log_probs for r in (rows, alone))
+        both, one = (response_scores(model, row_tensors(r, CPU, reader), 1.0).log_probs for r in (rows, alone))
     assert torch.allclose(both[1, :2], one[0], atol=1e-5)
     engine = HfEngine(layout_of().roles.rollout, model_path, layout_of().lengths, index=0)
     _, cut = engine._stops(SamplingSettings(1.0, 6, 1, (2,), 5))
@@ -224,15 +225,15 @@ def test_rows_that_no_rank_could_run_are_refused(reader: ImageReader, model_path
     sample, blind = Sample(seen.token_ids, (5, 2), {}, seen.images), Sample((5, 6), (7, 2), {})
     [mixed] = split([sample, blind], 1)
     with pytest.raises(ValueError, match="a prompt has no image"):
-        mixed.tensors(CPU, reader)
+        row_tensors(mixed, CPU, reader)
     [packed] = split([sample, sample], 1, pack_tokens=64)
     with pytest.raises(ValueError, match=r"set lengths\.pack=0"):
-        packed.tensors(CPU, reader)
+        row_tensors(packed, CPU, reader)
     with pytest.raises(ValueError, match=r"set lengths\.images"):
-        mixed.tensors(CPU)
+        row_tensors(mixed, CPU)
     [bare] = split([blind], 1)
-    assert "position_ids" in response_inputs(bare.tensors(CPU))
-    inputs = response_inputs(split([sample], 1)[0].tensors(CPU, reader))
+    assert "position_ids" in response_inputs(row_tensors(bare, CPU))
+    inputs = response_inputs(row_tensors(split([sample], 1)[0], CPU, reader))
     assert "position_ids" not in inputs  # the model makes them of the images' shapes
     assert with_images(inputs, {k: inputs[k] for k in ("pixel_values", "mm_token_type_ids")}).keys() >= {"input_ids"}
 
@@ -241,7 +242,7 @@ def test_a_frozen_tower_takes_no_gradient_and_the_rest_does(reader: ImageReader,
     model = load_frozen(model_path, "fp32").requires_grad_(True)
     freeze_vision(model)
     seen = prompt(reader, model_path, "I>", WIDE)
-    rows = split([Sample(seen.token_ids, (5, 2), {}, seen.images)], 1)[0].tensors(CPU, reader)
+    rows = row_tensors(split([Sample(seen.token_ids, (5, 2), {}, seen.images)], 1)[0], CPU, reader)
     response_scores(model, rows, 1.0).log_probs.sum().backward()
     trained = {name.split(".")[1] for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert "language_model" in trained

@@ -21,7 +21,7 @@ from waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 pytestmark = pytest.mark.trainers
 

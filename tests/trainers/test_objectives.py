@@ -13,6 +13,7 @@ from trainer_support import ROOT
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, pad
+from trainers.data.tensors import row_tensors
 from trainers.losses import token_log_probs
 from trainers.objectives import objective
 from trainers.roles.forward import Scores
@@ -57,7 +58,7 @@ def batch(seed: int) -> tuple[torch.Tensor, Any]:
 
     ids = torch.randint(VOCABULARY, (len(LENGTHS), max(LENGTHS)), generator=source)
     samples = [Sample((1,), tuple(row[:length])) for row, length in zip(ids.tolist(), LENGTHS, strict=True)]
-    rows = pad(samples).tensors(torch.device("cpu"))
+    rows = row_tensors(pad(samples), torch.device("cpu"))
     logits = noise(*ids.shape, VOCABULARY)
     log_probs = logits.log_softmax(-1).gather(-1, rows.token_ids[:, -ids.shape[1] :].unsqueeze(-1)).squeeze(-1)
     likeliest = (1.5 * noise(*ids.shape, VOCABULARY)).log_softmax(-1).topk(LIKELIEST, dim=-1)
@@ -164,7 +165,7 @@ def test_the_entropy_bonus_is_the_coefficient_times_the_mean_entropy(algorithm: 
 def test_with_an_entropy_bonus_a_policy_learns_the_softmax_of_rewards_over_the_coefficient(algorithm: str) -> None:
     """What maximises E[R] + c H: each token once, weighted by its chance, is the exact gradient of that."""
     rewards, c = torch.tensor([0.0, 0.3, 1.0, 0.8, 0.1, 0.6], dtype=torch.float64), 0.4
-    rows = pad([Sample((1,), (token,)) for token in range(VOCABULARY)]).tensors(torch.device("cpu"))
+    rows = row_tensors(pad([Sample((1,), (token,)) for token in range(VOCABULARY)]), torch.device("cpu"))
     uniform = torch.full((VOCABULARY, 1), -math.log(VOCABULARY), dtype=torch.float64)
     rows = replace(rows, columns={"engine_log_probs": uniform, "advantages": rewards.unsqueeze(1)})
     words = [f"{algorithm}.entropy_coefficient={c}", f"{algorithm}.importance_cap=100"]

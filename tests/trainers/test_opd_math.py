@@ -10,8 +10,9 @@ import torch
 from trainer_support import ROOT
 
 from rltui.layout.load import load_layout
-from trainers.data.batch import ADVANTAGES, ENGINE_LOG_PROBS, TEACHER_TOP_LOG_PROBS, RowTensors
+from trainers.data.batch import ADVANTAGES, ENGINE_LOG_PROBS, TEACHER_TOP_LOG_PROBS
 from trainers.data.prompts import Prompt
+from trainers.data.tensors import RowTensors
 from trainers.divergences import divergence, with_rest
 from trainers.losses import token_log_probs
 from trainers.objectives import opd_objective

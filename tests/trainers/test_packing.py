@@ -15,8 +15,9 @@ from transformers import AttentionInterface, Qwen3Config, Qwen3ForCausalLM, Qwen
 from variant_support import TOKEN_MEAN
 
 from rltui.layout.load import load_layout
-from trainers.data.batch import Rows, RowTensors, Sample, join_columns, shard, split, with_columns
-from trainers.data.packing import FILLER, packed_rows, packing_efficiency, share_out
+from trainers.data.batch import Rows, Sample, join_columns, packing_efficiency, shard, split, with_columns
+from trainers.data.packing import FILLER, packed_rows, share_out
+from trainers.data.tensors import RowTensors, row_tensors
 from trainers.losses import value_loss
 from trainers.objectives import objective
 from trainers.roles.attention import check_isolation, prepare_for_packing
@@ -24,7 +25,8 @@ from trainers.roles.critic import Critic
 from trainers.roles.forward import response_scores
 from trainers.roles.learner import Learner
 from trainers.roles.sample_attention import NAME, attend_by_sample, sample_lengths
-from trainers.roles.sequence_parallel import SequenceGroup, share_attention
+from trainers.roles.sequence_group import SequenceGroup
+from trainers.roles.sequence_parallel import share_attention
 from trainers.roles.teacher import HfScorer
 
 pytestmark = pytest.mark.trainers
@@ -86,7 +88,7 @@ def loss_and_gradient(learner: Learner, parts: list[Rows], micro_batch: int) -> 
     total = 0.0
     for part in parts:
         for rows in part.micro_batches(micro_batch):
-            tensors = as_double(rows.tensors(CPU))
+            tensors = as_double(row_tensors(rows, CPU))
             loss = learner._objective(learner._scores(tensors), tensors, 70.0).loss
             loss.backward()
             total += float(loss.detach())
@@ -154,7 +156,7 @@ def test_a_packed_critic_has_the_values_and_gradients_of_a_padded_one() -> None:
         parts = split(samples(), 2, pack_tokens)
         loss: Any = 0.0
         for rows in (rows for part in parts for rows in part.micro_batches(1)):
-            tensors = as_double(rows.tensors(CPU))
+            tensors = as_double(row_tensors(rows, CPU))
             values, old, returns = critic._values(tensors), tensors.columns["values"], tensors.columns["returns"]
             loss = loss + value_loss(values, old, returns, tensors.response_mask, value_clip=0.5, denominator=9.0).loss
         loss.backward()

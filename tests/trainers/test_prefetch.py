@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trainers.data.prompts import Prompt
 from trainers.prefetch import Prefetch
-from trainers.roles.engine import Completion, grouped
+from trainers.roles.completions import Completion, grouped
 from waiting import DEADLINE_S
 
 pytestmark = pytest.mark.trainers

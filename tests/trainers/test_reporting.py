@@ -20,7 +20,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
 from trainers import stages as stages_module
 from trainers.metrics import MetricsLog, TrainingError, check_numbers, clock, merge, pace, sample_metrics, summary
-from trainers.roles.engine import Completion
+from trainers.roles.completions import Completion
 from trainers.roles.step_report import StepReport
 from trainers.rollouts import QueueDepth
 from trainers.stages import Stages

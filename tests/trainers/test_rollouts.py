@@ -20,7 +20,7 @@ from trainers.idle import IdleClock
 from trainers.lookahead import Lookahead
 from trainers.metrics import TrainingError
 from trainers.roles.calls import Role, RoleDiedError, RoleError
-from trainers.roles.engine import Completion, Request, Streamed
+from trainers.roles.completions import Completion, Request, Streamed
 from trainers.roles.restarts import LIMIT, WINDOW_S, Restarts
 from trainers.roles.sampling import SamplingSettings
 from trainers.rollouts import Rollouts, prompts_per_chunk

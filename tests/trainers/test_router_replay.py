@@ -19,16 +19,18 @@ from rltui.layout.schema import Rollout
 from trainers.data import tiny_qwen3
 from trainers.data.batch import Sample, split, without_routes
 from trainers.data.stops import Stops
+from trainers.data.tensors import row_tensors
 from trainers.data.tiny_qwen3 import TinySettings
 from trainers.metrics import TrainingError, log_prob_gap
 from trainers.objectives import objective
 from trainers.proofs import check_routes
 from trainers.roles import vllm_samples
-from trainers.roles.engine import Completion, EngineActor, Request
+from trainers.roles.completions import Completion, Request
+from trainers.roles.engine import EngineActor
 from trainers.roles.forward import measure_log_probs
 from trainers.roles.learner import Learner
 from trainers.roles.router_replay import Routers, _routers_of
-from trainers.roles.sequence_parallel import SequenceGroup
+from trainers.roles.sequence_group import SequenceGroup
 from trainers.turns import Turns
 
 if TYPE_CHECKING:
@@ -232,7 +234,7 @@ def loss_and_gradient(learner: Learner, samples: list[Sample], pack: int, micro_
     total = 0.0
     for part in split(samples, 2, pack):
         for rows in part.micro_batches(micro_batch):
-            tensors = rows.tensors(CPU)
+            tensors = row_tensors(rows, CPU)
             loss = learner._objective(learner._scores(tensors), tensors, 70.0).loss
             loss.backward()
             total += float(loss.detach())

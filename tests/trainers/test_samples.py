@@ -11,7 +11,7 @@ import pytest
 from rltui.onnode import rundir
 from trainers import samples as samples_module
 from trainers.data.prompts import Prompt
-from trainers.roles.engine import Completion
+from trainers.roles.completions import Completion
 from trainers.samples import KEPT_PROMPTS, SampleLog
 
 if TYPE_CHECKING:

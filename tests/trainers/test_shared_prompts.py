@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from trainers.data import shared_prompts as shared
-from trainers.data.batch import RowTensors, Sample, pad, split
+from trainers.data.batch import Sample, pad, split
 from trainers.data.shared_prompts import shared_prompts
+from trainers.data.tensors import RowTensors, row_tensors
 from trainers.roles.forward import response_scores, response_top_tokens
 from trainers.roles.shared_prompts import read_shared
 
@@ -82,7 +83,7 @@ def assert_close(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 
 @pytest.mark.parametrize("lengths", [(3, 1, 4, 2), (1, 1, 1, 1)])
 def test_values_and_gradients_are_those_of_rows_that_read_their_own(lengths: Sequence[int]) -> None:
-    policy, rows = model(), pad(samples(lengths)).tensors(CPU)
+    policy, rows = model(), row_tensors(pad(samples(lengths)), CPU)
     assert rows.prompts is not None
     alone = replace(rows, prompts=None)
     positions = Positions(policy)
@@ -95,7 +96,7 @@ def test_values_and_gradients_are_those_of_rows_that_read_their_own(lengths: Seq
 
 
 def test_a_teacher_finds_the_same() -> None:
-    policy, rows = model(), pad(samples()).tensors(CPU)
+    policy, rows = model(), row_tensors(pad(samples()), CPU)
     mask, positions = rows.response_mask, Positions(policy)
     found, expected = (response_top_tokens(policy, each, 0.8, 5) for each in (rows, replace(rows, prompts=None)))
     assert torch.equal(found[1][mask], expected[1][mask])
@@ -124,7 +125,7 @@ def test_what_is_not_worth_it_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_models_that_remember_something_else_read_each_row() -> None:
-    rows = pad(samples()).tensors(CPU)
+    rows = row_tensors(pad(samples()), CPU)
     windowed = model(use_sliding_window=True, sliding_window=3, max_window_layers=1)
     positions = Positions(windowed)
     assert_close(learned(windowed, rows), learned(windowed, replace(rows, prompts=None)))
@@ -132,7 +133,7 @@ def test_models_that_remember_something_else_read_each_row() -> None:
 
 
 def test_ranks_that_gather_weights_make_as_many_passes_as_the_others() -> None:
-    policy, rows = model(), pad(samples()).tensors(CPU)
+    policy, rows = model(), row_tensors(pad(samples()), CPU)
     next(policy.parameters()).ds_id = 0
     assert read_shared(policy, rows, lambda hidden, *_: hidden) is None
     del next(policy.parameters()).ds_id

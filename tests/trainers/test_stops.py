@@ -15,7 +15,8 @@ from rltui.layout.schema import Rollout
 from trainers.data.codec import Codec
 from trainers.data.stops import Stops
 from trainers.reporting import NEVER_ENDING_STEPS, Reporter
-from trainers.roles.engine import EngineActor, Request
+from trainers.roles.completions import Request
+from trainers.roles.engine import EngineActor
 from trainers.roles.vllm_counters import VllmCounters
 from trainers.roles.vllm_samples import VllmSamples
 

@@ -25,7 +25,7 @@ from trainers.roles.vllm_samples import VllmSamples
 from trainers.rollouts import SPARE_FRACTION, Rollouts
 
 if TYPE_CHECKING:
-    from trainers.roles.engine import Request, Streamed
+    from trainers.roles.completions import Request, Streamed
 
 pytestmark = pytest.mark.trainers
 

@@ -15,7 +15,7 @@ from engine_support import PATHS, ROOT, STOP, WAIT_S, build_model, own_ray, rand
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, split
 from trainers.data.columns import TeacherScores
-from trainers.roles.engine import Completion, Request, Streamed
+from trainers.roles.completions import Completion, Request, Streamed
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.judge import Judge
 from trainers.roles.sampling import SamplingSettings

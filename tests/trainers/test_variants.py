@@ -16,7 +16,7 @@ from trainers.groups import Drawn
 from trainers.grpo import groups_of
 from trainers.ratios import Tokens
 from trainers.rewards.parts import SumOfParts
-from trainers.roles.engine import Completion
+from trainers.roles.completions import Completion
 from trainers.variants import VARIANTS, variant
 
 pytestmark = pytest.mark.trainers

@@ -58,3 +58,19 @@ def test_minutes_and_mutants_are_those_that_runs_printed(proof: ModuleType) -> N
         "minutes of tests/tui": "3.1",
         "mutants noticed by the tests of their module, seed 1": "27 of 44",
     }
+
+
+def test_no_files_of_the_house_import_each_other_in_a_circle(proof: ModuleType) -> None:
+    """Neither when they are loaded nor later, nor for types alone: each can be read after those that it imports."""
+    root = Path(__file__).parents[2]
+    files = []
+    for path in (path for room in ("rltui", "trainers") for path in (root / room).rglob("*.py")):
+        name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        files.append(proof.File(name, "", ast.parse(path.read_text(encoding="utf-8"))))
+    names = {file.name for file in files}
+    graph = {
+        file.name: {target.partition(":")[0] for target in proof.imports_of(file, names, everywhere=True).values()}
+        for file in files
+    }
+    assert graph["rltui.watch.snapshots"] >= {"rltui.watch.owners"}, "what is imported is seen"
+    assert [sorted(circle) for circle in proof.circles(graph)] == []

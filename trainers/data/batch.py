@@ -18,22 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainers.data.columns import as_tensor, flat, spread_routes
-from trainers.data.images import image_inputs
+from trainers.data.columns import flat, spread_routes
 from trainers.data.packing import FILLER, share_out
-from trainers.data.shared_prompts import shared_prompts
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import NDArray
 
     from trainers.data.columns import Column
-    from trainers.data.images import ImageReader
     from trainers.data.prompts import Prompt
-    from trainers.data.shared_prompts import SharedPrompts
     from trainers.losses import Aggregation
-    from trainers.roles.engine import Completion
-    from trainers.roles.sequence_parallel import SequenceGroup
+    from trainers.roles.completions import Completion
 
 ENGINE_LOG_PROBS = "engine_log_probs"
 """Log-probability of each sampled token, as the engine that sampled it reported it."""
@@ -70,7 +64,7 @@ class Sample:
         columns: By name, a value for each response token or one for all.
         images: The files of the prompt's images.
         response_mask: Which response tokens the policy chose; empty: all. The others an environment said.
-        routes: The experts that each token but the last is to be sent to, see ``trainers.roles.engine.Completion``.
+        routes: The experts that each token but the last is to be sent to, see ``completions.Completion``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -147,24 +141,6 @@ class Rows:
             values[fills] = 0
         return replace(rows, numbers=np.where(fills, FILLER, rows.numbers))
 
-    def tensors(self, device: torch.device, reader: ImageReader | None = None) -> RowTensors:
-        """The same rows as tensors on ``device``, ids in int64; ``reader`` makes patches of their images.
-
-        Always copies, because arrays that came through Ray are read-only.
-        """
-        import torch
-
-        return RowTensors(
-            as_tensor(self.token_ids, device),
-            torch.tensor(self.attention_mask, device=device),
-            torch.tensor(self.response_mask, device=device),
-            {name: as_tensor(values, device) for name, values in self.columns.items()},
-            is_packed=bool(self.packs),
-            images=image_inputs(self, reader, device),
-            prompts=shared_prompts(self, device) if self.routes is None else None,
-            routes=None if self.routes is None else as_tensor(self.routes, device),
-        )
-
     def micro_batches(self, size: int) -> Iterator[Rows]:
         """Runs of at most ``size`` rows, or packed rows, each as narrow as its tokens allow; 0 means all at once."""
         count = len(self.packs) or len(self)
@@ -198,29 +174,6 @@ class Rows:
         arrays = (self.token_ids[rows], self.attention_mask[rows], self.response_mask[rows])
         images, routes = (None if one is None else one[rows] for one in (self.images, self.routes))
         return Rows(*arrays, columns, self.numbers[rows], images=images, routes=routes)
-
-
-@dataclass(frozen=True)
-class RowTensors:
-    """``Rows`` on a device, in the shapes given there; ids are int64.
-
-    Attributes:
-        is_packed: Whether a model is to see them as one packed row.
-        images: What a model is called with for the images, see ``trainers.data.images.image_inputs``.
-        prompts: Which rows begin alike, where that is worth heeding.
-        sequence: The ranks that share the packed row's tokens; None: this one has them all.
-        routes: As in ``Rows``.
-    """
-
-    token_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    response_mask: torch.Tensor
-    columns: Mapping[str, torch.Tensor]
-    is_packed: bool = False
-    images: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    prompts: SharedPrompts | None = None
-    sequence: SequenceGroup | None = None
-    routes: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -398,3 +351,17 @@ def with_columns(samples: Sequence[Sample], columns: Mapping[str, Sequence[Colum
         replace(one, columns={**one.columns, **{name: values[i] for name, values in columns.items()}})
         for i, one in enumerate(samples)
     ]
+
+
+def packing_efficiency(shards: Sequence[Shard], micro_batch: int) -> float:
+    """Share of the trained tokens among all that the ranks had time for; 1 where there is nothing to train on.
+
+    In each pass all ranks wait for the one with the most tokens, so padding, rows that fill up and waiting count alike.
+    """
+    real = room = 0
+    for batch in range(len(shards[0].trained)):
+        parts = [part.trained[batch].rows for part in shards]
+        real += sum(part.real_tokens for part in parts)
+        passes = zip(*(part.micro_batches(micro_batch) for part in parts), strict=True)
+        room += sum(max(rows.passed_tokens for rows in together) * len(shards) for together in passes)
+    return real / room if room else 1.0

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from trainers.data.batch import Shard
+from typing import TypeAlias
 
 FILLER = -1
 """In the place of a sample's number: a row that only fills up a rank's share."""
@@ -83,17 +80,3 @@ def _emptiest_first(lengths: Sequence[int], num_rows: int) -> list[PackedRow]:
         rows[row].append(number)
         heapq.heapreplace(filled, (tokens + lengths[number], row))
     return rows
-
-
-def packing_efficiency(shards: Sequence[Shard], micro_batch: int) -> float:
-    """Share of the trained tokens among all that the ranks had time for; 1 where there is nothing to train on.
-
-    In each pass all ranks wait for the one with the most tokens, so padding, rows that fill up and waiting count alike.
-    """
-    real = room = 0
-    for batch in range(len(shards[0].trained)):
-        parts = [part.trained[batch].rows for part in shards]
-        real += sum(part.real_tokens for part in parts)
-        passes = zip(*(part.micro_batches(micro_batch) for part in parts), strict=True)
-        room += sum(max(rows.passed_tokens for rows in together) * len(shards) for together in passes)
-    return real / room if room else 1.0

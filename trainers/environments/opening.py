@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainers.environments import Task
 from trainers.rewards.own import plain
-from trainers.roles.engine import derive_seed
+from trainers.roles.completions import derive_seed
 
 if TYPE_CHECKING:
     from trainers.data.chat import Renderer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import Prompt
     from trainers.rewards.answers import Reward
     from trainers.rewards.own import JudgeClient
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
 
 
 def judge(

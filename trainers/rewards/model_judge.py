@@ -12,14 +12,14 @@ from trainers.data.codec import Codec
 from trainers.dispatch import DispatchClosedError
 from trainers.rewards.verdicts import filled, worth
 from trainers.rewards.workers import Failures
-from trainers.roles.engine import derive_seed
+from trainers.roles.completions import derive_seed
 from trainers.roles.sampling import SamplingSettings
 from trainers.rollouts import SEQUENCES_PER_ENGINE, Rollouts, spare_of
 
 if TYPE_CHECKING:
     from rltui.layout.grading import Judging
     from trainers.rewards.answers import Answer
-    from trainers.roles.engine import Completion
+    from trainers.roles.completions import Completion
     from trainers.roles.fleet import Fleet
     from trainers.rollouts import QueueDepth
     from trainers.session import Session

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainers.data.batch import RowTensors
+from trainers.data.tensors import RowTensors
 from trainers.roles.sample_attention import attend_by_sample, set_attention
 
 ISOLATION_BOUND = 1e-3

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainers.data.tensors import row_tensors
 from trainers.roles.deepspeed_rank import DeepSpeedRank
 from trainers.roles.meter import measured
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rltui.layout import schema
-    from trainers.data.batch import MiniBatch, Rows, RowTensors, Shard
+    from trainers.data.batch import MiniBatch, Rows, Shard
+    from trainers.data.tensors import RowTensors
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Critic(DeepSpeedRank):
 
         parts = rows.micro_batches(self._role.micro_batch)
         with torch.no_grad():
-            found = [self._values(part.tensors(self._engine.device)).float().cpu().numpy() for part in parts]
+            found = [self._values(row_tensors(part, self._engine.device)).float().cpu().numpy() for part in parts]
         shape = rows.response_mask.shape
         return stack(found, shape[1]) if found else np.zeros(shape, np.float32)
 
@@ -126,7 +128,7 @@ class Critic(DeepSpeedRank):
 
         loss, clipped, tokens = 0.0, 0, 0
         for part in batch.rows.micro_batches(self._role.micro_batch):
-            rows = part.tensors(self._engine.device)
+            rows = row_tensors(part, self._engine.device)
             result = value_loss(
                 self._values(rows),
                 rows.columns[VALUES],

@@ -19,7 +19,7 @@ from rltui.layout.roles import effective_stage, has_8_bit_moments
 from trainers.durable import files_of_rank
 from trainers.roles.card import importing, own_threads, share_of_cpus
 from trainers.roles.checkpoint_writer import CheckpointWriter
-from trainers.roles.engine import derive_seed
+from trainers.roles.completions import derive_seed
 from trainers.roles.meter import METER, measured, resident_now_gib
 from trainers.roles.optimizers import learning_rate_factor, new_optimizer
 from trainers.roles.reshard import load_resharded, reshard
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from rltui.layout.schema import Critic, Layout, Learner
-    from trainers.data.batch import RowTensors
+    from trainers.data.tensors import RowTensors
     from trainers.roles.checkpoint_writer import Written
 
 LEAST_PATIENCE_S = 1800.0

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from trainers.data.batch import stack
+from trainers.data.tensors import row_tensors
 from trainers.losses import token_log_probs
 from trainers.roles.attention import attention_for, prepare_for_packing
 from trainers.roles.card import own_threads
@@ -23,8 +24,9 @@ from trainers.roles.zero import TORCH_DTYPES, loaded_in_shards
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from trainers.data.batch import Rows, RowTensors
+    from trainers.data.batch import Rows
     from trainers.data.images import ImageReader
+    from trainers.data.tensors import RowTensors
 
 
 EVERYTHING = slice(None)
@@ -188,7 +190,7 @@ def measure_log_probs(
     reader: ImageReader | None = None,
 ) -> NDArray[np.float32]:
     """Log-probabilities [B, R] without gradient, ``micro_batch`` rows at a time (0: all at once)."""
-    tensors = (part.tensors(device, reader) for part in rows.micro_batches(micro_batch))
+    tensors = (row_tensors(part, device, reader) for part in rows.micro_batches(micro_batch))
     with torch.no_grad():
         found = [score(part).log_probs.float().cpu().numpy() for part in tensors]
     columns = rows.response_mask.shape[1]

@@ -15,7 +15,7 @@ from trainers.data.images import ImageReader
 from trainers.data.prompts import images_of, tokens_of
 from trainers.data.stops import Stops
 from trainers.roles.card import release_card
-from trainers.roles.engine import Completion, Streamed, derive_seed
+from trainers.roles.completions import Completion, Streamed, derive_seed
 from trainers.roles.router_replay import Recording, Routers
 from trainers.roles.vision import model_class
 from trainers.weights import WeightReceiver, WeightTransferError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rltui.layout.schema import Lengths, Rollout
     from trainers.data.prompts import EnginePrompt
-    from trainers.roles.engine import Part, Request
+    from trainers.roles.completions import Part, Request
     from trainers.roles.sampling import SamplingSettings
     from trainers.weights import ParameterMeta, WeightGroup
 

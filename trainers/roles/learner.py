@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trainers.data.tensors import row_tensors
 from trainers.roles.deepspeed_rank import DeepSpeedRank, patience
 from trainers.roles.meter import METER, measured
 from trainers.roles.step_report import StepReport, StepSums
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 
     from rltui.layout import schema
     from rltui.layout.schema import Layout
-    from trainers.data.batch import MiniBatch, Rows, RowTensors, Shard
+    from trainers.data.batch import MiniBatch, Rows, Shard
     from trainers.data.images import ImageReader
+    from trainers.data.tensors import RowTensors
     from trainers.objectives import Objective
     from trainers.roles.forward import Scores
     from trainers.roles.router_replay import Routers
-    from trainers.roles.sequence_parallel import SequenceGroup
+    from trainers.roles.sequence_group import SequenceGroup
     from trainers.weights import ParameterMeta, WeightGroup, WeightSender
 
 
@@ -91,7 +93,8 @@ class Learner(DeepSpeedRank):
         super()._prepare_rows(is_packed=is_packed or size > 1)
         if size == 1:
             return
-        from trainers.roles.sequence_parallel import sequence_group, share_attention
+        from trainers.roles.sequence_group import sequence_group
+        from trainers.roles.sequence_parallel import share_attention
 
         def score(rows: RowTensors, group: SequenceGroup | None) -> torch.Tensor:
             return self._probe(replace(rows, sequence=group))
@@ -123,7 +126,7 @@ class Learner(DeepSpeedRank):
         learning_rate = self._engine.get_lr()[0]
         with torch.no_grad(), METER.moment("log-probs"):
             for part in shard.measured.micro_batches(self._layout.roles.learner.micro_batch):
-                rows = part.tensors(self._engine.device, self._reader)
+                rows = row_tensors(part, self._engine.device, self._reader)
                 sums.measure(rows, self._scores(rows))
         for number, batch in enumerate(shard.trained):
             self._accumulate(batch, sums, is_first=number == 0)
@@ -136,7 +139,7 @@ class Learner(DeepSpeedRank):
     def _accumulate(self, batch: MiniBatch, sums: StepSums, is_first: bool) -> None:
         """Add up one optimizer step's gradients; only before the first of a step are trainer and engine one policy."""
         for part in batch.rows.micro_batches(self._layout.roles.learner.micro_batch):
-            rows = part.tensors(self._engine.device, self._reader)
+            rows = row_tensors(part, self._engine.device, self._reader)
             scores = self._scores(rows)
             result = self._objective(scores, rows, batch.denominator)
             # DeepSpeed averages gradients over ranks, and the denominator is already that of the whole batch.

@@ -14,8 +14,8 @@ from trainers.roles.vision import with_images
 if TYPE_CHECKING:
     import torch
 
-    from trainers.data.batch import RowTensors
-    from trainers.roles.sequence_parallel import SequenceGroup
+    from trainers.data.tensors import RowTensors
+    from trainers.roles.sequence_group import SequenceGroup
 
 
 def response_inputs(rows: RowTensors) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import torch
 from trainers.roles.head import call_with_head
 
 if TYPE_CHECKING:
-    from trainers.data.batch import RowTensors
     from trainers.data.shared_prompts import SharedPrompts
+    from trainers.data.tensors import RowTensors
 
 
 def read_shared(

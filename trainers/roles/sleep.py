@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from trainers.placement import PlannedRole
     from trainers.roles.calls import Role
-    from trainers.roles.engine import Part
+    from trainers.roles.completions import Part
 
 
 class EngineSleep:

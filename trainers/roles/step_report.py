@@ -11,7 +11,7 @@ from trainers.data.batch import ENGINE_LOG_PROBS, STALENESS
 if TYPE_CHECKING:
     import torch
 
-    from trainers.data.batch import RowTensors
+    from trainers.data.tensors import RowTensors
     from trainers.losses import PolicyLoss
     from trainers.roles.forward import Scores
 

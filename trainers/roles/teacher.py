@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainers.data.columns import TeacherScores
+from trainers.data.tensors import row_tensors
 from trainers.roles.card import importing
 from trainers.roles.meter import measured
 
@@ -119,6 +120,6 @@ class HfScorer:
 
         from trainers.roles.forward import response_top_tokens
 
-        tensors = rows.tensors(self._model.device, self._reader)
+        tensors = row_tensors(rows, self._model.device, self._reader)
         own, ids, values = response_top_tokens(self._model, tensors, self._temperature, top_k)
         return own.float().cpu().numpy(), ids.to(torch.int32).cpu().numpy(), values.float().cpu().numpy()

@@ -22,7 +22,7 @@ from trainers.weights import WeightTransferError
 
 if TYPE_CHECKING:
     from rltui.layout.schema import Lengths, Rollout
-    from trainers.roles.engine import Part, Request, Streamed
+    from trainers.roles.completions import Part, Request, Streamed
     from trainers.weights import ParameterMeta, WeightGroup
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}

@@ -12,14 +12,14 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from trainers.data.prompts import tokens_of
-from trainers.roles.engine import Completion, Streamed, derive_seed
+from trainers.roles.completions import Completion, Streamed, derive_seed
 from trainers.roles.vllm_counters import VllmCounters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from trainers.data.stops import Stops
-    from trainers.roles.engine import Request
+    from trainers.roles.completions import Request
 
 STREAM_S = 0.25
 """A call returns after so long at the latest, for the prompts that came meanwhile."""
