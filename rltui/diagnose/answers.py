@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 
 _COMPLAINS = r"(?:error|failed|failure|fatal|cannot|can't|couldn't|could not|unable|denied|refused|timed out|not found)"
 _TOOLS = (
-    r"(?:docker|dockerd|podman|crun|runc|containerd|buildah|skopeo|singularity|apptainer|enroot|pyxis|sarus|shifter)"
+    r"(?:container|docker|dockerd|podman|crun|runc|containerd|buildah|skopeo|singularity|apptainer|enroot|pyxis|sarus|shifter)"
 )
 _PULLS = r"(?:ErrImagePull|ImagePullBackOff|CreateContainerConfigError|CreateContainerError|RunContainerError)"
 _AT_END = r"\W*(?:\((?:os error )?\d+\)|\[\d+\])?\W*$"
@@ -49,7 +49,7 @@ ANSWERS = (
     ),
     Answer(
         "container_start",
-        "docker dockerd podman crun runc containerd buildah skopeo singularity apptainer enroot pyxis sarus shifter",
+        "container docker dockerd podman crun runc containerd buildah skopeo singularity apptainer enroot pyxis sarus shifter",
         rf"(?i)\b{_TOOLS}\b.{{0,200}}\b{_COMPLAINS}\b|\b{_COMPLAINS}\b.{{0,200}}\b{_TOOLS}\b",
     ),
     Answer(

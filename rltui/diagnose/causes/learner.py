@@ -180,6 +180,7 @@ CAUSES = (
                     rf"(?i)\b\w*{_NUMBERS}\w*\b.{{0,12}}?{_IS} (?:an? )?{_NO_NUMBER}\b|\bnon-?finite {_NUMBERS}",
                     _NAN_WORDS,
                 ),
+                "detected inf/nan during",
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either \W?inf\W?, \W?nan\b"),
                 (
