@@ -24,9 +24,11 @@ class Answer(NamedTuple):
 
 
 _COMPLAINS = r"(?:error|failed|failure|fatal|cannot|can't|couldn't|could not|unable|denied|refused|timed out|not found)"
-_TOOLS = (
-    r"(?:container|docker|dockerd|podman|crun|runc|containerd|buildah|skopeo|singularity|apptainer|enroot|pyxis|sarus|shifter)"
+_TOOL_NAMES = (
+    "container docker dockerd podman crun runc containerd buildah skopeo singularity apptainer enroot pyxis sarus "
+    "shifter"
 )
+_TOOLS = f"(?:{_TOOL_NAMES.replace(' ', '|')})"
 _PULLS = r"(?:ErrImagePull|ImagePullBackOff|CreateContainerConfigError|CreateContainerError|RunContainerError)"
 _AT_END = r"\W*(?:\((?:os error )?\d+\)|\[\d+\])?\W*$"
 _OUTSIDE = r"(?!.*\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)\b)"
@@ -49,7 +51,7 @@ ANSWERS = (
     ),
     Answer(
         "container_start",
-        "container docker dockerd podman crun runc containerd buildah skopeo singularity apptainer enroot pyxis sarus shifter",
+        _TOOL_NAMES,
         rf"(?i)\b{_TOOLS}\b.{{0,200}}\b{_COMPLAINS}\b|\b{_COMPLAINS}\b.{{0,200}}\b{_TOOLS}\b",
     ),
     Answer(
@@ -99,7 +101,7 @@ ANSWERS = (
     Answer(
         "access_denied",
         "denied permitted",
-        rf"(?i)[:\"'\])`] ?\(?(?:permission denied|operation not permitted|access is denied){_AT_END}",
+        rf"(?i)(?:[:\"'\])`] ?\(?|\()(?:permission denied|operation not permitted|access is denied){_AT_END}",
     ),
     Answer("disk_full", "input transport", rf"(?i)(?:input/output error|transport endpoint is not connected){_AT_END}"),
     Answer(

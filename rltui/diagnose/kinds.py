@@ -43,7 +43,7 @@ _READERS = (
 )
 """Innermost frames of what reads settings; Hydra also calls the program, whose errors are its own."""
 
-_BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
+_BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic|rendezvous)|optim/|cuda/__init__)|triton/(?!runtime)|numpy)"
 
 _AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
 
@@ -150,7 +150,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("engine_unfit_model", "AssertionError", _COMPARES_SIZES, parts=("engine",)),
     Kind("tensors_unfit", "AssertionError", _COMPARES_SIZES, parts=("program", "learner")),
-    Kind("tensors_unfit", rf"{REFUSES}|IndexError", rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE})"),
+    Kind("tensors_unfit", rf"{REFUSES}|IndexError", rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE}|can ?not)"),
     Kind("tensors_unfit", REFUSES, r"\bexpected input \w+ .{0,60}\bto match\b"),
     Kind(
         "tensors_unfit",
