@@ -31,7 +31,7 @@ _TOOL_NAMES = (
 _TOOLS = f"(?:{_TOOL_NAMES.replace(' ', '|')})"
 _PULLS = r"(?:ErrImagePull|ImagePullBackOff|CreateContainerConfigError|CreateContainerError|RunContainerError)"
 _AT_END = r"\W*(?:\((?:os error )?\d+\)|\[\d+\])?\W*$"
-_OUTSIDE = r"(?!.*\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)\b)"
+_OUTSIDE = r"^(?!.*\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)\b)"
 _UNNAMED = (
     r"(?:could not resolve host|temporary failure in name resolution|name or service not known|"
     r"lookup [\w.-]+(?: on [\w.:-]+)?: no such host|getaddrinfo\b)"
@@ -78,13 +78,14 @@ ANSWERS = (
     Answer(
         "hf_offline_miss",
         _LOST_WORDS,
-        rf"(?i){_OUTSIDE}.*\bhttps?://[a-z][\w-]*\.[\w.-]+.*"
+        rf"(?i){_OUTSIDE}.{{0,300}}?\bhttps?://[a-z][\w-]*\.[\w-].{{0,300}}?"
         r"\b(?:timed out|refused|unreachable|reset by peer|failed|error)\b",
     ),
     Answer(
         "hf_offline_miss",
         _LOST_WORDS,
-        rf"(?i){_OUTSIDE}.*\b(?:timed out|refused|unreachable|reset by peer|failed|error|unable)\b.*\bhttps?://[a-z][\w-]*\.[\w.-]+",
+        rf"(?i){_OUTSIDE}.{{0,300}}?\b(?:timed out|refused|unreachable|reset by peer|failed|error|unable)\b.{{0,300}}?"
+        r"\bhttps?://[a-z][\w-]*\.[\w-]",
     ),
     # what the system answered, at the end of the line
     Answer("env_import_broken", "exec file", rf"(?i)\b(?:exec format error|cannot execute binary file){_AT_END}"),
