@@ -62,10 +62,10 @@ ANSWERS = (
     # native files that speak of one thing
     Answer(
         "ray_head_unreachable",
-        "cc",
+        "gcs raylet rpc worker",
         rf"(?i)\b(?:gcs_\w*(?:client|connection|server)|raylet_(?:ipc_)?client|rpc_client|core_worker_process)\.cc:\d+.{{0,300}}\b{_COMPLAINS}\b",
     ),
-    Answer("ray_oom_kill", "cc", r"\bmemory_monitor\w*\.cc:\d+"),
+    Answer("ray_oom_kill", "memory", r"\bmemory_monitor\w*\.cc:\d+"),
     Answer("nccl_ib_error", "ib ibv ibvwrap", rf"(?i)\b(?:net_ib|ibvwrap|ibv_\w+)\b.{{0,200}}\b{_COMPLAINS}\b"),
     Answer(
         "gloo_timeout",
