@@ -123,7 +123,7 @@ ANSWERS = (
     Answer(
         "process_crashed",
         "signal sigsegv sigabrt sigbus sigill sigfpe",
-        r"(?i)\bsignal[ :=#]{1,3}(?:4|6|7|8|11)\b|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\b",
+        r"(?i)\bsignal[ :=#]{1,3}(?:4|6|7|8|11)\b|(?:\*\*\* ?|[:=(] ?)SIG(?:SEGV|ABRT|BUS|ILL|FPE)\b",
     ),
     Answer(
         "process_crashed",
