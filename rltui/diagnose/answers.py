@@ -24,12 +24,14 @@ class Answer(NamedTuple):
 
 
 _COMPLAINS = r"(?:error|failed|failure|fatal|cannot|can't|couldn't|could not|unable|denied|refused|timed out|not found)"
-_TOOLS = (
-    r"(?:docker|dockerd|podman|crun|runc|containerd|buildah|skopeo|singularity|apptainer|enroot|pyxis|sarus|shifter)"
+_TOOL_NAMES = (
+    "container docker dockerd podman crun runc containerd buildah skopeo singularity apptainer enroot pyxis sarus "
+    "shifter"
 )
+_TOOLS = f"(?:{_TOOL_NAMES.replace(' ', '|')})"
 _PULLS = r"(?:ErrImagePull|ImagePullBackOff|CreateContainerConfigError|CreateContainerError|RunContainerError)"
 _AT_END = r"\W*(?:\((?:os error )?\d+\)|\[\d+\])?\W*$"
-_OUTSIDE = r"(?!.*\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)\b)"
+_OUTSIDE = r"^(?!.*\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)\b)"
 _UNNAMED = (
     r"(?:could not resolve host|temporary failure in name resolution|name or service not known|"
     r"lookup [\w.-]+(?: on [\w.:-]+)?: no such host|getaddrinfo\b)"
@@ -49,7 +51,7 @@ ANSWERS = (
     ),
     Answer(
         "container_start",
-        "docker dockerd podman crun runc containerd buildah skopeo singularity apptainer enroot pyxis sarus shifter",
+        _TOOL_NAMES,
         rf"(?i)\b{_TOOLS}\b.{{0,200}}\b{_COMPLAINS}\b|\b{_COMPLAINS}\b.{{0,200}}\b{_TOOLS}\b",
     ),
     Answer(
@@ -60,10 +62,10 @@ ANSWERS = (
     # native files that speak of one thing
     Answer(
         "ray_head_unreachable",
-        "cc",
+        "gcs raylet rpc worker",
         rf"(?i)\b(?:gcs_\w*(?:client|connection|server)|raylet_(?:ipc_)?client|rpc_client|core_worker_process)\.cc:\d+.{{0,300}}\b{_COMPLAINS}\b",
     ),
-    Answer("ray_oom_kill", "cc", r"\bmemory_monitor\w*\.cc:\d+"),
+    Answer("ray_oom_kill", "memory", r"\bmemory_monitor\w*\.cc:\d+"),
     Answer("nccl_ib_error", "ib ibv ibvwrap", rf"(?i)\b(?:net_ib|ibvwrap|ibv_\w+)\b.{{0,200}}\b{_COMPLAINS}\b"),
     Answer(
         "gloo_timeout",
@@ -76,13 +78,14 @@ ANSWERS = (
     Answer(
         "hf_offline_miss",
         _LOST_WORDS,
-        rf"(?i){_OUTSIDE}.*\bhttps?://[a-z][\w-]*\.[\w.-]+.*"
+        rf"(?i){_OUTSIDE}.{{0,300}}?\bhttps?://[a-z][\w-]*\.[\w-].{{0,300}}?"
         r"\b(?:timed out|refused|unreachable|reset by peer|failed|error)\b",
     ),
     Answer(
         "hf_offline_miss",
         _LOST_WORDS,
-        rf"(?i){_OUTSIDE}.*\b(?:timed out|refused|unreachable|reset by peer|failed|error|unable)\b.*\bhttps?://[a-z][\w-]*\.[\w.-]+",
+        rf"(?i){_OUTSIDE}.{{0,300}}?\b(?:timed out|refused|unreachable|reset by peer|failed|error|unable)\b.{{0,300}}?"
+        r"\bhttps?://[a-z][\w-]*\.[\w-]",
     ),
     # what the system answered, at the end of the line
     Answer("env_import_broken", "exec file", rf"(?i)\b(?:exec format error|cannot execute binary file){_AT_END}"),
@@ -99,7 +102,7 @@ ANSWERS = (
     Answer(
         "access_denied",
         "denied permitted",
-        rf"(?i)[:\"'\])`] ?\(?(?:permission denied|operation not permitted|access is denied){_AT_END}",
+        rf"(?i)(?:[:\"'\])`] ?\(?|\()(?:permission denied|operation not permitted|access is denied){_AT_END}",
     ),
     Answer("disk_full", "input transport", rf"(?i)(?:input/output error|transport endpoint is not connected){_AT_END}"),
     Answer(
@@ -120,7 +123,7 @@ ANSWERS = (
     Answer(
         "process_crashed",
         "signal sigsegv sigabrt sigbus sigill sigfpe",
-        r"(?i)\bsignal[ :=#]{1,3}(?:4|6|7|8|11)\b|\bSIG(?:SEGV|ABRT|BUS|ILL|FPE)\b",
+        r"(?i)\bsignal[ :=#]{1,3}(?:4|6|7|8|11)\b|(?:\*\*\* ?|[:=(] ?)SIG(?:SEGV|ABRT|BUS|ILL|FPE)\b",
     ),
     Answer(
         "process_crashed",

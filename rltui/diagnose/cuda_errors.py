@@ -54,10 +54,26 @@ _OF_DRIVER = {
 }  # fmt: skip
 """After ``CUDA_ERROR_``; programs for CPUs print the driver's word for no device, and go on."""
 
-_NUMBERS = {"xid_app_fault": "700|702|71[4-9]", "ecc_uncorrectable": "214"}
-"""What simulators and engines in C++ print where they do not ask for the text."""
-
 _FAILED = "(?:fail|failed|fails|failure)"
+
+
+def _numbered(numbers: str) -> str:
+    """What simulators and engines in C++ print where they do not ask for the text."""
+    return (
+        rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b{_FAILED}\b.{{0,24}}\b(?:{numbers})\b|"
+        rf"\b(?:GPU|CUDA)\b.{{0,60}}\b{_FAILED}!* (?:with )?(?:error |code ){{0,2}}(?:{numbers})$"
+    )
+
+
+_FAILURES = {
+    "xid_app_fault": (
+        _numbered("700|702|71[4-9]"),
+        # what is asked after a kernel says that the kernel failed; it is no fault of the call
+        rf"\bcu(?:da)?(?:Event|Stream|Memcpy|DeviceSynch|CtxSynch)\w* {_FAILED}\b|"
+        rf"\b{_FAILED} to launch (?:\w+ )?kernel",
+    ),
+    "ecc_uncorrectable": (_numbered("214"),),
+}
 
 
 def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wording, ...]:
@@ -82,16 +98,14 @@ def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wor
     driver = tuple(
         Wording(anchor=f"cuda_error_{name}", unless=unless, confidence=confidence) for name in _OF_DRIVER.get(cause, ())
     )
-    numbers = tuple(
+    failed = tuple(
         Wording(
             anchor="fail",
             words=("fail", "failed", "fails", "failure"),
-            pattern=rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b{_FAILED}\b.{{0,24}}\b(?:{number})\b|"
-            rf"\b(?:GPU|CUDA)\b.{{0,60}}\b{_FAILED}!* (?:with )?(?:error |code ){{0,2}}(?:{number})$",
+            pattern=pattern,
             unless=unless,
             confidence=confidence,
         )
-        for number in (_NUMBERS.get(cause),)
-        if number
+        for pattern in _FAILURES.get(cause, ())
     )
-    return (*texts, symbol, *driver, *numbers)
+    return (*texts, symbol, *driver, *failed)

@@ -159,6 +159,20 @@ def read_native_exception(hit: Hit) -> Reading | None:
     return _reading(structs.replace(said, text=text), (), (), said.number - context.line.number)
 
 
+def read_debugger_exception(hit: Hit) -> Reading | None:
+    """What an editor's debugger says of an exception: its class, then its words, then its frames, innermost first."""
+    context = hit.context
+    if context.budget.lines < RESERVED_LINES:
+        return None
+    below = list(context.after(MOST_LINES_BELOW))
+    said = next((line for line in below if line.text.strip()), None)
+    if said is None:
+        return None
+    words = "" if _FRAME.match(said.text) else said.text.strip()
+    text = f"{hit.groups['kind']}: {words}".rstrip(": ")
+    return _reading(structs.replace(said, text=text), below[::-1], (), said.number - context.line.number)
+
+
 def _is_own_exception(text: str, depth: int = 1, *, is_below_frames: bool = False) -> bool:
     """Whether the line is an exception that passes on no other one.
 
@@ -259,6 +273,11 @@ WORDINGS = (
         anchor="terminate called after throwing",
         pattern=r"terminate called after throwing an instance of ['‘](?P<kind>[^'’]{1,200})['’]",
         check=read_native_exception,
+    ),
+    Wording(
+        anchor="exception has occurred: ",
+        pattern=r"Exception has occurred: (?P<kind>(?:\w+\.)*[A-Z]\w*)",
+        check=read_debugger_exception,
     ),
     Wording(anchor="raytaskerror(", pattern=r"RayTaskError\((?P<kind>\w+)\)", check=read_carried_exception),
     # libraries keep their own exceptions in a module of that name

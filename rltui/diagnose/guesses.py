@@ -103,7 +103,7 @@ def _hint(cause: str, hit: Hit) -> Reading:
     return Reading(GUESS, fields={"hint": cause or FAILS_BY[hit.groups["function"]]})
 
 
-_NO_COMPLAINT = r"|\b(?:warn\w*|info|debug)\b|\[W\d* |prolog|\bwill not be\b|\boptional"
+_NO_COMPLAINT = r"|\b(?:warn\w*|info|debug)\b|\[W\d* |^slurmstepd: error|prolog|\bwill not be\b|\boptional"
 """Lines at a lower level, and of what a job goes on without."""
 
 

@@ -29,7 +29,7 @@ _NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?
 
 _COMPARED = r"(?:is|are) (?:smaller|less|lower|larger|greater|bigger|higher|more) than|exceeds?"
 
-_OF_OPTIMIZER = r"\boptim\w*[ _.]?states?\b|OptimStateKey\b|\bparam(?:eter)?[ _]groups?\b"
+_OF_OPTIMIZER = r"\boptim\w*[ _.]?states?\b|OptimStateKey\b|\bparam(?:eter)?[ _](?:groups?|states?)\b"
 
 _OF_WEIGHTS = r"state_?dict|\.(?:weight|bias)\b|\bpointer\b|\bparameter names?\b|\btensors?\b(?! (?:model )?parallel)"
 
@@ -43,7 +43,7 @@ _READERS = (
 )
 """Innermost frames of what reads settings; Hydra also calls the program, whose errors are its own."""
 
-_BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic))|triton|numpy)"
+_BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic|rendezvous)|optim/|cuda/__init__)|triton/(?!runtime)|numpy)"
 
 _AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
 
@@ -82,7 +82,9 @@ KINDS: tuple[Kind, ...] = (
         r"\bnan\b.{0,60}\b\w*(?:loss|grad)|\b\w*(?:loss|grad)\w*\b.{0,40}\b(?:is|are) nan\b|"
         r"\bnon-?finite\b|\bnot finite\b|\bloss[_ ]scale\b.{0,40}\bminimum|elements? of std >= 0|"
         r"\bunexpected result nan\b|\bmultinomial distribution\b|\bminimum loss[_ ]scale\b|"
-        r"\bprobabilit\w+\b.{0,60}\b(?:nan|inf|negative)\b",
+        r"\bprobabilit\w+\b.{0,60}\b(?:nan|inf|negative)\b|"
+        r"\b(?:outputs?|logits|activations|advantages?|values?)\b.{0,20}\b(?:is|are|has|have|contains?|bec[ao]me) "
+        r"(?:an? )?nans?\b",
     ),
     Kind("nan_or_loss_scale", "FloatingPointError"),
     Kind(
@@ -139,11 +141,16 @@ KINDS: tuple[Kind, ...] = (
     Kind("data_unfit", "IndexError", parts=("data",)),
     # gradients have the size of their weights; only states that were loaded may have another
     Kind("ckpt_broken", REFUSES, r"\b(?:sizes?|shapes?)\b.{0,120}\b(?:match|same)\b", frames=r"/torch/optim/[^\n]*\Z"),
-    Kind("ckpt_broken", REFUSES, rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))"),
+    Kind(
+        "ckpt_broken",
+        REFUSES,
+        rf"(?:{_OF_OPTIMIZER}).{{0,600}}\b(?:empty|missing|match|not (?:in|found))|"
+        rf"\b(?:different|merge)\b.{{0,200}}(?:{_OF_OPTIMIZER})",
+    ),
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("engine_unfit_model", "AssertionError", _COMPARES_SIZES, parts=("engine",)),
     Kind("tensors_unfit", "AssertionError", _COMPARES_SIZES, parts=("program", "learner")),
-    Kind("tensors_unfit", rf"{REFUSES}|IndexError", rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE})"),
+    Kind("tensors_unfit", rf"{REFUSES}|IndexError", rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE}|can ?not)"),
     Kind("tensors_unfit", REFUSES, r"\bexpected input \w+ .{0,60}\bto match\b"),
     Kind(
         "tensors_unfit",

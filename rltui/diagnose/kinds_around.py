@@ -58,6 +58,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         "sandbox_down",
         message=rf"(?:{_SANDBOX}).{{0,300}}(?:{_LOST}|{_DOWN}|fail)|(?:{_LOST}|{_DOWN}).{{0,200}}(?:{_SANDBOX})",
     ),
+    Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
     Kind(
         "engine_unreachable",
         message=rf"(?:{_LOST}|{_DOWN}|{_FAILED_THERE}).{{0,300}}{_ENDPOINTS}|{_ENDPOINTS}.{{0,300}}(?:{_LOST}|{_DOWN})|"
@@ -73,7 +74,6 @@ KINDS_AROUND: tuple[Kind, ...] = (
         r"\w*(?:Connect|Timeout|SSL|MaxRetry)\w*",
         frames=r"huggingface_hub|/datasets/|transformers/(?:utils/hub|configuration_utils)|modelscope",
     ),
-    Kind("sandbox_down", message=_LOST + r"|check the api server", parts=("reward",)),
     # any other server outside of the cluster
     Kind(
         "hf_offline_miss",
@@ -117,6 +117,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         "path_missing", "OSError", r"^can't load (?:the )?(?:config\w*|tokenizer|model|\w+ (?:extractor|processor))\b"
     ),
     Kind("path_missing", r"(?:FileNotFound|NotADirectory)Error", r"^(?!.*(?:/tmp/|/proc/|/dev/|lock\b|\.sock\b))"),
+    Kind("path_missing", "NotFoundError", r"no such file or directory|create/open|cannot find the (?:file|path)"),
     Kind(
         "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
     ),

@@ -361,3 +361,15 @@ def test_what_other_ranks_see_of_one_that_is_gone_does_not_hide_what_that_one_ra
     assert said in before[0].evidence[0].text
     after = diagnose([text_source("out.log", others + of_rank(2, said))])  # it may follow from that
     assert [one.id for one in after] == ["gloo_timeout"]
+
+
+def test_an_editors_debugger_puts_the_words_below_the_class_and_the_innermost_frame_first() -> None:
+    log = """\
+Exception has occurred: RuntimeError
+the moon is full
+  File "/srv/run/nets.py", line 97, in forward
+    embed = self.encoder(cond)
+  File "/srv/run/train.py", line 9, in main
+"""
+    told = examine([text_source("log", log)]).diagnoses[0].evidence[0]
+    assert (told.text, told.line) == ("RuntimeError: the moon is full", 2)

@@ -212,13 +212,6 @@ CAUSES = (
                 ("unspecified launch failure", ""),
                 ("cuda_exception", r"(?i)CUDA_EXCEPTION_\d+"),
                 ("memory access fault by gpu", ""),
-                # what is asked after a kernel says that the kernel failed; it is no fault of the call
-                (
-                    "fail",
-                    r"\bcu(?:da)?(?:Event|Stream|Memcpy|DeviceSynch|CtxSynch)\w* (?:fail|failed|failure)\b|"
-                    r"\b(?:fail|failed|fails|failure) to launch (?:\w+ )?kernel",
-                    "fail failed fails failure",
-                ),
                 ("hsa_status_error", r"\bHSA_STATUS_ERROR_(?:EXCEPTION|ILLEGAL|MEMORY_(?:APERTURE|FAULT))"),
                 confidence=0.65,
             ),

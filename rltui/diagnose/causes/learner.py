@@ -180,6 +180,7 @@ CAUSES = (
                     rf"(?i)\b\w*{_NUMBERS}\w*\b.{{0,12}}?{_IS} (?:an? )?{_NO_NUMBER}\b|\bnon-?finite {_NUMBERS}",
                     _NAN_WORDS,
                 ),
+                "detected inf/nan during",
                 ("returned nan values", r"returned nan values in its \d+th output"),
                 ("nan", r"probability tensor contains either \W?inf\W?, \W?nan\b"),
                 (
@@ -380,29 +381,5 @@ CAUSES = (
         wrong=("More memory or another node: the same sizes meet there too.",),
         collect=("the frames of the first exception, from the rank that raised first",),
         sources=("huggingface/trl#600", "axolotl-ai-cloud/axolotl#1698"),
-    ),
-    Cause(
-        id="own_variant",
-        tier="root",
-        recovery="person",
-        title="A variant of GRPO of your own cannot be used",
-        detail="{kind} {function} {what}",
-        tell="The trainer looks at what your function returns before a loss is made of it, and names what is wrong.",
-        wordings=worded(
-            (
-                "varianterror: grpo.",
-                r"VariantError: grpo\.(?P<kind>[a-z_]{1,20}) (?P<function>[\w.]{1,200}:\w{1,100}) (?P<what>.{1,300})",
-            ),
-            confidence=0.95,
-        ),
-        remedies=(
-            Remedy(
-                id="mend-function",
-                summary="Mend the function, or its settings in grpo.<kind>_settings; docs/algorithms.md has what each "
-                "kind is called with and returns. Resubmit from the folder that it is in.",
-            ),
-        ),
-        wrong=("Putting 0 where a number is not finite: the run then trains on what nobody meant.",),
-        sources=("trainers/variants.py",),
     ),
 )

@@ -71,7 +71,7 @@ CAUSES = (
         "and names the key or the place. Often the script is of another version than the program.",
         wordings=(
             *worded(
-                ("is not in struct", r"Key '(?P<setting>[^']+)' is not in struct"),
+                ("is not in struct", r"(?i)\bkey '(?P<setting>[^']+)' is not in struct"),
                 (
                     "could not override",
                     r"Could not (?:override|append to config|delete from config)\W.{0,3}'?(?P<setting>[\w.@/+-]+)",
