@@ -78,8 +78,7 @@ class Loop(abc.ABC):
     playing: Playing | AgentPlaying | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
-        layout = session.layout
-        train = layout.train
+        layout, train = session.layout, session.layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
         self.phases = Phases(session.board)
         self.playing = make_playing(session, fleet, codec)
@@ -110,9 +109,8 @@ class Loop(abc.ABC):
         self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         queues = {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         session.board.watch_queues(queues | ({"Judge Queue": self.reward.judges.queue} if self.reward.judges else {}))
-        check = self.check if self.playing else self.check_others
-        mend = self._mend
-        self.evaluations = Evaluations(session, fleet, codec, self.rollouts, self.playing, self.rewards, check, mend)
+        parts = session, fleet, codec, self.rollouts, self.playing, self.rewards
+        self.evaluations = Evaluations(*parts, self.check if self.playing else self.check_others, self._mend)
         self.mfu_meter = mfu_meter(layout, codec.model_path)
         self.memory_gib: list[float] = []
         self._drained_s = 0.0
@@ -151,9 +149,8 @@ class Loop(abc.ABC):
                 stack.callback(close)
             if self.playing:
                 stack.callback(self.playing.close)
-            begun_at = self.state.step
-            if (found := self.evaluations.of_beginning(begun_at)) is not None:
-                self.reporter.note(begun_at, found)
+            if (found := self.evaluations.of_beginning(self.state.step)) is not None:
+                self.reporter.note(self.state.step, found)
             while self.state.step < self.layout.train.steps and not self.session.stop.requested:
                 self.idle.begin()
                 try:
@@ -215,8 +212,8 @@ class Loop(abc.ABC):
             with contextlib.nullcontext() if in_flight else dispatch.held(self.check_others):
                 self._drained_s += time.monotonic() - began
                 restarted += self.fleet.send_weights(version)
-                about = self.session, self.fleet, version, set(restarted)
-                prove_engines(*about, self._proof_gap, has_experts=self.has_experts)
+                again, experts = set(restarted), self.has_experts
+                prove_engines(self.session, self.fleet, version, again, self._proof_gap, has_experts=experts)
         except StopRequestedError:
             return  # the run ends, and nobody asks the engines any more
         dispatch.mend()
@@ -359,6 +356,4 @@ class Loop(abc.ABC):
         found |= self.rollouts.take_slowest() | self.rollouts.take_cache() | self.fleet.take_sync_rate()
         if self.layout.train.takes_weights_in_flight:
             found["mixed_versions_fraction"] = mixed
-        if self.mfu_meter is None:
-            return found
-        return found | self.mfu_meter.measure(lengths, generate_s, durations["train"])
+        return found | (self.mfu_meter.measure(lengths, generate_s, durations["train"]) if self.mfu_meter else {})
