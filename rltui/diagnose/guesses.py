@@ -14,7 +14,7 @@ from msgspec import structs
 
 from rltui.diagnose.answers import ANSWERS
 from rltui.diagnose.first_exception import GOES_ON, MOST_LINES_BELOW
-from rltui.diagnose.wording import Hit, Reading, Wording
+from rltui.diagnose.wording import Hit, Reading, Wording, compiled
 
 if TYPE_CHECKING:
     from rltui.diagnose.matches import Match, Matches
@@ -107,8 +107,11 @@ _NO_COMPLAINT = r"|\b(?:warn\w*|info|debug)\b|\[W\d* |^slurmstepd: error|prolog|
 """Lines at a lower level, and of what a job goes on without."""
 
 
+_GOES_ON = rf"(?i){GOES_ON.pattern}|\btry(?:ing)? (?:again|to resume)\b"
+
+
 def _answer(cause: str, rank: int, hit: Hit) -> Reading | None:
-    if any(GOES_ON.search(line.text) for line in hit.context.after(MOST_LINES_BELOW)):
+    if any(compiled(_GOES_ON).search(line.text) for line in hit.context.after(MOST_LINES_BELOW)):
         return None
     return Reading(GUESS, fields={"hint": cause, "rank": str(rank)})
 
