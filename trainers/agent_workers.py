@@ -9,18 +9,15 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.onnode import rundir
+from trainers.chat_endpoint import Answer
 from trainers.environments.agent_place import GRACE_S
 from trainers.rewards.actors import come_back
 from trainers.roles.agent_relay import Over, heard
-from trainers.roles.calls import POLL_S, NotLoadedError, RoleError
+from trainers.roles.calls import POLL_S, NotLoadedError, Role, RoleError
 from trainers.roles.reward_worker import LISTENERS
-
-if TYPE_CHECKING:
-    from trainers.chat_endpoint import Answer
-    from trainers.roles.calls import Role
 
 DIED = "the worker that it ran beside died"
 

@@ -12,16 +12,12 @@ import secrets
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from trainers.environments import Policy
-from trainers.episodes import RefusedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from trainers.episodes import Episode, Reply
+from trainers.episodes import Episode, RefusedError, Reply
 
 MODEL = "policy"
 """The policy's name."""

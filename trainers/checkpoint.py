@@ -10,7 +10,7 @@ import msgspec
 from rltui.layout.roles import stage_as_run
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import mark_complete, newest_checkpoint, step_name, step_of
-from trainers.data.curriculum import CurriculumState  # noqa: TC001 (msgspec reads it)
+from trainers.data.curriculum import CurriculumState
 from trainers.durable import flush_to_disk
 
 STATE = "state.json"

@@ -7,12 +7,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from trainers.roles.calls import POLL_S
-
-if TYPE_CHECKING:
-    from trainers.roles.calls import RoleDiedError
+from trainers.roles.calls import POLL_S, RoleDiedError
 
 
 class DispatchClosedError(RuntimeError):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.check.bundled import unsupported
 from rltui.layout.roles import SERVED
+from rltui.layout.schema import Critic, Layout, Learner
 from rltui.layout.settings import MIXTURE_BLOCK, prompts_per_block, sources
 from rltui.memory import estimate_layout
 from rltui.memory.bars import lines as memory_lines
 from rltui.placement.draw import draw
 from rltui.placement.simulate import place
 from trainers.rollouts import prompts_per_chunk, sequences_per_engine
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Critic, Layout, Learner
 
 
 def dry_run(layout: Layout) -> list[str]:

@@ -14,22 +14,18 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.layout.load import load_layout
+from rltui.layout.schema import Layout
 from trainers.data.codec import Codec
 from trainers.data.models import resolve_model
+from trainers.data.prompts import EnginePrompt, Prompt
 from trainers.evaluation import Evaluation
 from trainers.rewards.judge import judge, make_reward
-from trainers.roles.completions import grouped
+from trainers.roles.completions import Completion, grouped
 from trainers.roles.engine import EngineActor
 from trainers.roles.engine_environment import engine_environment
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.roles.completions import Completion
-    from trainers.roles.sampling import SamplingSettings
+from trainers.roles.sampling import SamplingSettings
 
 log = logging.getLogger("trainers")
 

@@ -15,17 +15,15 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.layout.load import load_layout
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from trainers.checkpoint import is_complete
 from trainers.data.models import resolve_model
 from trainers.merging import has_adapters, merge, write_adapters
 from trainers.roles.zero import TORCH_DTYPES
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 TAG = "deepspeed"
 """The policy's part of a checkpoint; a critic is no model for anyone else."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 
-from trainers.ratios import LOG_RATIO_BOUND, Tokens, importance_weight
-
-if TYPE_CHECKING:
-    from trainers.ratios import Surrogate, Truncation
+from trainers.ratios import LOG_RATIO_BOUND, Surrogate, Tokens, Truncation, importance_weight
 
 Shares: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 """By sample [B]: the weight of each of its tokens, and what it counts in the denominator."""

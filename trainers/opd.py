@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,27 +23,24 @@ from trainers.data.batch import (
     TEACHER_LOG_PROBS,
     TEACHER_TOP_IDS,
     TEACHER_TOP_LOG_PROBS,
+    Rows,
     Sample,
     join_columns,
     sampled,
     with_columns,
 )
+from trainers.data.codec import Codec
+from trainers.data.columns import TeacherScores
+from trainers.data.prompts import Prompt
 from trainers.idle import home_of
 from trainers.loop import Loop
 from trainers.metrics import sample_metrics, source_metrics
 from trainers.prefetch import Prefetch
 from trainers.rewards import training_rewards
+from trainers.roles.completions import Completion
+from trainers.roles.fleet import Fleet, Request
+from trainers.session import Session
 from trainers.stopping import leave
-
-if TYPE_CHECKING:
-    from trainers.data.batch import Rows
-    from trainers.data.codec import Codec
-    from trainers.data.columns import TeacherScores
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
-    from trainers.roles.fleet import Fleet, Request
-    from trainers.session import Session
-
 
 SAMPLED: dict[str, Callable[[TeacherScores], Any]] = {TEACHER_LOG_PROBS: lambda scores: scores.log_probs}
 SCORES = {

@@ -6,16 +6,13 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rltui.layout.schema import Layout
 from rltui.onnode.rundir import PART_LABEL
 from rltui.placement.bundles import CPUS_PER_GPU, SIDE_BY_SIDE, Group, groups, part_of, ray_resources, reward_groups
-from rltui.placement.shares import shares
+from rltui.placement.shares import Share, shares
 from rltui.placement.simulate import place_bundles
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.placement.shares import Share
 
 POLL_S = 1.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,10 +16,6 @@ from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.placement.draw import draw
 from rltui.placement.simulate import Placement, place
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 __all__ = ["REGISTRY", "Report", "check_file", "check_layout", "check_text", "worst_first"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rltui
 from rltui.check.catalog import RULES
-
-if TYPE_CHECKING:
-    from rltui.check.findings import Finding
-    from rltui.check.run import Report
+from rltui.check.findings import Finding
+from rltui.check.run import Report
 
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -16,14 +16,10 @@ from rltui.check.frameworks import BY_DIALECT, MODULES
 from rltui.check.frameworks.terms import Asked
 from rltui.check.run import Report, check_text, worst_first
 from rltui.errors import UsageError
+from rltui.importers.facts import Facts
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, imported, read_facts
 from rltui.importers.source import read_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.importers.facts import Facts
 
 OF_OUR_TRAINERS = frozenset({"E390", "D516", "H409"})
 """What the bundled trainers cannot run or are slow at, and how they name data: no concern of other systems' scripts."""

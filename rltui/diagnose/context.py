@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from rltui.diagnose.lines import Line, clean
-
-if TYPE_CHECKING:
-    import re
 
 MOST_LINES_AROUND = 400
 

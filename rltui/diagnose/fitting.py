@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
-from rltui.diagnose.verdicts import Change
-
-if TYPE_CHECKING:
-    from rltui.diagnose.verdicts import Diagnosis, Remedy
+from rltui.diagnose.verdicts import Change, Diagnosis, Remedy
 
 
 def fitted(diagnosis: Diagnosis, layout: Mapping[str, Any]) -> Diagnosis:

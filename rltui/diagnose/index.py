@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rltui.diagnose.cause import Cause
 from rltui.diagnose.causes import (
     collectives,
     cuda_memory,
@@ -28,11 +29,7 @@ from rltui.diagnose.causes import (
     slurm_start,
     states,
 )
-from rltui.diagnose.wording import anchor_words, key_words
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Cause
-    from rltui.diagnose.wording import Wording
+from rltui.diagnose.wording import Wording, anchor_words, key_words
 
 _FAMILIES = (
     slurm_end, slurm_start, gpu_health, host, ray_memory, ray_tasks, ray_cluster, cuda_memory, engine_start,

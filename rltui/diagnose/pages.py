@@ -7,12 +7,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rltui.diagnose.cause import Cause
 from rltui.diagnose.index import CAUSES
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Cause
 
 CASES = Path(__file__).parents[2] / "tests" / "truth" / "why_cases.txt"
 

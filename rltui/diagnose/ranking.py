@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rltui.diagnose.cause import Cause
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.matches import surest
-from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Remedy
+from rltui.diagnose.matches import Matches, Verdict, surest
+from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Evidence, Remedy
 from rltui.diagnose.wording import ENDED
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Cause
-    from rltui.diagnose.matches import Matches, Verdict
-    from rltui.diagnose.verdicts import Evidence
 
 MOST_EVIDENCE = 4
 LATE_LINES = 300

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rltui.diagnose.cause import Cause
 from rltui.diagnose.index import CAUSES
-from rltui.diagnose.verdicts import SURE_ENOUGH
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Cause
-    from rltui.diagnose.verdicts import Diagnosis, Evidence, Remedy
+from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Evidence, Remedy
 
 WIDTH = 80
 LONGEST_QUOTE = 300

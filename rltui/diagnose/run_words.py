@@ -13,17 +13,14 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.recent import RunPicture, Symptom
 from rltui.diagnose.silent_rules import silent_symptoms
 from rltui.diagnose.slow_rules import slow_symptoms
 from rltui.diagnose.stuck import stood_still
 from rltui.onnode import rundir
 from rltui.onnode.progress import LEAST_STEPS, STAGE_S, patience_s, scale
-
-if TYPE_CHECKING:
-    from rltui.cluster.jobs import JobSnapshot
 
 IDLE_S, WORDLESS_S = 60.0, 300.0
 """From when on it is worth a word that no GPU works, and that a log is silent, while no step comes."""

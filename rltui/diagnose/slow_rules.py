@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from rltui.diagnose.recent import GENERATION, LEARNER_WORK, TOTAL, Recent, Symptom
+from rltui.diagnose.recent import GENERATION, LEARNER_WORK, TOTAL, EngineCounters, GpuRecord, Planned, Recent, Symptom
 from rltui.watch.phases import phase_names
-
-if TYPE_CHECKING:
-    from rltui.diagnose.recent import EngineCounters, GpuRecord, Planned
 
 MOSTLY = 0.7
 """A side that rests for this share of a step waits for the other one; so it is with a phase where nobody says who

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import read_yaml
 from rltui.importers.facts import Facts, mapped, remarks
-from rltui.importers.script import visible_gpus
+from rltui.importers.script import Script, visible_gpus
 from rltui.importers.source import one_beside, read_source
 from rltui.importers.trl import has_reference
 from rltui.importers.values import product, quotient, total
-
-if TYPE_CHECKING:
-    from rltui.importers.script import Script
 
 NAME = "axolotl"
 _TRAIN = ("axolotl.cli.train", "axolotl.train")

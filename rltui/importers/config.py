@@ -9,7 +9,8 @@ import importlib
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -18,9 +19,6 @@ from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.source import one_beside, read_source
 from rltui.importers.values import HOLE
 from rltui.paths import is_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAX_DEPTH = 40
 MAX_NODES = 50_000

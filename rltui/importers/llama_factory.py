@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, only_training, remarks
 from rltui.importers.script import Script, named_gpus, variable_of, visible_devices
+from rltui.importers.shell_run import Started
 from rltui.importers.values import product, quotient, to_bool, to_int
-
-if TYPE_CHECKING:
-    from rltui.importers.shell_run import Started
 
 NAME = "llama-factory"
 _COMMANDS = ("llamafactory-cli", "llamafactory.cli", "lmf")

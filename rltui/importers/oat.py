@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.facts import Facts, mapped, remarks
-from rltui.importers.script import visible_gpus
+from rltui.importers.script import Script, visible_gpus
+from rltui.importers.shell_run import Started
 from rltui.importers.values import product, quotient
-
-if TYPE_CHECKING:
-    from rltui.importers.script import Script
-    from rltui.importers.shell_run import Started
 
 NAME = "oat"
 _SIGNS = frozenset({

@@ -10,21 +10,18 @@ import copy
 import shlex
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rltui.errors import UsageError
 from rltui.importers import slime
 from rltui.importers.arguments import from_flags
+from rltui.importers.facts import Facts
 from rltui.importers.python_values import fits, known, merged_text, value_of
 from rltui.importers.script import Script
 from rltui.importers.shell_run import Reading, Started
 from rltui.importers.slurm_lines import SlurmJob
 from rltui.importers.values import HOLE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.importers.facts import Facts
 
 _CALLS = ("execute_train", "execute_train_npu")
 _INHERITED = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,9 +14,6 @@ from rltui.importers.shell_children import options_of_srun, read_beside
 from rltui.importers.shell_run import Reading, Started, read_shell
 from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.importers.values import HOLE, is_known, product, to_int
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _GPU_LINES = re.compile(r"#SBATCH.*(?:gpu|gres|nodes|-N|-n|-G).*")
 TRL_SERVERS = ("vllm-serve", "trl.scripts.vllm_serve")

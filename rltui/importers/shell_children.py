@@ -6,7 +6,7 @@ The files are read where they lie beside the script, and followed on paper like 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,9 +14,6 @@ from msgspec.structs import replace
 from rltui.errors import UsageError
 from rltui.importers.source import one_beside, read_source
 from rltui.importers.values import HOLE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _ENDINGS = (".sh", ".bash", ".slurm", ".sbatch", ".env")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
+from rltui.importers.shell_run import Started
 from rltui.importers.trl import COMMON, has_reference
 from rltui.importers.values import HOLE, product, quotient, to_int, total
-
-if TYPE_CHECKING:
-    from rltui.importers.shell_run import Started
 
 NAME = "ms-swift"
 _ZERO = re.compile(r"zero([0-3])(_offload)?")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.errors import UsageError
 from rltui.importers import variants
@@ -20,12 +20,10 @@ from rltui.importers.script import (
     visible_devices,
     visible_gpus,
 )
+from rltui.importers.shell_run import Started
 from rltui.importers.source import one_beside, read_source
 from rltui.importers.trl_arguments import read_program
 from rltui.importers.values import product, quotient, to_bool, to_int, total
-
-if TYPE_CHECKING:
-    from rltui.importers.shell_run import Started
 
 NAME = "trl"
 COMMON: Mapping[str, str] = {

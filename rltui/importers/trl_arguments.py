@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.importers.python_launcher import parsed
 from rltui.importers.python_values import value_of
 from rltui.importers.values import HOLE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = "GRPOConfig"
 _LOADERS = ("FastLanguageModel", "FastVisionModel", "FastModel")

@@ -7,19 +7,16 @@ is taken to run as it stands, in one process on one GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
 from rltui.importers import trl
+from rltui.importers.facts import Facts
 from rltui.importers.python_values import known
 from rltui.importers.trl_arguments import read_program
 from rltui.importers.values import to_bool, to_int
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.importers.facts import Facts
 
 _DEFAULTS: Mapping[str, Any] = {"num_generations": 8, "per_device_train_batch_size": 8}
 """What TRL takes where a program is silent, of what tells that it generates."""

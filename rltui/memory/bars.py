@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rltui.memory.estimate import EngineEstimate, HostEstimate, LayoutEstimate, Moment, RoleEstimate
+from rltui.memory.estimate import EngineEstimate, HostEstimate, LayoutEstimate, Moment, RoleEstimate
 
 WIDTH = 16
 """Cells of a bar: a whole card."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rltui.memory.estimate import EngineEstimate, HostEstimate, LayoutEstimate, RoleEstimate
+from rltui.memory.estimate import EngineEstimate, HostEstimate, LayoutEstimate, RoleEstimate
 
 SCHEMA = 1
 

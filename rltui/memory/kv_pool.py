@@ -7,12 +7,9 @@ size" is the number of full-length sequences that fit, times their length.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from rltui.hardware.kv_cache import KvLayers
+from rltui.hardware.kv_cache import KvLayers
 
 PADDING_RATIO = 1.5
 """Where the largest kind has fewer than this times the layers of the smallest, all groups get the larger size."""

@@ -7,16 +7,14 @@ one family, so the share by which it was off there corrects the part that torch 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from rltui.layout.roles import SERVED
+from rltui.layout.schema import Layout
+from rltui.memory.estimate import LayoutEstimate, Moment
 from rltui.placement.bundles import ROLES
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.memory.estimate import LayoutEstimate, Moment
 
 KINDS = {"rollout": "engine"}
 """What ``memory.json`` calls a role, where it is another word."""

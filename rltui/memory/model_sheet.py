@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from rltui.hardware.architecture import Architecture
+from rltui.hardware.gpus import Gpu
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.models import MXFP4_BYTES
 from rltui.hardware.parameters import count_parameters
@@ -17,10 +19,6 @@ from rltui.memory.knobs import valid_tensor_parallel
 from rltui.memory.recipes import RECIPES
 from rltui.memory.settings import Adapter, EngineSettings, Sharding, Workload
 from rltui.memory.training import estimate_training
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
-    from rltui.hardware.gpus import Gpu
 
 SCHEMA = 1
 TOKENS = 8192

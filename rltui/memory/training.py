@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.activations import (
     CACHED_LOGIT,
@@ -40,9 +40,6 @@ from rltui.memory.estimate import (
 from rltui.memory.knobs import training_knob
 from rltui.memory.settings import DEEPSPEED_BF16, Adapter, Sharding, States, WeightSync, Workload
 from rltui.memory.states import DEFERRED_GRADIENT, Slice, frozen_gib, gathered_gib, slice_of, state_gib, step_gib
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
 
 TRAINING_ERROR = Doubt(0.14, 0.1)
 """Nine of ten measured peaks of FSDP, and more of the bundled trainers, lie within these shares of the estimate. Of

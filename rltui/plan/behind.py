@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.errors import RltuiError
+from rltui.layout.schema import Layout
 from rltui.plan.calibrate import MADE, MEASURED, decoding_of, request_of, seconds_of, training_of
 from rltui.plan.of_layout import OWN
 from rltui.plan.rates import TRUST, Family, Rates, family, rates_of
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 BEYOND = 1.5
 """A phase is behind from this many times the factor by which published points were off: one in ten is beyond that."""

@@ -9,22 +9,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct, structs
 
 from rltui.errors import RltuiError
+from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.candidates import role_of
 from rltui.plan.decoding import generate_s
 from rltui.plan.of_layout import request_of_layout, training_way
 from rltui.plan.rates import Family, Rates, family, rates_of
+from rltui.plan.request import Request
 from rltui.plan.setup import EngineChoice
 from rltui.plan.training import reference_s, train_s
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.plan.request import Request
 
 LEAST_STEPS = 5
 """Steps that are needed beside the first, which compiles."""

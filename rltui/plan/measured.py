@@ -7,7 +7,8 @@ not what a training run does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +16,6 @@ from msgspec import Struct
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
 from rltui.paths import ensure_private
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILE = "selftests.json"
 

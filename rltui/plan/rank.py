@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_layout
 from rltui.plan import actor_critic, distill
 from rltui.plan.assemble import as_text, layout_of
@@ -24,9 +24,6 @@ from rltui.plan.request import Means, Request
 from rltui.plan.setup import EngineChoice, LearnerChoice, Setup
 from rltui.plan.throughput import StepTime, step_time
 from rltui.plan.training import train_s
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 Sound = Callable[[str, str], bool]
 

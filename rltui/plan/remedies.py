@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -11,10 +10,8 @@ from msgspec import Struct
 from rltui.plan import actor_critic
 from rltui.plan.candidates import engine_choices, learner_choices, learner_counts, teacher_choices
 from rltui.plan.rank import Sound, best_learner, propose
-
-if TYPE_CHECKING:
-    from rltui.plan.request import Request
-    from rltui.plan.setup import EngineChoice
+from rltui.plan.request import Request
+from rltui.plan.setup import EngineChoice
 
 WIDE_NODE = 8
 DOUBLINGS = 8

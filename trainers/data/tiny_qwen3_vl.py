@@ -10,16 +10,14 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from trainers.data.read_digits import CELL, draw_digits
 from trainers.data.tiny_qwen3 import VOCABULARY as LETTERS
 from trainers.data.tiny_qwen3 import digest_of, ensure_model, new_tokenizer, seeded_on_one_thread
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 VOCABULARY = (*LETTERS, *VISION_TOKENS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from trainers.data.sort_digits import random_digits
 from trainers.data.tiny_qwen3 import (
@@ -16,9 +17,6 @@ from trainers.data.tiny_qwen3 import (
     seeded_on_one_thread,
     tiny_config,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAD = VOCABULARY.index("<pad>")
 

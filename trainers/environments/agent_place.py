@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import wait
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainers.chat_endpoint import ChatEndpoint
+from trainers.chat_endpoint import Answer, ChatEndpoint
 from trainers.environments.agent_host import allow_files
 from trainers.environments.agents import AgentProcess
-
-if TYPE_CHECKING:
-    from trainers.chat_endpoint import Answer
 
 GRACE_S = 60.0
 """What the process of all agents may take beyond an episode's limit before it is ended itself."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import queue
 import subprocess
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainers.environments.pool import class_of
 from trainers.rewards.workers import Worker, WorkerError
-
-if TYPE_CHECKING:
-    import queue
 
 HOST = "trainers.environments.agent_host"
 END_S = 10.0

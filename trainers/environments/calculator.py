@@ -6,13 +6,10 @@ import ast
 import operator
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from trainers.environments import Environment, Step, Task, parse_tool_call
+from trainers.environments import Environment, Messages, Step, Task, parse_tool_call
 from trainers.rewards.answers import last_number
-
-if TYPE_CHECKING:
-    from trainers.environments import Messages
 
 MOST_CHARACTERS = 200
 MOST_BITS = 4096

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from trainers.environments import Environment, Step, Task, parse_tool_call
+from trainers.environments import Environment, Messages, Step, Task, parse_tool_call
 from trainers.environments.calculator import number_of
 from trainers.rewards.answers import code_of
 from trainers.rewards.code import passes, trials_of
-from trainers.rewards.sandbox import Limits, Trial, best_sandbox
-
-if TYPE_CHECKING:
-    from trainers.environments import Messages
-    from trainers.rewards.sandbox import Sandbox
+from trainers.rewards.sandbox import Limits, Sandbox, Trial, best_sandbox
 
 WALL_S = 5.0
 """Longest that a program may run."""

@@ -11,13 +11,10 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainers.environments import Step, Task
+from trainers.environments import Environment, Messages, Step, Task
 from trainers.rewards.own_worker import find, mute, stream_apart
-
-if TYPE_CHECKING:
-    from trainers.environments import Environment, Messages
 
 
 class Instances:

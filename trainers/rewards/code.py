@@ -6,14 +6,10 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainers.rewards.answers import code_of
-from trainers.rewards.sandbox import Running, Trial
-
-if TYPE_CHECKING:
-    from trainers.rewards.answers import Answer
-    from trainers.rewards.sandbox import Outcome, Sandbox
+from trainers.rewards.answers import Answer, code_of
+from trainers.rewards.sandbox import Outcome, Running, Sandbox, Trial
 
 
 class Code:

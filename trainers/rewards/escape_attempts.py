@@ -16,12 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from trainers.rewards.sandbox import Sandbox, Trial
-
-if TYPE_CHECKING:
-    from trainers.rewards.sandbox import Outcome
+from trainers.rewards.sandbox import Outcome, Sandbox, Trial
 
 BOMB = 300
 """Processes that the fork bomb stops at."""

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from trainers.rewards.answers import boxed
+from trainers.rewards.answers import Answer, Reward, boxed
 from trainers.rewards.parts import SumOfParts
-
-if TYPE_CHECKING:
-    from trainers.rewards.answers import Answer, Reward
 
 _ANSWER_TAGS = re.compile(r"<answer>(?:(?!</?answer>).)*</answer>\s*", re.DOTALL)
 _THINK_THEN_ANSWER = re.compile(

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from trainers.rewards.answers import boxed, last_number, same_number
+from trainers.rewards.answers import Answer, boxed, last_number, same_number
 from trainers.rewards.workers import WorkerError, Workers
-
-if TYPE_CHECKING:
-    from trainers.rewards.answers import Answer
 
 WORKER = "trainers.rewards.math_worker"
 

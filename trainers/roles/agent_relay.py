@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainers.environments.agent_place import AgentPlace
 from trainers.episodes import RefusedError
 from trainers.roles.calls import NotLoadedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True)

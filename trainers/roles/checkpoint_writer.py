@@ -5,16 +5,13 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rltui.onnode.sample_host import GIB, HostReader
 from trainers.durable import flush_to_disk
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from pathlib import Path
 
 SAVE_GROUP = "save"
 """Ray's concurrency group for calls that wait for a checkpoint's files while their rank trains."""

@@ -8,8 +8,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from trainers.placement import planned_roles, reserve
 from trainers.roles.calls import Role, RoleDiedError, RoleHungError, call_all
@@ -21,9 +22,6 @@ from trainers.roles.restarts import FROZEN, Restarts
 from trainers.roles.routes import colocated_learners
 from trainers.roles.sleep import EngineSleep, kinds_that_load_first, plan_engine_sleep
 from trainers.roles.transfers import Transfers, meeting_host
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 TRAINED = ("learner", "critic")
 """Kinds of roles that DeepSpeed trains and checkpoints hold."""

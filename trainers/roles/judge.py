@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rltui.layout.schema import Lengths, Rollout
+from rltui.layout.schema import Layout, Lengths, Rollout
 from trainers.roles.engine import EngineActor
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 BATCHED_TOKENS = 1024
 """Tokens of a step: where it scores, vLLM holds the logits of all of them, outside of what it counts at its start."""

@@ -7,11 +7,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.layout.roles import SERVED
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from trainers.placement import (
+    PlannedRole,
+    ProcessLocation,
     actor_resources,
     bundle_nodes,
     guest_cards,
@@ -31,10 +34,6 @@ from trainers.roles.reference import Reference
 from trainers.roles.reward_model import RewardModel
 from trainers.roles.reward_worker import LISTENERS, RewardWorker, most_samples
 from trainers.roles.teacher import Teacher
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.placement import PlannedRole, ProcessLocation
 
 NAME_POLL_S = 0.1
 ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")

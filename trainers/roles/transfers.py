@@ -10,13 +10,10 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainers.roles.calls import RoleError, call_all, deaths
+from trainers.roles.calls import Role, RoleDiedError, RoleError, call_all, deaths
 from trainers.roles.engine import WEIGHTS_GROUP
-
-if TYPE_CHECKING:
-    from trainers.roles.calls import Role, RoleDiedError
 
 LOOPBACK = "127.0.0.1"
 

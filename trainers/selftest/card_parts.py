@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.hardware.gpus import find_gpu
+from rltui.layout.schema import Layout
 from trainers.data.models import resolve_model
-from trainers.selftest.found import middle, rate
+from trainers.selftest.found import Found, middle, rate
 from trainers.selftest.nodes import answers, dismiss, join, slots_of, worker
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.selftest.found import Found
 
 ROUNDS = 7
 LEAST_OF_SHEET = 0.5

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from trainers.grpo import main as train
+from trainers.roles.calls import Role, RoleDiedError
 from trainers.roles.transfers import Transfers
-
-if TYPE_CHECKING:
-    from trainers.roles.calls import Role, RoleDiedError
 
 VERSION = 2
 

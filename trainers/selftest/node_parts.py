@@ -8,16 +8,12 @@ import mmap
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rltui.onnode import card_kernels, node_check, preflight
-from trainers.selftest.found import FOLDER, rate
+from trainers.selftest.found import FOLDER, Found, rate
 from trainers.selftest.nodes import answers, join, worker
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trainers.selftest.found import Found
 
 LARGEST_SKEW_S = 5.0
 """As the check of nodes before a run has it (``rltui/onnode/node_report.py``)."""

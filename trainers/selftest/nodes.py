@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rltui.layout.schema import Layout
 from trainers.roles.card import visible_cards
 from trainers.roles.processes import learner_environment
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 ANSWER_S = 100.0
 """Most seconds for one answer; the part's own deadline is above it."""

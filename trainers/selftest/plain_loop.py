@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from trainers.data.models import resolve_model
-from trainers.selftest.found import FOLDER, SkippedError, middle
+from trainers.selftest.found import FOLDER, Found, SkippedError, middle
 from trainers.selftest.nodes import answers, join, worker
 from trainers.selftest.run_parts import Run, lines_of, wants_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.layout.schema import Layout
-    from trainers.selftest.found import Found
 
 ROUNDS = 3
 LEAST_TOKEN = 3

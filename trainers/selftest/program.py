@@ -14,17 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rltui.layout.load import load_layout
+from rltui.layout.schema import Layout
+from rltui.layout.selftest import Part
 from rltui.onnode import rundir
 from trainers.selftest.found import FOLDER, Found, Row, SkippedError, last_words, read_rows
 from trainers.stages import Stages
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.layout.selftest import Part
 
 MODULES = {
     "versions": "node_parts", "clock": "node_parts", "disk": "node_parts",

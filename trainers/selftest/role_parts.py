@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rltui.hardware.gpus import find_gpu
 from trainers.data.models import BUILTIN_SORTER, BUILTIN_TINY
 from trainers.data.tiny_qwen3 import VOCABULARY, TinySettings, new_tokenizer, tiny_config
-from trainers.selftest.found import FOLDER, SkippedError
+from trainers.selftest.found import FOLDER, Found, SkippedError
 from trainers.selftest.run_parts import agreement, best_engine, train, wants_module
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trainers.selftest.found import Found
 
 TASK = (f"roles.learner.model={BUILTIN_TINY}", "data.train=builtin/sort-digits", "data.digits=3",
         "lengths={prompt: 4, response: 4}")  # fmt: skip

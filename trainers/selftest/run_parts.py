@@ -10,7 +10,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rltui.hardware.gpus import find_gpu
 from rltui.layout.load import dump_layout, load_layout
@@ -18,12 +19,7 @@ from rltui.layout.selftest import OFFLOADED
 from rltui.memory.measured import peaks_of
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_name
-from trainers.selftest.found import FOLDER, SkippedError, middle
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trainers.selftest.found import Found
+from trainers.selftest.found import FOLDER, Found, SkippedError, middle
 
 STEPS = 4
 SAVED = 2

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.check.live_subject import LiveSubject, duration, live_rule, some
 from rltui.check.rule import Trouble, settled_by
-from rltui.cluster.profile import container_of
+from rltui.cluster.profile import Profile, container_of
 from rltui.layout.time_limit import time_limit_s
-
-if TYPE_CHECKING:
-    from rltui.cluster.profile import Profile
 
 
 @live_rule("S611", "error")

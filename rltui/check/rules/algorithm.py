@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.check.bundled import needs_reference
 from rltui.check.rule import Subject, Trouble, rule, settled_by
+from rltui.layout.grading import Judging
+from rltui.layout.schema import Layout
 from rltui.layout.settings import rewards_of
 from rltui.layout.variants import is_own
-
-if TYPE_CHECKING:
-    from rltui.layout.grading import Judging
-    from rltui.layout.schema import Layout
 
 
 def new_role(layout: Layout, role: str) -> str:

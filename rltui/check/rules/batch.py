@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule, settled_by
+from rltui.layout.schema import Train
 from rltui.layout.variants import is_own
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Train
 
 SEARCH = 10_000
 """Candidates that a fix is looked for among; beyond that 1 is offered, which always divides."""

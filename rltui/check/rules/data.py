@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.check.bundled import TASKS
 from rltui.check.rule import Subject, Trouble, rule, settled_by
@@ -14,14 +13,12 @@ from rltui.layout.roles import SERVED
 from rltui.layout.settings import (
     FIRST_SOURCE,
     MIXTURE_BLOCK,
+    Data,
     prompts_per_block,
     rewards_of,
     sources,
 )
 from rltui.layout.variants import is_own
-
-if TYPE_CHECKING:
-    from rltui.layout.settings import Data
 
 _MIXTURE = "data.mixture"
 _ADDED = "data.added_rewards"

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.memory_fix import sequences_at_once, with_word
 from rltui.check.rules.widths import divides_heads, widest
 from rltui.errors import UsageError
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model, nearest_models, read_config
 from rltui.layout.roles import SERVED
 from rltui.layout.settings import rewards_of
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
-
 
 SAME_TOKENIZER = 0.01
 """Embeddings of one tokenizer are padded to different sizes: 151936 and 152064 entries are the same words."""

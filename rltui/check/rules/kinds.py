@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule
+from rltui.layout.schema import Layout
 from rltui.placement.bundles import ROLE_KEYS, ROLES, groups
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 
 @rule("P134", "error")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -17,14 +16,11 @@ from rltui.check.rules.placement import mem_gib_key, mem_gib_of, part_key
 from rltui.errors import UsageError
 from rltui.hardware.models import shape_if_there
 from rltui.layout.roles import SERVED
-from rltui.memory.estimate import LayoutEstimate
+from rltui.layout.schema import Layout
+from rltui.memory.estimate import EngineEstimate, LayoutEstimate, RoleEstimate
 from rltui.memory.from_layout import ENGINE_SEQUENCES
 from rltui.memory.layouts import ENGINE_ERROR, estimate_roles, host_of
 from rltui.memory.recipes import RECIPES
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from rltui.memory.estimate import EngineEstimate, RoleEstimate
 
 ENGINES = ("rollout", *SERVED)
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
 from rltui.check.rules.placement import overbooked
 from rltui.errors import UsageError
 from rltui.layout.overrides import parse_override
+from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_roles
 from rltui.placement.simulate import place
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 MOST_KNOBS = 16
 """Steps of advice; a micro-batch is halved once a step."""

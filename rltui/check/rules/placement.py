@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.widths import widest
 from rltui.layout.roles import SERVED
+from rltui.layout.schema import Layout
 from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE, groups, part_of
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 
 def sizes(layout: Layout) -> dict[str, int]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.widths import widest
 from rltui.layout.convert import nearest
-from rltui.layout.roles import SERVED
+from rltui.layout.roles import SERVED, Hardware, Pool
+from rltui.layout.schema import Layout
 from rltui.placement.bundles import ROLE_KEYS, ROLES, pool_members
-
-if TYPE_CHECKING:
-    from rltui.layout.roles import Hardware, Pool
-    from rltui.layout.schema import Layout
 
 
 def colocated(subject: Subject) -> bool:

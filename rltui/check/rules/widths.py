@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
 
 
 def divides_heads(width: int, model: Architecture) -> bool:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause
+from rltui.diagnose.cause import Cause, Fields
 from rltui.diagnose.frames import frames_of, loose_frames_of
 from rltui.diagnose.memory_frames import cause_by_frames
 from rltui.diagnose.torch_memory import foreign_gib, is_shared, memory_numbers
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import ENDED, Hit, Reading, compiled, worded
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
 
 # Advice ("to avoid …"), source lines of handlers, and errors that the program says it got over.
 _NO_OOM = (

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.cause import Cause, Fields
+from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
-    from rltui.diagnose.matches import Match, Matches
 
 # Servers and clients have the word in their names.
 _SANDBOXES = "sandbox sandboxes sandboxfusion microsandbox opensandbox sandboxserver sandboxclient"

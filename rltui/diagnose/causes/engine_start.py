@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause
+from rltui.diagnose.cause import Cause, Fields
 from rltui.diagnose.frames import LOADS_WEIGHTS
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
 _CONSERVING = "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html"
 _FRAMES_ABOVE = 8
 LEN_STEP = 256

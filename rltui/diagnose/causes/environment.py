@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.cuda_errors import runtime_errors
 from rltui.diagnose.first_exception import STATE, exception_order
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
-
-if TYPE_CHECKING:
-    from rltui.diagnose.matches import Match, Matches
 
 _OPTIONAL = (
     r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause, exclude_node
+from rltui.diagnose.cause import Cause, Fields, exclude_node
 from rltui.diagnose.cuda_errors import runtime_errors
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import ENDED, Hit, Reading, Wording, worded
 from rltui.onnode import xids
 
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
-    from rltui.diagnose.matches import Match, Matches
 _XID = r"Xid \(?(?:PCI:)?(?P<gpu>[0-9A-Fa-f:.]+)\)?: (?P<xid>\d+)(?:, GPU \d+ of (?P<node>[\w.-]+))?"
 """The kernel's words, and those of rltui's own sampler, which names the node too."""
 _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/"

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause, safe_word
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.cause import Cause, Fields, safe_word
+from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import BAD_TERMINATION, BY_SIGNAL, ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
-    from rltui.diagnose.matches import Match, Matches
 _KILLED = 0.5
 """Confidence of wordings that only say that a process was killed."""
 _PATH = re.compile(r"['\"‘“]((?:/|[A-Za-z]:\\)[^'\"’”]{1,300})['\"’”]|(?:^|\s)(/[\w.@+~/-]{2,300})")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause
+from rltui.diagnose.cause import Cause, Fields
 from rltui.diagnose.frames import LOADS_WEIGHTS, frames_of
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
-    from rltui.diagnose.matches import Match, Matches
 
 
 def read_loss_scale(hit: Hit) -> Reading | None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
-if TYPE_CHECKING:
-    from rltui.diagnose.matches import Match, Matches
 _RANKS = (
     "the log of the rank that is missing from the watchdog's lines, and dmesg of its node",
     "a flight recorder dump (TORCH_NCCL_TRACE_BUFFER_SIZE=2000) or py-spy dump of every rank",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
-from rltui.diagnose.matches import Verdict, surest, unless_followed_by
+from rltui.diagnose.matches import Match, Matches, Verdict, surest, unless_followed_by
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
-if TYPE_CHECKING:
-    from rltui.diagnose.matches import Match, Matches
 _RETRIED = (
     r"(?i)\bretry(?:ing)? (?:in|after|\d|\(Retry\(total=[1-9])|before retry|\[retry \d+/\d+\]|will retry|"
     r"waiting [\d.]+ ?s"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause, exclude_node
+from rltui.diagnose.cause import Cause, Fields, exclude_node
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
 _STACKS = Remedy(
     id="dump-stacks",
     summary="See where every process waits before you end it: py-spy, or the flight recorder of NCCL.",

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rltui.diagnose.cause import Cause
-from rltui.diagnose.matches import Verdict, surest
+from rltui.diagnose.cause import Cause, Fields
+from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.raised_in import PARTS
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import BAD_TERMINATION, BY_SIGNAL, ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
-    from rltui.diagnose.matches import Match, Matches
 
 _CRASHES = r"(?:SEGV|ILL|FPE|BUS)"
 _READS_ROWS = (

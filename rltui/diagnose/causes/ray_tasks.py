@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from rltui.diagnose.cause import Cause
+from rltui.diagnose.cause import Cause, Fields
 from rltui.diagnose.frames import frames_of
-from rltui.diagnose.matches import Verdict, surest, unless_followed_by
+from rltui.diagnose.matches import Match, Matches, Verdict, surest, unless_followed_by
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields
-    from rltui.diagnose.matches import Match, Matches
 _LOGS = (
     "worker-<id>.err and raylet.out of the named pid on the named node, in Ray's session_latest/logs",
     "dmesg of that node: kernel kills and Xid events",

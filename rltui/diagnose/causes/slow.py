@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rltui.diagnose.cause import Cause, exclude_node, safe_word
+from rltui.diagnose.cause import Cause, Fields, Remedies, exclude_node, safe_word
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Wording
-
-if TYPE_CHECKING:
-    from rltui.diagnose.cause import Fields, Remedies
 
 _MILES = ("https://github.com/radixark/miles (its dashboard's rules: alarms before tuning)",)
 _OURS = ("the rules of rltui, relative to the run's own steps",)

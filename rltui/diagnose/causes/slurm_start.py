@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.diagnose.cause import Cause
-from rltui.diagnose.matches import Verdict, surest, unless_followed_by
+from rltui.diagnose.matches import Match, Matches, Verdict, surest, unless_followed_by
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import Wording, worded
-
-if TYPE_CHECKING:
-    from rltui.diagnose.matches import Match, Matches
 
 # Slurm builds the names of limits from scope, resource and span.
 _LIMIT_NAMES = " ".join(
