@@ -103,8 +103,11 @@ def _hint(cause: str, hit: Hit) -> Reading:
     return Reading(GUESS, fields={"hint": cause or FAILS_BY[hit.groups["function"]]})
 
 
-_NO_COMPLAINT = r"|\b(?:warn\w*|info|debug)\b|\[W\d* |^slurmstepd: error|prolog|\bwill not be\b|\boptional"
-"""Lines at a lower level, and of what a job goes on without."""
+_NO_COMPLAINT = (
+    r"|\b(?:warn\w*|info|debug)\b|\[W\d* |^slurmstepd: error|prolog|\bwill not be\b|\boptional"
+    r"|^(?:rm|rmdir|unlink|mkdir|ln|ls|kill): "
+)
+"""Lines at a lower level, and of what a job goes on without: tidying up, too."""
 
 
 _GOES_ON = rf"(?i){GOES_ON.pattern}|\btry(?:ing)? (?:again|to resume)\b"

@@ -91,7 +91,8 @@ def test_a_picture_has_all_logs_and_the_one_that_is_wanted(cockpit: LiveCockpit)
 
 def test_evidence_can_be_read_in_its_place(cockpit: LiveCockpit) -> None:
     report = cockpit.why(RUN)
-    file, line, text = report.findings[0].evidence[0]
+    found = report.findings[0].evidence[0]
+    file, line, text = found.file, found.line, found.text
     part = cockpit.log_part(RUN, file, line)
     assert OOM in text
     assert part.lines[line - part.first_line] == OOM
