@@ -105,9 +105,9 @@ def _hint(cause: str, hit: Hit) -> Reading:
 
 _NO_COMPLAINT = (
     r"|\b(?:warn\w*|info|debug)\b|\[W\d* |^slurmstepd: error|prolog|\bwill not be\b|\boptional"
-    r"|^(?:rm|rmdir|unlink|mkdir|ln|ls|kill): "
+    r"|^(?:rm|rmdir|unlink|mkdir|ln|ls|kill|df|du|stat|which|find|grep|sysctl): "
 )
-"""Lines at a lower level, and of what a job goes on without: tidying up, too."""
+"""Lines at a lower level, and of what a job goes on without: looking around and tidying up, too."""
 
 
 _GOES_ON = rf"(?i){GOES_ON.pattern}|\btry(?:ing)? (?:again|to resume)\b"
