@@ -19,7 +19,6 @@ HEADER = ("ACTOR", "NAME", "STATE", "NODE", "PID", "RESTARTS", "DIED BECAUSE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument(
         "--stack", metavar="WHO", help="what the process of one actor (its name, id or process) is doing, by its node"

@@ -16,7 +16,6 @@ from rltui.service.context import open_context
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("job", nargs="?", default="", metavar="JOBID", help="of Slurm; `rltui ps --jobs` lists them")
     parser.add_argument("--pid", type=int, metavar="P", help="a process of this machine, with all that it started")
     parser.add_argument("--name", default="", metavar="N", help="what the run is called (default: as the job is)")

@@ -11,7 +11,6 @@ from rltui.service.archive import archive, bring_back, preview_archive, preview_
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_runs(parser)
     parser.add_argument("--to", metavar="FOLDER", default="", help="folder on the cluster for a file RUN.tar each")
     parser.add_argument(

@@ -10,7 +10,6 @@ from rltui.service.all_clusters import open_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("--readonly", action="store_true", help="look only")
     parser.add_argument("--ascii", action="store_true", help="no glyphs beyond ASCII")

@@ -15,7 +15,6 @@ DEADLINE_S = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_runs(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     parser.add_argument("--no-wait", action="store_true", help="do not wait for its end; several are never waited for")

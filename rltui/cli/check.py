@@ -17,7 +17,6 @@ STDIN = "-"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument(
         "words", nargs="+", metavar="FILE|PRESET|SCRIPT|key=value", help="what to check ('-': stdin), and overrides"
     )

@@ -20,7 +20,6 @@ from rltui.errors import RltuiError, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("name", nargs="?", metavar="CLUSTER", help="show every key of one, and where it comes from")
     parser.add_argument("--trust", action="store_true", help="use the file .rltui/clusters.yaml of this project")
     parser.add_argument("-y", "--yes", action="store_true", help="with --trust: do not ask")

@@ -36,7 +36,6 @@ BAR = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_runs(parser)
     parser.add_argument("--metric", action="append", default=[], metavar="NAME", help="only this metric; repeatable")
     parser.add_argument("--baseline", metavar="RUN", help="hold the others against it (default: the first)")

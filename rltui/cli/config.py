@@ -17,7 +17,6 @@ WIDEST = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("filter", nargs="?", default="", metavar="KEY", help="only keys with this in them")
     parser.add_argument("--attempt", type=int, default=0, metavar="N", help="of this attempt (default: the newest)")

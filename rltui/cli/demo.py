@@ -13,7 +13,6 @@ from rltui.service.launch import launch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--engine", choices=("hf", "vllm"), default="hf", help="what generates (default: hf)")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before running on a login node")

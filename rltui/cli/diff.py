@@ -13,7 +13,6 @@ WIDEST = 60
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument(
         "words", nargs="+", metavar="PRESET|FILE|SCRIPT|key=value", help="two layouts, or one and what to change in it"
     )

@@ -20,7 +20,6 @@ GLYPHS = {"ok": "✓", "warning": "!", "failed": "✗", "skipped": "–"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_cluster_name(parser)
     parser.add_argument("--nodes", action="store_true", help="also run a short job that looks around on a node")
     parser.add_argument("-y", "--yes", action="store_true", help="with --nodes: do not ask")

@@ -12,7 +12,6 @@ from rltui.placement.simulate import place
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_source(parser)
     add_json(parser)
 

@@ -16,7 +16,6 @@ HEADER = ("RUN", "STATE", "GIB", "CHECKPOINTS", "GIB OF THEM", "CLUSTER")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_runs(parser, all_by_default=True)
     add_json(parser)
 

@@ -14,7 +14,6 @@ from rltui.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("code", nargs="?", help="such as P101 or nccl_timeout; without it, all are listed")
     parser.add_argument("--markdown", action="store_true", help="print all stories of checks as one page")
     add_json(parser)

@@ -15,7 +15,6 @@ from rltui.service.exports import plan_export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("--step", type=int, metavar="N", help="of the checkpoint (default: the newest)")
     parser.add_argument("--to", default="", metavar="DIR", help="the folder to make (default: export/ in the run's)")

@@ -23,7 +23,6 @@ CPU_HEADER = ("NODE", "CPU %", "MEM GIB", "PROCESSES")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument(
         "--sample", type=int, metavar="MINUTES", help="of an adopted run: sample its nodes for so long, beside it"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("file", metavar="FILE", help="a launch script (shell, Slurm) or a YAML or TOML configuration")
     parser.add_argument("--output", metavar="LAYOUT.yaml", help="write the layout there; a file that is there stays")
     add_open(parser)

@@ -20,7 +20,6 @@ PACKAGES = {"torch": "torch", "ray": "ray", "deepspeed": "deepspeed", "transform
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_json(parser)
 
 

@@ -19,7 +19,6 @@ LAST = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("run", metavar="RUN", nargs="?", default="", help="only of runs whose id begins so")
     parser.add_argument("--last", type=int, default=LAST, metavar="N", help=f"the last N (default: {LAST}; 0: all)")
     add_json(parser)

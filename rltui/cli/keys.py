@@ -18,7 +18,6 @@ KEYS_WIDTH, WIDTH = 22, 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("screen", nargs="?", default="", metavar="SCREEN", help="only this one: runs, run, launch …")
     parser.add_argument("--check", action="store_true", help="only say what of your keys.yaml cannot be used")
     add_json(parser)

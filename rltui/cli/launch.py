@@ -26,7 +26,6 @@ MOST_JOBS = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("layout", nargs="?", default="", metavar="PRESET|FILE|SCRIPT")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     script = parser.add_argument_group(

@@ -21,7 +21,6 @@ GROUPS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_json(parser)
 
 

@@ -37,7 +37,6 @@ MOST_NAMED = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
     parser.add_argument("-n", "--lines", type=int, default=200, help="lines from the end to start with (default 200)")

@@ -24,7 +24,6 @@ CARD = "H100-SXM-80GB"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_source(parser, "PRESET|FILE|SCRIPT|hf:ORG/NAME|config.json")
     parser.add_argument("--measured", action="store_true", help="also what earlier runs like it took, and how far off")
     add_cluster(parser)

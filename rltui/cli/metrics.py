@@ -15,7 +15,6 @@ HEADER = ("METRIC", "LATEST", "LEAST", "MEDIAN", "MOST")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("run", metavar="RUN", nargs="?", help="id, unique prefix of one, or a layout's name")
     parser.add_argument(
         "--wandb", metavar="WHICH", help="any W&B run instead: its .wandb file or folder, or ENTITY/PROJECT/RUN"

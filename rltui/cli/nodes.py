@@ -20,7 +20,6 @@ NODES_WIDTH = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_cluster_name(parser, default="the only one with Slurm")
     parser.add_argument("--partition", default="", metavar="P", help="only this partition's nodes")
     one = parser.add_mutually_exclusive_group()

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("--test", action="store_true", help="tell a test by every channel, and say what came of each")
     add_cluster(parser)
     add_json(parser)

@@ -28,7 +28,6 @@ MOST_PROPOSALS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument(
         "layout",
         nargs="?",

@@ -27,7 +27,6 @@ USUAL = ("state", "shape", "step", "reward", "tok/s", "age", "about")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("--all", action="store_true", help="colleagues' runs too (team_run_roots of the profile)")
     parser.add_argument("--live", action="store_true", help="only runs that have not ended")
     parser.add_argument("--where", metavar="FILTER", help=f"those that fit, as behind / in the cockpit: {WORDS}")

@@ -31,7 +31,6 @@ ON_A_MACHINE = ("PID", "USER", "GPUS", "WHERE", "SINCE", "NAME")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_cluster_name(parser, default="the only one with Slurm, else of hosts, else local")
     parser.add_argument("--partition", default="", metavar="P", help="only this partition")
     parser.add_argument("--mine", action="store_true", help="only your own jobs")

@@ -13,7 +13,6 @@ from rltui.service.wishes import add_wishes, wishes_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("layout", metavar="PRESET|FILE|SCRIPT")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--cluster", default="", metavar="C", help="a cluster's profile (default: an empty one)")

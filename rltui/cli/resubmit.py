@@ -19,7 +19,6 @@ from rltui.watch.snapshots import RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     yes = "do not ask before ending what is not over"
     add_change(parser, "changes of the layout", "only show what would be done", yes)
     parser.add_argument("--lower-memory", action="store_true", help="lower the memory peak that is in its way")

@@ -10,7 +10,6 @@ from rltui.service.tidy import preview_remove, remove
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_runs(parser)
     parser.add_argument(
         "--keep", choices=("checkpoints", "newest"), default="",

@@ -19,7 +19,6 @@ WHOLE = 1 << 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     which = parser.add_mutually_exclusive_group()
     for order, what in (("worst", "lowest reward"), ("best", "highest reward"), ("longest", "most tokens")):

@@ -23,7 +23,6 @@ POLL_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("settings", nargs="*", metavar="key=value", help="such as slurm.partition=debug")
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes (1); 2 also try what is between them")
     parser.add_argument("--gpus", type=int, metavar="G", help="cards of each node (all of them); 0: on CPU")

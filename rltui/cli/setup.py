@@ -42,7 +42,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="what you want to call it (default: asked)")
     parser.add_argument("--host", metavar="[USER@]HOST[:PORT]", help="login node, or its alias; 'here': this machine")
     parser.add_argument(

@@ -14,7 +14,6 @@ SSH_FAILED = 255
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("--node", default="", metavar="N", help="one of its nodes (default: the first)")
     parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and do not run it")

@@ -22,7 +22,6 @@ from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("--memory", action="store_true", help="peaks of memory by role and moment, and the estimate")
     add_json(parser)

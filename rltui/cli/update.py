@@ -13,7 +13,6 @@ from rltui.watch.snapshots import RunSummary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_change(parser)
     add_exclude(parser)
     parser.add_argument("--time", default="", metavar="D-HH:MM:SS", help="the new time limit")

@@ -15,7 +15,6 @@ STDERR = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     add_run(parser)
     parser.add_argument("--print", action="store_true", dest="only_print", help="print the command and do not run it")
     add_json(parser)

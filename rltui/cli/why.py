@@ -30,7 +30,6 @@ JUST_STOPS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
     parser.add_argument(
         "run", nargs="?", metavar="RUN", help="id, unique prefix of one, a layout's name, or the path of a log"
     )
