@@ -56,19 +56,28 @@ def _straggler(fields: Fields) -> tuple[Remedy, ...]:
     return (*advice("look-at-node", look), *leave)
 
 
+_DIVIDE = "rltui plan --run <run>"
+"""Other divisions of its GPUs, by the lengths that its responses have."""
+
 CAUSES = (
     aside(
         "rollout_bound", "rollout-bound", "Generation holds up training",
         "Learners rest for most of a step (time/learner_idle), or generation takes 70 % of it where nothing tells "
         "who rests; engines do not wait meanwhile.",
-        advice("more-generation", "Give generation more engines or concurrency, or let rollouts run ahead."),
+        advice(
+            "more-generation", "Give generation more engines or concurrency, or let rollouts run ahead.",
+            commands=(_DIVIDE,),
+        ),
         "More learners: they would wait as well.",
     ),
     aside(
         "learner_bound", "learner-bound", "Training holds up generation",
         "Engines rest for most of a step (time/engine_idle), or training takes 70 % of it where nothing tells who "
         "rests.",
-        advice("more-training", "Give training more: learner GPUs, a larger micro-batch, or rollouts that run ahead."),
+        advice(
+            "more-training", "Give training more: learner GPUs, a larger micro-batch, or rollouts that run ahead.",
+            commands=(_DIVIDE,),
+        ),
         "More engines: they would wait as well.",
     ),
     aside(
