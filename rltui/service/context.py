@@ -63,17 +63,22 @@ class Context:
         cluster_name: Which cluster.
         prompter: Who answers when the way there asks something; None: nobody.
         cluster: The cluster itself, where somebody has opened it already.
+        journal: What is written of what is done; None: the user's.
 
     Raises:
         UsageError: No cluster has this name.
     """
 
     def __init__(
-        self, cluster_name: str = LOCAL, prompter: Prompter | None = None, cluster: Cluster | None = None
+        self,
+        cluster_name: str = LOCAL,
+        prompter: Prompter | None = None,
+        cluster: Cluster | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self.cluster = cluster or open_cluster(cluster_name, prompter)
         self.name = self.cluster.name
-        self.journal = Journal(state_dir())
+        self.journal = journal or Journal(state_dir())
         self.recoverer = Recoverer(self.cluster, self.journal)
         self.replacements = Replacements(self.journal, self.name)
         self.rows = LastRows(cache_dir(), self.name)

@@ -167,11 +167,11 @@ SLEEPS = profile(setup_lines=["sleep 600"])
 """The same with a job that goes on until it is ended."""
 
 
-def context_on(transport: Transport, state: Path, told: Profile | None = None) -> Context:
+def context_on(
+    transport: Transport, state: Path, told: Profile | None = None, journal: Journal | None = None
+) -> Context:
     """An rltui with its state in ``state``."""
-    context = Context(cluster=SlurmCluster(told or profile(), transport))
-    context.journal = Journal(state)
-    return context
+    return Context(cluster=SlurmCluster(told or profile(), transport), journal=journal or Journal(state))
 
 
 def small_layout(*overrides: str) -> Layout:

@@ -209,8 +209,8 @@ def test_a_link_that_breaks_leaves_one_step_or_none(alice: Alice, slurm_cluster:
     raised, found = [], []
 
     def tried(name: str) -> Measured:
-        with contextlib.closing(context_on(CutTransport(LabTransport(slurm_cluster), link), tmp_path, SLEEPS)) as ours:
-            ours.journal = journal = Measured(tmp_path, link)
+        journal, cut = Measured(tmp_path, link), CutTransport(LabTransport(slurm_cluster), link)
+        with contextlib.closing(context_on(cut, tmp_path, SLEEPS, journal)) as ours:
             before = link.passed["from"]
             try:
                 submit_new(ours, structs.replace(layout, name=name), share=share_of(ours, job, layout))

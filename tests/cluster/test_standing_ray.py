@@ -114,8 +114,7 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray
     profile = Profile(
         name="standing", scheduler="ray", ray_address=head.dashboard, python=sys.executable, run_root=f"{tmp_path}/runs"
     )
-    context = Context(cluster=RayCluster(profile, LocalTransport()))
-    context.journal = Journal(tmp_path / "state")
+    context = Context(cluster=RayCluster(profile, LocalTransport()), journal=Journal(tmp_path / "state"))
     run_id = launch(context, "local/grpo-tiny", ["train.steps=100000", *TWO_NODES]).run_id
     eventually(lambda: (seen := look(context, run_id)) and ((seen.stage.step or 0) > 1 or seen.end), "a step")
     run = eventually(lambda: look(context, run_id), "the run")

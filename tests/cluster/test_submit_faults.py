@@ -87,8 +87,8 @@ def cut_points(lab: Lab, state: Path, count: int, chance: random.Random) -> list
     """Where to cut: a third anywhere, the rest about the moment in which the scheduler is asked."""
     for _ in range(2):  # the first one also uploads the code
         link = Link()
-        context = context_on(CutTransport(LabTransport(lab), link), state)
-        context.journal = journal = Measured(state, link)
+        journal = Measured(state, link)
+        context = context_on(CutTransport(LabTransport(lab), link), state, journal=journal)
         submit_attempt(context, new_run_id("measured"), 1, small_layout())
         context.close()
     points = []
@@ -192,8 +192,8 @@ def test_a_link_cut_at_any_byte_of_a_fix_is_gone_on_from(slurm_cluster: Lab, tmp
     context = context_on(LabTransport(slurm_cluster), state, SLEEPS)
     held = small_layout("slurm.options=['--hold']")
     first = context.find(submit_attempt(context, new_run_id("measured"), 1, held).run_id)
-    measured = context_on(CutTransport(LabTransport(slurm_cluster), link), state, SLEEPS)
-    measured.journal = journal = Measured(state, link)
+    journal = Measured(state, link)
+    measured = context_on(CutTransport(LabTransport(slurm_cluster), link), state, SLEEPS, journal)
     fixed(measured, first, word)
     measured.close()
     ended, whole, went_on, as_before = journal.passed["cancel done"], dict(link.passed), 0, 0

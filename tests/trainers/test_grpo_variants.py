@@ -320,7 +320,7 @@ def test_rewards_move_the_tokens_of_highest_entropy(quantile: float, kept: int) 
     layout = load_layout(LAYOUT, [f"grpo.top_entropy_quantile={quantile}"]).layout
     batch = random_batch(2)
     entropies = torch.rand(4, 5, generator=torch.Generator().manual_seed(7), dtype=torch.float64) + ~MASK * 9.0
-    rows = pad([Sample((1,), (2,) * length) for length in LENGTHS]).tensors(torch.device("cpu"))
+    rows = row_tensors(pad([Sample((1,), (2,) * length) for length in LENGTHS]), torch.device("cpu"))
     rows = type(rows)(
         rows.token_ids, rows.attention_mask, rows.response_mask, {name: batch[name] for name in COLUMNS[1:]}
     )
