@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from json_lines import records
-from test_local_cluster import Shell
+from test_local_cluster import PYTHON, Shell
 
 from rltui.diagnose.slow_rules import RULES
 from rltui.onnode import processes, progress
@@ -30,6 +30,7 @@ SCALE = 0.1
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(tmp_path, tmp_path / "cache")
+    del shell.environment[PYTHON]  # what a role's own stack says is the point, and a forked one is another program's
     shell.environment[progress.SCALE] = str(SCALE * slowness())
     yield shell
     for uuid in shell.uuids():
