@@ -25,6 +25,8 @@ export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 """
 WHERE = ("--cluster", "lab")
 
+NUMBERS = {"reward", "loss", "time/total"}
+
 
 def test_trl_trains_on_two_nodes_and_is_adopted_where_it_goes_on(slurm_cluster: Lab, tmp_path: Path) -> None:
     pytest.importorskip("trl")
@@ -41,8 +43,12 @@ def test_trl_trains_on_two_nodes_and_is_adopted_where_it_goes_on(slurm_cluster: 
     run = eventually(lambda: (found := user.only_run(*WHERE))["stage"]["step"] and found, "a step")
     assert (run["algorithm"], run["state"], run["job"]["nodes"]) == ("trl", "running", ["node1", "node2"])
     eventually(lambda: _saved(slurm_cluster, folder) >= 10, "the tenth step's checkpoint")
-    shown = json.loads(user.rltui("show", run["run_id"], *WHERE, "--json"))["run"]
-    assert {"reward", "loss", "time/total"} <= shown["metrics"]["latest"].keys()
+    look = ("show", run["run_id"], *WHERE, "--json")
+    shown = eventually(
+        # a step and its checkpoint are seen in the output and on the disk, its numbers once the node has read them
+        lambda: (found := json.loads(user.rltui(*look))["run"])["metrics"]["latest"].keys() >= NUMBERS and found,
+        "the numbers of a step",
+    )
     assert sorted(host["host"] for host in shown["hosts"]) == ["node1", "node2"]
 
     user.rltui("cancel", run["run_id"], *WHERE, "--yes")
