@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 TESTS ?=
 ARGS ?=
 # One computes in the trainers' tests while the others mostly wait in those of the cluster: enough for two cores.
-PROCESSES ?= 4
+PROCESSES ?= 3
 TRIALS ?= 1000
 HOURS ?= 0.1
 SEED ?= 1
