@@ -13,12 +13,11 @@ from rltui.cli.plan_request import asked
 from rltui.cli.plan_table import Better, as_json, lines, table, terms
 from rltui.cli.sources import add_open
 from rltui.errors import RltuiError, UsageError
-from rltui.layout.load import load_text
 from rltui.plan.assemble import as_text
 from rltui.plan.rank import DEFAULT_COUNT, Proposal, Sound, elsewhere, propose
 from rltui.plan.rates import trust_in
 from rltui.plan.request import Request
-from rltui.plan.standing import Standing, as_it_stands, divided_like
+from rltui.plan.standing import Standing, as_it_stands
 
 if TYPE_CHECKING:
     from rltui.plan.remedies import Misfit
@@ -64,12 +63,12 @@ def run(options: argparse.Namespace) -> int:
     if not 1 <= options.count <= MOST_PROPOSALS:
         raise UsageError(f"--count must be between 1 and {MOST_PROPOSALS}.")
     request, standing = asked(options)
-    sound = _sound if standing is None else _no_worse_than(standing)
+    better = _better(standing, request, compare=not options.gpus) if standing is not None else None
+    sound = _sound if better is None else better.is_sound
     proposals = propose(request, sound, options.count)
     if not proposals:
         return _nothing(request, sound, options.json)
-    better = _better(standing, request, compare=not options.gpus) if standing is not None else None
-    saved = _save(proposals, standing, Path(options.save).expanduser()) if options.save else ()
+    saved = _save(proposals, better, Path(options.save).expanduser()) if options.save else ()
     if options.json:
         shown = [as_json(each, better) for each in proposals]
         trust = request.rates.source if request.rates else trust_in(request.model, request.gpu)
@@ -83,31 +82,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _better(standing: Standing, request: Request, *, compare: bool) -> Better:
     """What the proposals are held against: on other cards nothing, nor where ``plan`` cannot time it."""
-    if not compare:
-        return Better(standing=standing, now=None, reason="other GPUs than its own were asked for")
+    now, reason = None, "" if compare else "other GPUs than its own were asked for"
     try:
-        return Better(standing=standing, now=as_it_stands(standing, request))
+        now = as_it_stands(standing, request) if compare else None
     except RltuiError as error:
-        return Better(standing=standing, now=None, reason=error.message.rstrip("."))
+        reason = error.message.rstrip(".")
+    findings = check_text(as_text(standing.layout), standing.name).findings
+    return Better(standing=standing, findings=findings, now=now, reason=reason)
 
 
 def _sound(text: str, name: str) -> bool:
     return check_text(text, name).ok
-
-
-def _no_worse_than(standing: Standing) -> Sound:
-    """Whether the check finds no error that it does not find in what stands already."""
-
-    def errors(text: str) -> set[str]:
-        return {each.code for each in check_text(text, standing.name).findings if each.severity == "error"}
-
-    known = errors(as_text(standing.layout))
-
-    def sound(text: str, name: str) -> bool:
-        planned = load_text(text, name).layout
-        return errors(as_text(divided_like(standing.layout, planned))) <= known
-
-    return sound
 
 
 def _nothing(request: Request, sound: Sound, json: bool) -> int:
@@ -143,13 +128,13 @@ def _elsewhere_lines(request: Request, others: Sequence[Proposal]) -> Iterator[s
     yield "`rltui import SCRIPT` reads a script of such a system, `rltui launch SCRIPT` runs it."
 
 
-def _save(proposals: Sequence[Proposal], standing: Standing | None, folder: Path) -> tuple[str, ...]:
+def _save(proposals: Sequence[Proposal], better: Better | None, folder: Path) -> tuple[str, ...]:
     paths = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for proposal in proposals:
             path = folder / f"{proposal.layout.name}.yaml"
-            text = proposal.text if standing is None else as_text(divided_like(standing.layout, proposal.layout))
+            text = proposal.text if better is None else as_text(better.divided(proposal))
             path.write_text(text, encoding="utf-8")
             paths.append(str(path))
     except OSError as error:

@@ -8,8 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from rltui.check.findings import Finding
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns, wrapped
+from rltui.layout.load import load_text
 from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_layout
 from rltui.plan import measured
@@ -51,13 +53,22 @@ class Better(Struct, frozen=True, kw_only=True):
 
     Attributes:
         standing: It.
+        findings: What the check says of it.
         now: Its own division and time; None where they cannot be compared.
         reason: Why not.
     """
 
     standing: Standing
+    findings: tuple[Finding, ...]
     now: Proposal | None
     reason: str = ""
+
+    def is_sound(self, text: str, name: str) -> bool:
+        """Whether the check finds no error in it, divided as the planned layout ``text``, that it does not have now."""
+        divided = divided_like(self.standing.layout, load_text(text, name).layout)
+        known = {each.code for each in self.findings if each.severity == "error"}
+        found = check_text(as_text(divided), self.standing.name).findings
+        return {each.code for each in found if each.severity == "error"} <= known
 
     def divided(self, proposal: Proposal) -> Layout:
         """It in the division of ``proposal``."""
@@ -244,8 +255,7 @@ def report(proposal: Proposal, better: Better | None = None) -> Report:
 
 def _warnings(proposal: Proposal, better: Better | None) -> Iterator[str]:
     """Warnings of the check, and that the bundled trainers cannot run it (E390); none that what stands has too."""
-    layout = better.standing.layout if better else None
-    known = {each.code for each in check_text(as_text(layout), "").findings} if layout else set()
+    known = {each.code for each in better.findings} if better else set()
     for finding in report(proposal, better).findings:
         if finding.code not in known and (finding.severity == "warning" or finding.code == "E390"):
             yield f"{finding.code} {finding.message}"

@@ -131,7 +131,7 @@ def request_of_layout(layout: Layout) -> Request:
         ("all" in (learner.offload, critic.offload if critic is not None else ""), "weights in host memory"),
         (learner.zero_stage not in (2, 3), "ZeRO below stage 2"),
     )
-    return wanted_of_layout(layout)
+    return _asked(layout)
 
 
 def wanted_of_layout(layout: Layout) -> Request:
@@ -140,6 +140,11 @@ def wanted_of_layout(layout: Layout) -> Request:
     Raises:
         RltuiError: ``plan`` knows no division of such runs, with the reason.
     """
+    _refuse_scorers(layout)
+    return _asked(layout)
+
+
+def _asked(layout: Layout) -> Request:
     roles = layout.roles
     learner, critic, teacher = roles.learner, roles.critic, roles.teacher
     computing = (learner, roles.rollout, critic, roles.reference, teacher)
@@ -150,8 +155,6 @@ def wanted_of_layout(layout: Layout) -> Request:
         (bool(layout.hardware.more), "nodes of several kinds"),
         (bool(learner.lora_rank), "adapters"),
         (any(role is not None and role.precision == "fp32" for role in computing), "numbers in float32"),
-        (roles.judge is not None, "how long a judge thinks is not known"),
-        (roles.reward_model is not None, "it knows no times of a reward model"),
     )
     return Request(
         model_name=learner.model,
@@ -176,6 +179,13 @@ def wanted_of_layout(layout: Layout) -> Request:
         weight_bytes=number_bytes(roles.rollout, "quantization", ITEM_BYTES),
         kv_bytes=number_bytes(roles.rollout, "kv_cache_dtype", ITEM_BYTES),
         means=Means(pack=bool(layout.lengths.pack)),
+    )
+
+
+def _refuse_scorers(layout: Layout) -> None:
+    _refuse(
+        (layout.roles.judge is not None, "how long a judge thinks is not known"),
+        (layout.roles.reward_model is not None, "it knows no times of a reward model"),
     )
 
 
@@ -215,6 +225,7 @@ def setup_of_layout(layout: Layout) -> Setup:
     Raises:
         RltuiError: ``plan`` does not predict such runs, with the reason.
     """
+    _refuse_scorers(layout)
     roles, estimate = layout.roles, estimate_roles(layout)
     teacher = roles.teacher
     if roles.rollout.engine != "vllm" or (teacher is not None and teacher.engine != "vllm"):

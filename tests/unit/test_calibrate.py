@@ -71,6 +71,12 @@ def test_the_rates_that_a_step_was_computed_with_are_found_back(training: float,
     assert found.training.before_s != pytest.approx(found.training.measured_s, rel=0.05)
 
 
+def test_a_run_whose_answers_a_reward_model_scores_tells_its_rates_too() -> None:
+    wanted = request(rates=Rates(training=0.3, decode=0.3))
+    layout, series = run_of(wanted, **{"roles.reward_model.model": "Qwen/Qwen2.5-0.5B"})
+    assert calibrate(layout, series, {}, "here").rates.training == pytest.approx(0.3, rel=0.05)
+
+
 def test_the_spread_of_lengths_is_read_from_the_longest_one() -> None:
     narrow = request(rates=Rates(training=0.3, decode=0.3), response_spread=40.0)
     found = calibrate(*run_of(narrow), {}, "here")

@@ -36,7 +36,6 @@ _ENGINE = Setting("rollout_num_gpus_per_engine", default=1)
 _STAGES = Setting("pipeline_model_parallel_size", default=1)
 _EXPERTS = Setting("expert_model_parallel_size", default=1)
 _EXPERT_TENSOR = Setting("expert_tensor_parallel_size")
-_CUT = _EXPERTS * Setting("expert_tensor_parallel_size", "tensor_model_parallel_size", default=1) * _STAGES
 _CUT = Setting("tensor_model_parallel_size", default=1) * _STAGES * Setting("context_parallel_size", default=1)
 _OVERSAMPLED = Setting("over_sampling_batch_size")
 _CONTEXT, _PROMPT = Setting("rollout_max_context_len"), Setting("rollout_max_prompt_len")

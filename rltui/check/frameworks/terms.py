@@ -156,17 +156,8 @@ class Least(Setting):
         return Setting(self.name(asked)).value(asked)
 
 
-class Shape(Term):
-    """A number of the shape of the model that is trained, from the table of models.
-
-    Args:
-        name: The attribute.
-        unit: What is counted, for people.
-    """
-
-    def __init__(self, name: str, unit: str) -> None:
-        self.name = name
-        self.unit = unit
+class Shape(Fact):
+    """The same of the shape of the model that is trained, by its name in the table of models."""
 
     def value(self, asked: Asked) -> Number | None:
         """The number; None for a model that the table does not have."""
