@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from uuid import uuid4
 import pytest
 from test_ray_jobs import taking_jobs
 
+from free_ports import free_ports
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
 from rltui.cluster.ray_cluster import RayCluster
@@ -67,24 +69,28 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_head.R
     spec = ray_process.RaySpec(sys.executable, str(tmp_path), uuid, 3, 0)
     environment = {**os.environ, rundir.ATTEMPT_VARIABLE: uuid}
     head = ray_head.RayHead(spec, environment)
-    with taking_jobs():
-        head.start(180, lambda: False)
     python = tmp_path / "python"
     python.write_text(ELSEWHERE.format(python=sys.executable))
     python.chmod(0o700)
     spec = spec._replace(python=str(python), address="127.0.0.3", folder=f"{head.folder}-2", log="ray-second.log")
     second = ray_process.RayProcess(spec, environment)
-    agent, metrics = ray_head.free_ports(2)
-    ports = [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}"]
-    second.launch([f"--address={head.address}", *ports])
-    eventually(lambda: "second" in str(ask(head.dashboard + NODES, head.token, 10).value), "the second node")
-    token = tmp_path / TOKEN_FILE
-    token.parent.mkdir(mode=0o700)
-    token.write_text(head.token)
-    yield head
-    for one in (second, head):
-        one.stop()
-        one.remove_folder()
+    try:
+        with taking_jobs():
+            head.start(180, lambda: False)
+        agent, metrics = free_ports(2)
+        ports = [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}"]
+        second.launch([f"--address={head.address}", *ports])
+        nodes = functools.partial(ask, head.dashboard + NODES, head.token, 10)
+        eventually(lambda: second.death() or "second" in str(nodes().value), "the second node", saw=nodes)
+        assert not second.death(), second.last_words()
+        token = tmp_path / TOKEN_FILE
+        token.parent.mkdir(mode=0o700)
+        token.write_text(head.token)
+        yield head
+    finally:
+        for one in (second, head):
+            one.stop()
+            one.remove_folder()
 
 
 @pytest.fixture
