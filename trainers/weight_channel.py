@@ -60,13 +60,6 @@ class WeightGroup:
     places: tuple[str, ...] = ()
 
 
-def free_port() -> int:
-    """Return a TCP port that is free on this node at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 def choose_backend(devices: Collection[str]) -> Literal["nccl", "gloo"]:
     """Return the backend for ranks on ``devices``: NCCL only where all have cards, no two of them the same.
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from trainers.shared_channel import SharedChannel
-from trainers.weight_channel import BUCKET_BYTES, WeightChannel, WeightGroup, WeightTransferError, free_port
+from trainers.weight_channel import BUCKET_BYTES, WeightChannel, WeightGroup, WeightTransferError
 
 __all__ = [
     "Bucket",
@@ -33,7 +33,6 @@ __all__ = [
     "WeightReceiver",
     "WeightSender",
     "WeightTransferError",
-    "free_port",
     "next_offset",
     "plan_buckets",
 ]

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import random
 import socket
 import struct
 from typing import Iterator, List, NamedTuple, Optional, Tuple
@@ -16,6 +17,9 @@ BLOCK_PORTS = 256
 """Ports of one job on one node: a dozen with a name, the rest for Ray's workers."""
 
 TRIES = 5
+
+FEWEST_PORTS = 1000
+"""So many ports must lie above the kernel's for single ones to be drawn from there."""
 
 
 class Ports(NamedTuple):
@@ -118,6 +122,27 @@ def reserve_block(job: int, skip: int = 0) -> Ports:
             return Ports._make([*range(first, first + 11), first + 16, first + BLOCK_PORTS - 1])
     tried = ", ".join("%d-%d" % (first, first + BLOCK_PORTS - 1) for first in candidates) or "none left"
     raise NoPortsError("no block of %d free ports for Ray on %s: %s" % (BLOCK_PORTS, socket.gethostname(), tried))
+
+
+def free_ports(count: int) -> List[int]:
+    """``count`` different TCP ports that are free at this moment on every address.
+
+    They lie above the kernel's own range where there is room: one of that may be given to whoever else connects or
+    asks for any port, in the seconds until a server listens there.
+    """
+    above = range(ephemeral_range()[1] + 1, 1 << 16)
+    # processes that were forked from one draw the same numbers from ``random`` itself
+    drawn = random.SystemRandom().sample(above, min(len(above), 16 * count)) if len(above) >= FEWEST_PORTS else []
+    found: List[int] = []
+    with contextlib.ExitStack() as held:
+        for port in [*drawn, *[0] * count]:
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("", port))
+                found.append(probe.getsockname()[1])
+            if len(found) == count:
+                break
+    return found
 
 
 def _all_free(first: int) -> bool:

@@ -3,12 +3,11 @@
 import os
 import secrets
 import shutil
-import socket
 import time
-from typing import Callable, Dict, List
+from typing import Callable, Dict
 
 from rltui.onnode import rundir
-from rltui.onnode.node_network import host
+from rltui.onnode.node_network import free_ports, host
 from rltui.onnode.ray_process import TRIES, RayFailedError, RayProcess, RaySpec, block_of, pinned
 
 
@@ -93,18 +92,3 @@ class RayHead(RayProcess):
             "host": host(),
         }
         rundir.write_json(os.path.join(self.spec.attempt, rundir.RAY_ENDPOINT), endpoint)
-
-
-def free_ports(count: int) -> List[int]:
-    """``count`` different TCP ports that are free at this moment.
-
-    On every address: GCS listens on ``LOOPBACK``, dashboard and client server on 127.0.0.1, agents on all.
-    """
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from tls_front import HOST, front
 
+from free_ports import free_ports
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
@@ -150,7 +151,7 @@ def test_a_lost_answer_is_unknown_and_sending_again_is_safe(
 
 
 def test_an_address_where_no_ray_answers_is_a_certain_no(relay: RelayClient) -> None:
-    port = ray_head.free_ports(1)[0]
+    port = free_ports(1)[0]
     nobody = RayJobs(relay, f"http://127.0.0.1:{port}", "")
     with pytest.raises(SubmitRefusedError, match="Nothing was submitted"):
         nobody.submit("x", ["true"])

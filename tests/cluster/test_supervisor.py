@@ -256,17 +256,6 @@ def test_logs_of_ray_that_cannot_be_kept_do_not_keep_an_attempt_from_telling_its
     assert not (tmp_path / "ray").exists()
 
 
-def test_a_port_counts_as_free_only_if_it_is_on_every_address() -> None:
-    with contextlib.ExitStack() as held:
-        taken = set()
-        for _ in range(400):
-            holder = held.enter_context(socket.socket())
-            holder.bind(("127.0.0.1", 0))
-            taken.add(holder.getsockname()[1])
-        # drawn blindly, one of 2000 would be among the taken with all but certainty
-        assert not taken.intersection(port for _ in range(200) for port in ray_head.free_ports(10))
-
-
 def test_what_is_missing_is_told_before_ray_starts(attempts: Callable[..., Attempt]) -> None:
     attempt = attempts("finish", modules=["ray", "no_such_module"]).start()
     assert attempt.wait() == 1

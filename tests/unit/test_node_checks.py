@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -151,6 +152,25 @@ def test_a_taken_port_moves_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
         assert node_network.reserve_block(4711).gcs != found.gcs
     with pytest.raises(node_network.NoPortsError, match="none left"):
         node_network.reserve_block(4711, skip=count)
+
+
+@pytest.mark.parametrize("kernel", [(32768, 60999), (1024, 65535)])
+def test_single_ports_are_free_on_every_address_and_not_the_kernel_s_where_others_are_left(
+    kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_network, "ephemeral_range", lambda: kernel)
+    with contextlib.ExitStack() as held:
+        taken = set()
+        for port in [*range(61000, 61600), *[0] * 100]:  # on one address only, as Ray's and the dashboard's are
+            holder = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                holder.bind(("127.0.0.1", port))
+                taken.add(holder.getsockname()[1])
+        drawn = [node_network.free_ports(10) for _ in range(50)]
+    assert all(len(set(ports)) == 10 for ports in drawn)
+    # drawn blindly, an eighth would be among the taken
+    assert not taken.intersection(port for ports in drawn for port in ports)
+    assert all(port > kernel[1] for ports in drawn for port in ports) == (kernel[1] < 61000)
 
 
 def test_addresses_come_from_the_kernel() -> None:

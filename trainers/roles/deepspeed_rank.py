@@ -82,9 +82,9 @@ class Meeting:
 
     def free_port(self) -> int:
         """A TCP port that is free on this node."""
-        from trainers.weights import free_port
+        from rltui.onnode.node_network import free_ports
 
-        return free_port()
+        return free_ports(1)[0]
 
 
 class DeepSpeedRank(Meeting, abc.ABC):

@@ -54,9 +54,9 @@ def _sums(group: Sequence[Worker], size: int) -> list[Any]:
 
 def new_port() -> int:
     """A free port of this node."""
-    from trainers.weights import free_port
+    from rltui.onnode.node_network import free_ports
 
-    return free_port()
+    return free_ports(1)[0]
 
 
 def sum_up(rank: int, world: int, host: str, port: int, size: int) -> tuple[float, str]:
