@@ -1,33 +1,42 @@
 """Which causes a log is nearest to by its words, where no wording, no kind of exception and no complainer says why.
 
-A cause's title, how to tell it, its wordings and its rows of ``kinds.py`` are taken for text about it: words and pairs
-of words, rare ones weighing more. A log's complaints are held against each cause's text by the angle between them. That
-needs no training and no data beside the wordings. It says where to look, and is no diagnosis: with each repository's
-own wordings held out (``tests/truth/why_folds.py``) half of what it puts first is right.
+Naive Bayes over words and pairs of words, each log's rare ones weighing more (Rennie et al., 2003), learned from the
+labelled failures and healthy runs of ``tests/truth`` by ``tests/truth/learn_words.py``, which writes ``words.json``
+beside this file. It says where to look, and is no diagnosis: how often the cause is among those that it names, for logs
+of sources that it has not learned from, stands in ``docs/truth.md``.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from itertools import pairwise
-from math import fsum, log, sqrt
-from typing import NamedTuple
+from itertools import islice, pairwise
+from math import exp, fsum, sqrt
+from pathlib import Path
 
-from rltui.diagnose.index import CAUSES, RULES
+import msgspec
+
+from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kind import PROGRAM
-from rltui.diagnose.kinds import KINDS
 from rltui.diagnose.lines import clean
 
-MOST_NAMED = 3
-LEAST_LIKENESS = 0.07
-"""Below it a log has hardly a telling word in common with any cause."""
+HEALTHY = "healthy"
+"""What a log of a run is called in which nothing failed."""
 
+MOST_NAMED = 3
+LEAST_SHARE = 0.03
+"""Below it a cause is not worth being named."""
+
+SHARPNESS = 0.85
+"""Words of one log depend on each other, which Bayes' rule does not know: with this exponent its shares are, on sources
+that were held out, about as often right as they say."""
+
+MOST_LINES = 80
+"""Of a longer end only what complains is read, and ``LINES_AROUND`` lines before and after it."""
 LINES_AROUND = 4
-"""How many lines before and after a complaint are read with it."""
 
 _COMPLAINS = re.compile(
     r"(?i)error|fail|fatal|exception|cannot|could not|couldn't|unable|kill|died|dead|signal|timed ?out|not found|"
@@ -43,18 +52,26 @@ _WARNS = re.compile(r"(?i)\b(?:warn(?:ing)?|info|debug|note)\b|\w*Warning\b")
 """What a line calls itself that says of no failure: of a log without any other complaint nothing is said."""
 
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|(?<![\d.])-?\d{1,3}(?![\d.])")
-_SYNTAX = re.compile(r"\(\?P<\w+>|\(\?(?:[a-z]+|[a-z]*:|<?[=!])|\\[A-Za-z]|\{[\d,]*\}|[\\^$*+?\[\]()|]")
-"""What is no text in a regular expression."""
 
 
-class Known(NamedTuple):
-    """What all causes' texts amount to.
+class Learned(msgspec.Struct, frozen=True):
+    """What was learned of words.
 
-    ``rarity``: the weight of a word. ``shares``: by word, how much of each cause's text it makes, by the cause's id.
+    Attributes:
+        causes: Ids of causes, ``HEALTHY`` among them.
+        usual: By cause, the logarithm of the share that a word has which was never seen with it.
+        terms: By word or pair of words, how rare it is, and by the number of a cause how much more its logarithm is.
     """
 
-    rarity: dict[str, float]
-    shares: dict[str, dict[str, float]]
+    causes: tuple[str, ...]
+    usual: tuple[float, ...]
+    terms: dict[str, tuple[float, dict[int, float]]]
+
+
+@cache
+def learned() -> Learned:
+    """Return what was learned from all cases."""
+    return msgspec.json.decode(Path(__file__).with_name("words.json").read_bytes(), type=Learned)
 
 
 def terms(text: str) -> set[str]:
@@ -66,52 +83,41 @@ def terms(text: str) -> set[str]:
     return found
 
 
-def _texts() -> Iterator[tuple[str, str]]:
-    yield from ((cause.id, f"{cause.title}\n{cause.tell}") for cause in CAUSES.values())
-    for cause, wording, _ in RULES:
-        yield cause, f"{wording.anchor}\n{_SYNTAX.sub(' ', wording.pattern)} {' '.join(wording.words)}"
-    for kind in KINDS:
-        yield kind.cause, "\n".join(_SYNTAX.sub(" ", each) for each in (kind.message, kind.frames, kind.exceptions))
-
-
-@cache
-def known() -> Known:
-    """Return what all causes' texts amount to; those of runs that go on, and the general one, are left out."""
-    wanted = {cause.id for cause in CAUSES.values() if not cause.word and cause.id != PROGRAM}
-    texts = [(cause, found) for cause, text in _texts() if cause in wanted and (found := terms(text))]
-    having = Counter(term for _, found in texts for term in found)
-    rarity = {term: log(len(texts) / count) for term, count in having.items()}
-    sums: dict[str, dict[str, float]] = {cause: defaultdict(float) for cause in wanted}
-    for cause, found in texts:
-        length = _length(rarity[term] for term in found)
-        for term in found:
-            sums[cause][term] += rarity[term] / length
-    shares: dict[str, dict[str, float]] = defaultdict(dict)
-    for cause, weights in sums.items():
-        length = _length(weights.values())
-        for term, weight in weights.items():
-            shares[term][cause] = weight / length
-    return Known(rarity, shares)
-
-
-def _length(weights: Iterable[float]) -> float:
-    return sqrt(fsum(weight * weight for weight in weights)) or 1.0
+def shares(text: str) -> dict[str, float]:
+    """Return how likely each cause is by the words of ``text``, together 1; empty where none of them is known."""
+    known = learned()
+    found = [known.terms[term] for term in sorted(terms(text)) if term in known.terms]
+    if not found:
+        return {}
+    length = sqrt(fsum(rarity * rarity for rarity, _ in found))
+    told = fsum(rarity for rarity, _ in found) / length
+    sums = [told * usual for usual in known.usual]
+    for rarity, more in found:
+        for cause, weight in more.items():
+            sums[cause] += rarity * weight / length
+    best = max(sums)
+    likely = [exp(SHARPNESS * (each - best)) for each in sums]
+    return {cause: each / fsum(likely) for cause, each in zip(known.causes, likely, strict=True)}
 
 
 def nearest(logs: Iterable[bytes]) -> tuple[str, ...]:
-    """Return the ids of up to three causes that the complaints in ``logs`` are nearest to, the nearest first."""
-    complaints = [_complaints(log) for log in logs]
-    if not any(_FAILS.search(line) and not _WARNS.search(line) for text in complaints for line in text.splitlines()):
-        return ()
-    rarity, shares = known()
-    found = {term for text in complaints for term in terms(text) if term in rarity}
-    length = _length(rarity[term] for term in found)
-    likeness: dict[str, float] = defaultdict(float)
-    for term in sorted(found):
-        for cause, share in shares[term].items():
-            likeness[cause] += share * rarity[term] / length
-    best = sorted(likeness, key=lambda cause: (-likeness[cause], cause))[:MOST_NAMED]
-    return tuple(cause for cause in best if likeness[cause] >= LEAST_LIKENESS)
+    """Return the ids of up to three causes that ``logs`` are nearest to, by the log that says most of each.
+
+    Only causes of a run's end are named: neither those of a run that goes on, nor an error of no known kind. A log
+    that has the words of a healthy run, or no complaint, says nothing.
+    """
+    found: dict[str, float] = defaultdict(float)
+    for log in logs:
+        text = end_of(log)
+        if not any(_FAILS.search(line) and not _WARNS.search(line) for line in text.splitlines()):
+            continue
+        likely = shares(text)
+        if likely and max(likely.values()) > likely.get(HEALTHY, 0.0):
+            for cause, share in likely.items():
+                found[cause] = max(found[cause], share)
+    told = [(-share, cause) for cause, share in found.items() if share >= LEAST_SHARE]
+    named = (cause for _, cause in sorted(told) if cause not in (HEALTHY, PROGRAM) and not CAUSES[cause].word)
+    return tuple(islice(named, MOST_NAMED))
 
 
 def in_words(causes: Sequence[str]) -> Iterator[str]:
@@ -122,13 +128,15 @@ def in_words(causes: Sequence[str]) -> Iterator[str]:
         yield from textwrap.wrap(f"{cause}: {CAUSES[cause].title}", 80, initial_indent="  · ", subsequent_indent="    ")
 
 
-def _complaints(log: bytes) -> str:
-    """The lines of ``log`` that sound as if something was wrong, and those around them."""
+def end_of(log: bytes) -> str:
+    """The text that is learned from, and asked about: all of a short ``log``, else what complains in it."""
     lines = [clean(line, 1).text for line in log.split(b"\n")]
+    if len(lines) <= MOST_LINES:
+        return "\n".join(lines)
     wanted = {
         near
         for number, line in enumerate(lines)
         if _COMPLAINS.search(line)
         for near in range(max(0, number - LINES_AROUND), min(len(lines), number + LINES_AROUND + 1))
     }
-    return "\n".join(lines[number] for number in sorted(wanted))
+    return "\n".join(lines[number] for number in sorted(wanted)[-MOST_LINES:])

@@ -46,9 +46,14 @@ class Answer(NamedTuple):
 
 
 def cases() -> list[Case]:
-    """Return all cases; ``@@ class | thread`` begins each."""
+    """Return all cases."""
+    return read_cases(CASES)
+
+
+def read_cases(path: Path) -> list[Case]:
+    """Return the cases in the file ``path``; ``@@ class | thread`` begins each."""
     found: list[Case] = []
-    for part in CASES.read_text(encoding="utf-8").split("\n@@ ")[1:]:
+    for part in path.read_text(encoding="utf-8").split("\n@@ ")[1:]:
         head, _, text = part.partition("\n")
         cause, _, thread = head.partition(" | ")
         found.append(Case(cause, thread, text))

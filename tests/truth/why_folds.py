@@ -10,14 +10,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 from unittest import mock
+from zlib import crc32
 
+from learn_words import learn, written
 from score import Figure, Score
 from why import HEALTHY, Answer, answer, cases, recall_by_class
 
 from rltui.diagnose import general, index, nearest, scan
 from rltui.diagnose.wording import key_words, read
+
+FOLDS = 6
+"""What words say is learned anew so often, each time without a sixth of the sources."""
 
 LITTLE = 0.7
 """A class of which so small a share is right without a repository's own words is named on the page."""
@@ -58,8 +64,8 @@ def _supports() -> Supports:
 
 
 @contextmanager
-def _without(unknown: set[int]) -> Iterator[None]:
-    """Let ``rltui why`` know nothing of the wordings and kinds with these identities."""
+def _without(unknown: set[int], source: str) -> Iterator[None]:
+    """Let ``rltui why`` know nothing of the wordings and kinds with these identities, and no words of ``source``."""
     table: dict[bytes, list[index.Rule]] = {}
     for rule in index.RULES:
         if id(rule.wording) not in unknown:
@@ -70,12 +76,18 @@ def _without(unknown: set[int]) -> Iterator[None]:
         patches.enter_context(mock.patch.object(scan, "rules_by_word", return_value=known))
         kinds = tuple(kind for kind in general.KINDS if id(kind) not in unknown)
         patches.enter_context(mock.patch.object(general, "KINDS", kinds))
-        patches.enter_context(mock.patch.object(nearest, "KINDS", kinds))
-        rules = tuple(rule for rule in index.RULES if id(rule.wording) not in unknown)
-        patches.enter_context(mock.patch.object(nearest, "RULES", rules))
-        nearest.known.cache_clear()
+        patches.enter_context(mock.patch.object(nearest, "learned", return_value=_learned_without(_fold(source))))
         yield
-    nearest.known.cache_clear()
+
+
+def _fold(source: str) -> int:
+    return crc32(source.encode()) % FOLDS
+
+
+@cache
+def _learned_without(fold: int) -> nearest.Learned:
+    """What words say by the cases of all other sources."""
+    return learn([*(case for case in cases() if _fold(source_of(case.thread)) != fold), *written()])
 
 
 def held_out() -> list[Answer]:
@@ -88,7 +100,7 @@ def held_out() -> list[Answer]:
     found: list[Answer] = []
     for source, own in by_source.items():
         unknown = {one for one, sources in supports.items() if sources == {source}}
-        with _without(unknown):
+        with _without(unknown, source):
             found.extend(answer(case) for case in own)
     return found
 
