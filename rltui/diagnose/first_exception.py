@@ -64,6 +64,9 @@ _SEEN_TO_END = re.compile(
 _EXCUSED = re.compile(
     r"(?i)\boptional\b|(?<!exception )\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|fall(?:ing)? ?back|will not be enabled"
 )
+_EXCUSED_ITSELF = re.compile(r"(?i)(?<!exception )\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|falls? back|falling back")
+"""The same in the exception's own words: what it calls optional, or a fallback, may be what it lacks."""
+
 _AT_THE_END = re.compile(
     r"multiprocessing/(?:queues|util|resource_tracker)\.py:\d+ in (?:_feed|_run_finalizers)|in __del__$"
 )
@@ -227,8 +230,9 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     passes on what another process printed.
     """
     passed_on = any(one.level in ("INFO", "DEBUG") and _FRAME.match(one.text) for one in above)
-    next_words = (one for one in (line, *below[:2]) if one.stream == line.stream)
-    if (line.level in _ORDINARY_LEVELS and not passed_on) or any(_EXCUSED.search(one.text) for one in next_words):
+    is_excused = _EXCUSED_ITSELF.search(line.text) is not None
+    is_excused = is_excused or any(_EXCUSED.search(one.text) for one in below[:2] if one.stream == line.stream)
+    if (line.level in _ORDINARY_LEVELS and not passed_on) or is_excused:
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
     is_aside = is_aside or (bool(frames) and _OF_LOGGERS.search(frames[0]) is not None)
