@@ -28,6 +28,9 @@ MOST_FRAMES_TOLD = 40
 MOST_LINES_ABOVE = 40
 MOST_LINES_BELOW = 40
 MOST_LINES_OF_ONE = 3
+MOST_BLANKS = 8
+"""Before an exception that stands alone: what quotes it moves it in."""
+
 RESERVED_LINES = 190_000
 """Of the lines that may be read around others, so many are left to causes: only the first tracebacks matter here."""
 
@@ -116,7 +119,7 @@ def read_bare_exception(hit: Hit) -> Reading | None:
         if _EXCEPTION.match(line.text):
             break
         above.append(line)
-    depth = next((_depth(line.text) for line in above if _FRAME.match(line.text)), 0)
+    depth = next((_depth(line.text) for line in above if _FRAME.match(line.text)), MOST_BLANKS + 1)
     if not _is_own_exception(context.line.text, depth):
         return None
     return _reading(context.line, above[::-1], context.after(MOST_LINES_BELOW))
@@ -270,7 +273,7 @@ WORDINGS = (
     Wording(
         anchor="",
         words=("error", "exception", *map(str.lower, _OTHER_NAMES)),
-        pattern=rf"^ {{0,8}}(?:\w+\.)*(?:(?:[A-Z]\w*)?(?:Error|Exception)|{'|'.join(_OTHER_NAMES)})(?::|$)",
+        pattern=rf"^ {{0,{MOST_BLANKS}}}(?:\w+\.)*(?:(?:[A-Z]\w*)?(?:Error|Exception)|{'|'.join(_OTHER_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
     Wording(

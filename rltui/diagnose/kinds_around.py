@@ -182,7 +182,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         r"is not installed|pip install|"
         r"^(?!\w+_(?:port|path|dir|file|name|size|key|url|id|model|mode|type)\b)"
         r"[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
-        rf"\b(?:requires?|needs?|at least)\b.{{0,60}}(?:{_VERSION})|"
+        rf"\b(?:requires?|needs?|at least|supported (?:for|with|in|by|since))\b.{{0,60}}(?:{_VERSION})|"
         rf"(?:{_VERSION}).{{0,40}}\b(?:is|are) (?:required|needed)\b|"
         r"\brequires? [\w.-]+ (?:to be |be )?installed\b|\bneeds? to be installed\b|\bnot (?:be )?installed\b|"
         r"\bmodule is not available\b|\bimport(?:ing)? failed\b|"
@@ -255,14 +255,14 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=rf"\b{_RANK_VARIABLES}\b.{{0,40}}(?:expected, but not set|\benvironment variable|parameter missing|"
         r"\b(?:is|was|are) (?:missing|not (?:set|in the environment|defined|found)))|"
         rf"(?:could not|cannot|can't|failed to) (?:find|get|read) ['\"]?{_RANK_VARIABLES}\b|"
-        r"\b(?:process ?group|torch\.distributed|distributed environment) (?:has not been|is not|was not|not) "
+        r"\b(?:process ?group|torch\.distributed|distributed environment) (?:has not been|is not|was not|not|must be) "
         r"(?:been )?initiali[sz]ed",
     ),
     Kind(
         "rank_numbers",
         message=r"\b(?:same|duplicated?) (?:\w+ )?rank\b|\binvalid (?:\w+ )?rank\b|"
         r"(?<!lora )\brank\b.{0,40}\b(?:should|must) be (?:within|in the|less|smaller|below)\b|"
-        r"(?<!lora )\brank must be non-?negative\b|"
+        r"(?<!lora )\b(?:rank|world_size) must be (?:non-?negative|positive)\b|"
         r"\brank \d+ is (?:not part of|out of range)|"
         r"\blocal_rank\b.{0,40} != |"
         r"(?<!lora )\brank\b.{0,40}\balready (?:checked|assigned|taken|in use|registered)",

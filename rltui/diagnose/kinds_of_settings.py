@@ -6,7 +6,8 @@ at the function as well as at the words.
 
 from __future__ import annotations
 
-from rltui.diagnose.kind import REFUSES, Kind
+from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
+from rltui.diagnose.kinds_by_place import KERNELS
 
 _SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
 
@@ -72,7 +73,7 @@ _AMONG = (
 """What goes before the values that a setting may have."""
 
 _NONE_KNOWN = (
-    r"\A(?:[\w() -]{1,30}: )?(?:unknown|unsupported|invalid|unrecogni[sz]ed|illegal|undefined) "
+    r"\A['\"]?(?:[\w() -]{1,30}: )?(?:unknown|unsupported|invalid|unrecogni[sz]ed|illegal|undefined) "
     r"(?:[\w.-]+[ /]){0,4}[\w.-]+(?:[:=] ?|\s(?=['\"`]))\S|"
     r"['\"`]? (?:is )?(?:not (?:registered|recogni[sz]ed|a (?:valid|known|supported) \w+)|"
     r"not (?:found )?in (?:the )?(?:\w+ )?(?:registry|mapping))\b|"
@@ -98,10 +99,18 @@ _STARTS = (
 )
 """Functions that make of settings what a program works with."""
 
-_OF_SETTINGS = ("program", "learner", "settings", "engine", "ray")
+_OF_SETTINGS = ("program", "learner", "settings", "engine", "ray", "reward")
 
 
 SETTINGS: tuple[Kind, ...] = (
+    # the code calls functions wrongly, or in the wrong order
+    Kind(
+        PROGRAM,
+        REFUSES,
+        r"\b(?:kwargs?|keyword) [`'\"\[]|\bcall [\w.]+(?:\(\))? first\b|\bmust be called\b|"
+        r"\b(?:must|should|please) .{0,60}\bbefore (?:\w+ing|\w+tion)\b",
+    ),
+    Kind(PROGRAM, REFUSES, frames=KERNELS),
     # whatever the words: a reader of settings, or a function that looks them over, refused them
     Kind("settings_rejected", REFUSES, frames=_READERS),
     Kind("settings_rejected", REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
