@@ -83,7 +83,7 @@ _NONE_KNOWN = (
 _LEFT_OPEN = (
     r"\b(?:either|both|exactly one of|at least one of|one of)\b.{0,120}\b(?:must|should|required|provided|specified|"
     r"set|configured|passed|given)\b|"
-    r"\b(?:must|should|need to|needs to|have to|please) (?:be )?(?:provided?|specif(?:y|ied)|set|configured?|passed?|"
+    r"\b(?:must|should|need to|needs to|have to|please) (?:be )?(?:provided?|specify|specified|set|configured?|passed?|"
     r"given|defined?|enabled?|disabled?|chosen)\b|"
     r"\b(?:is|are) (?:required but )?not (?:set|specified|configured|provided|given|defined|enabled)\b|"
     r"\bno [\w -]{3,40} (?:configured|specified|provided|given)\b|"
@@ -94,7 +94,7 @@ _LEFT_OPEN = (
 """What is said of settings that were left open, or that leave no room for one another."""
 
 _STARTS = (
-    r" in (?:main|run|launch|__init__|_*(?:setup|set_up|init|get|from|resolve|load|select|regist|prepare|build|create)"
+    r" in (?:main|run|launch|__init__|_*(?:setup|init|get|from|resolve|load|select|register|prepare|build|create)"
     r"\w*|\w*(?:config|cfg|args|setting|option|hparam)\w*)\Z"
 )
 """Functions that make of settings what a program works with."""
