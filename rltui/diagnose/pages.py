@@ -115,8 +115,8 @@ throttled and slow GPUs were measured on made-up counters and samples alone.
 BENCHMARK = """\
 ## Benchmark
 
-`tests/truth/why_cases.txt` holds <all> excerpts of public issue threads and commits, each with its class and source: <failures>
-failures of <classes> classes, and <healthy> of healthy runs. They were labelled before the tool saw them.
+`tests/truth/why_cases.txt` holds <all> excerpts of public issue threads and commits, each with its class and source:
+<failures> failures of <classes> classes, and <healthy> of healthy runs. They were labelled before the tool saw them.
 `make truth` prints three figures: recall of the first cause (mean over classes), precision of it where it is sure
 (confidence of 0.6 and more), and the share of healthy excerpts with an alarm. Whoever has a diagnosis of their own can
 read the same file and print theirs. What it is worth on logs that it has never seen, is what it said at first sight:
