@@ -89,6 +89,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
 
 _SAFE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,200}")
+_SAFE_PATH = re.compile(r"(?:~/|/|(?:\.{1,2}/)+)?[A-Za-z0-9._][A-Za-z0-9._:/@+=,-]{0,200}")
 _BLANK = re.compile(r"{(\w+)}")
 
 
@@ -129,5 +130,5 @@ def safe_word(name: str, fields: Fields) -> str:
     A word from a log may end up in a shell, so anything but a plain name stays a blank to fill in.
     """
     value = fields.get(name, "")
-    is_safe = _SAFE_WORD.fullmatch(value.removeprefix("/") if name == "path" else value)
+    is_safe = (_SAFE_PATH if name == "path" else _SAFE_WORD).fullmatch(value)
     return value if is_safe else f"<{name}>"

@@ -28,6 +28,9 @@ MOST_FRAMES_TOLD = 40
 MOST_LINES_ABOVE = 40
 MOST_LINES_BELOW = 40
 MOST_LINES_OF_ONE = 3
+MOST_BLANKS = 8
+"""Before an exception that stands alone: what quotes it moves it in."""
+
 RESERVED_LINES = 190_000
 """Of the lines that may be read around others, so many are left to causes: only the first tracebacks matter here."""
 
@@ -64,6 +67,9 @@ _SEEN_TO_END = re.compile(
 _EXCUSED = re.compile(
     r"(?i)\boptional\b|(?<!exception )\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|fall(?:ing)? ?back|will not be enabled"
 )
+_EXCUSED_ITSELF = re.compile(r"(?i)(?<!exception )\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|falls? back|falling back")
+"""The same in the exception's own words: what it calls optional, or a fallback, may be what it lacks."""
+
 _AT_THE_END = re.compile(
     r"multiprocessing/(?:queues|util|resource_tracker)\.py:\d+ in (?:_feed|_run_finalizers)|in __del__$"
 )
@@ -113,7 +119,7 @@ def read_bare_exception(hit: Hit) -> Reading | None:
         if _EXCEPTION.match(line.text):
             break
         above.append(line)
-    depth = next((_depth(line.text) for line in above if _FRAME.match(line.text)), 0)
+    depth = next((_depth(line.text) for line in above if _FRAME.match(line.text)), MOST_BLANKS + 1)
     if not _is_own_exception(context.line.text, depth):
         return None
     return _reading(context.line, above[::-1], context.after(MOST_LINES_BELOW))
@@ -227,8 +233,9 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     passes on what another process printed.
     """
     passed_on = any(one.level in ("INFO", "DEBUG") and _FRAME.match(one.text) for one in above)
-    next_words = (one for one in (line, *below[:2]) if one.stream == line.stream)
-    if (line.level in _ORDINARY_LEVELS and not passed_on) or any(_EXCUSED.search(one.text) for one in next_words):
+    is_excused = _EXCUSED_ITSELF.search(line.text) is not None
+    is_excused = is_excused or any(_EXCUSED.search(one.text) for one in below[:2] if one.stream == line.stream)
+    if (line.level in _ORDINARY_LEVELS and not passed_on) or is_excused:
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)
     is_aside = is_aside or (bool(frames) and _OF_LOGGERS.search(frames[0]) is not None)
@@ -266,7 +273,7 @@ WORDINGS = (
     Wording(
         anchor="",
         words=("error", "exception", *map(str.lower, _OTHER_NAMES)),
-        pattern=rf"^ {{0,8}}(?:\w+\.)*(?:(?:[A-Z]\w*)?(?:Error|Exception)|{'|'.join(_OTHER_NAMES)})(?::|$)",
+        pattern=rf"^ {{0,{MOST_BLANKS}}}(?:\w+\.)*(?:(?:[A-Z]\w*)?(?:Error|Exception)|{'|'.join(_OTHER_NAMES)})(?::|$)",
         check=read_bare_exception,
     ),
     Wording(

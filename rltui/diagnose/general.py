@@ -32,8 +32,21 @@ and 66 of 85 errors of the program itself; of those without a source line it was
 _MISTAKES = r"TypeError|AttributeError|NameError|UnboundLocalError"
 """What only wrong code raises, whatever it says: 17 of 18 were the program's."""
 
-_NO_SUCH = re.compile(r"No such file or directory: '(?P<path>[^']+)'")
-"""How Python names the path that the operating system did not find."""
+_PATHS = (
+    re.compile(r"(?:No such file|Not a|Is a|Permission|Operation not)[\w ]*: b?['\"](?P<path>[^'\"]+)['\"]"),
+    re.compile(r"(?:^|[\s'\"(=:])(?P<path>~?/[\w.@+-]+(?:/[\w.@+=,-]*[\w-])+)"),
+)
+"""How Python names the path that the operating system refused, and what any program's word for one looks like."""
+
+_SETTINGS = (
+    re.compile(r"(?<![\w-])(?P<setting>--[a-z][\w.-]*\w)"),
+    re.compile(r"[`'\"](?P<setting>[a-z][a-z\d]+(?:[_.][a-z\d]+)+)(?=[`'\"=])"),
+    re.compile(r"(?<![\w./])(?P<setting>[a-z]\w+(?:[_.][a-z]\w*)+)(?= ?={1,2}|:? )"),
+)
+"""How a refusal names the setting: as a flag, in quotes, or as a name in more than one part."""
+
+_NAMES_IN = {"path_missing": _PATHS, "access_denied": _PATHS, "settings_rejected": _SETTINGS}
+"""What the summary and the remedies of a cause name out of the exception's words."""
 
 _TOLD_ELSEWHERE = (
     r"^Caught \w+ in \w+ worker|Traceback \(most recent|run with NCCL_DEBUG|^NCCL (?:communicator|error)\b|"
@@ -74,7 +87,9 @@ def _row(match: Match) -> Kind | None:
 
 def _told(first: Match, row: Kind | None) -> Match:
     fields = first.fields
-    named = _NO_SUCH.search(fields["exception"])
+    _, _, message = fields["exception"].partition(": ")
+    wanted = _NAMES_IN.get(row.cause, ()) if row else ()
+    named = next((found for one in wanted if (found := one.search(message))), None)
     told = {"failure": fields["exception"][:160].rstrip(".: "), "place": PARTS[fields["part"]].title, **fields}
     told |= {**(named.groupdict() if named else {}), ENDED: "yes"}
     line = int(fields["line"]) if first.evidence.line else 0

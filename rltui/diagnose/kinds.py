@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
 from rltui.diagnose.kinds_around import KINDS_AROUND
-from rltui.diagnose.kinds_by_place import PLACES
+from rltui.diagnose.kinds_by_place import KERNELS, PLACES
+from rltui.diagnose.kinds_of_settings import SETTINGS
 
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
 
@@ -23,52 +24,27 @@ _UNLIKE = r"match|same|mismatch|expect(?:ed)?|got|must|should|invalid|different|
 
 _PARALLEL = r"world_?size|parallel|heads|layers|gpus|\b[tpe]p\b"
 
-_SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
-
-_NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
-
-_COMPARED = r"(?:is|are) (?:smaller|less|lower|larger|greater|bigger|higher|more) than|exceeds?"
-
 _OF_OPTIMIZER = r"\boptim\w*[ _.]?states?\b|OptimStateKey\b|\bparam(?:eter)?[ _](?:groups?|states?)\b"
 
 _OF_WEIGHTS = r"state_?dict|\.(?:weight|bias)\b|\bpointer\b|\bparameter names?\b|\btensors?\b(?! (?:model )?parallel)"
 
-_LOOKS_OVER = (
-    r" in (?:\w+\.)*_*(?:(?:valid|verif|check|pars)\w*_(?:\w+_)?(?:arg|conf|setting|option|param)\w*|__post_init__)\Z"
-)
-
-_READERS = (
-    r"/(?:hydra/(?!main\.py)|omegaconf|argparse|jsonargparse|tyro|draccus|simple_parsing)\b"
-    r"(?![^\n]*(?:instantiate| in (?:_?run|_run_hydra)\Z))[^\n]*\Z"
-)
-"""Innermost frames of what reads settings; Hydra also calls the program, whose errors are its own."""
-
 _BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic|rendezvous)|optim/|cuda/__init__)|triton/(?!runtime)|numpy)"
-
-_AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
-
-_REFUSED = (
-    r"must|should|ha(?:s|ve) to|needs? to|(?<!not )require[sd]?|can ?not|can't|not allowed|not supported|"
-    r"only support\w*|unsupported|invalid|unknown|expected|only|incompatible|mutually|set to|may be set|"
-    r"validation"
-)
-
-_COMBINATIONS = (
-    r"\b(?:is|are) (?:\w+ )?(?:(?:not|only) (?:\w+ )?supported|unsupported)\b|\b(?:does|do) not (?:yet )?support\b|"
-    r"\bnot (?:yet )?compatible with\b|\bincompatible with\b|\bmutually exclusive\b|"
-    r"\bcan(?:'t|not| not) (?:be used|use|specify|combine|pass)\b|\bmust be (?:enabled|disabled|set|used)\b|"
-    r"^(?:invalid|unknown|unsupported) (?:\w+ ){1,3}\w*: ?\S"
-)
-"""What is said of settings that do not go together, or of a value that is none of those known."""
-
-_SETS_UP = (
-    r" in (?:__init__|__post_init__|_*(?:setup|prepare|build|make|create)\w*|"
-    r"\w*(?:valid|verif|check|config|parse)\w*)\Z"
-)
 
 _COMPARES_SIZES = (
     r"\.(?:shape|size\(|numel\(|ndim|dtype|device)\S*\s*[!=]=|[!=]=\s*[\w.\[\]]+\.(?:shape|size\(|dtype|device)\b"
 )
+
+_DIMENSIONS = (
+    r"\b(?:must|should|has to|needs? to|have to|expects?|is|are|not|only)\b(?: \w+){0,3} (?:non-?)?contiguous\b|"
+    r"\b(?:must|should|expected|expects?|only)\b.{0,40}\b[1-6]-?d(?:imensional)?\b|\b[1-6]-?d\b.{0,40}\bgot\b|"
+    r"\b(?:shape|width|stride)s? mismatch"
+)
+
+_COMPARES_NUMBERS = (
+    r"\bdivisible\b|\bmultiple of\b|\beven\b|\bpower of (?:2|two)\b|\baligned\b|\bmismatch|\bmatch\b|"
+    r"\b(?:must|should) (?:be|have|equal)\b|\bexpected\b|[=!<>]=|%|contiguous"
+)
+"""What a kernel is called with that it cannot take: numbers that are sizes of tensors."""
 
 _NO_TEMPLATE = r"not (?:set|found|defined|provided|available)|missing|null|none|required|must be (?:set|provided)"
 
@@ -111,6 +87,7 @@ KINDS: tuple[Kind, ...] = (
         REFUSES,
         rf"(?:{_PARALLEL}).{{0,120}}(?:divisible|divide|multiple)|(?:divisible by|multiple of).{{0,80}}(?:{_PARALLEL})",
     ),
+    Kind("engine_tp_heads", REFUSES, r"\b\w*(?:world|parallel)_size\b.{0,20} != .{0,40}(?:world|parallel)_size\b"),
     Kind(
         "chat_template_missing",
         message=rf"\b(?:no|without|not have|has no|missing|lacks) (?:a |an |any )?(?:default )?chat[ _]?template|"
@@ -150,6 +127,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("engine_unfit_model", "AssertionError", _COMPARES_SIZES, parts=("engine",)),
     Kind("tensors_unfit", "AssertionError", _COMPARES_SIZES, parts=("program", "learner")),
+    Kind("tensors_unfit", REFUSES, _DIMENSIONS),
+    Kind("tensors_unfit", REFUSES, _COMPARES_NUMBERS, frames=KERNELS),
     Kind("tensors_unfit", rf"{REFUSES}|IndexError", rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE}|can ?not)"),
     Kind("tensors_unfit", REFUSES, r"\bexpected input \w+ .{0,60}\bto match\b"),
     Kind(
@@ -181,39 +160,7 @@ KINDS: tuple[Kind, ...] = (
     # what names weights, or is refused below the program, is no setting of it
     Kind(PROGRAM, REFUSES, _OF_WEIGHTS, parts=("program", "learner", "settings", "engine", "ray")),
     Kind(PROGRAM, REFUSES, parts=("program", "learner", "settings", "ray"), frames=rf"{_BELOW}[^\n]*\Z"),
-    # whatever the words: a reader of settings, or a function that looks them over, refused them
-    Kind("settings_rejected", REFUSES, frames=_READERS),
-    Kind("settings_rejected", REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
-    Kind(
-        "settings_rejected",
-        REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",
-        r"\b(?:target.?modules|layer class)\b.{0,200}\bin (?:the )?(?:\w+ )?model\b|"
-        r"please (?:specify|set|provide|use|pass)|"
-        r"^(?:unknown|unsupported|unrecogni[sz]ed) (?:[\w-]+ ){1,4}\w+: ?\S+$|"
-        r"^(?:invalid|unknown|unsupported|unrecogni[sz]ed) (?:[\w-]+ ){0,4}[\w-]+\b.{0,60}"
-        r"\b(?:expected|must be|choose|available|supported|one of|valid (?:options|choices|values))\b|"
-        r"\b(?:remaining|unused|extra|unexpected)[ _]arg(?:v|s|uments?)\b.{0,20}--|\barguments are not used\b|"
-        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b(?!/).{{0,80}}\b(?:{_REFUSED})\b|"
-        rf"(?:^|[\s`'\"(.])(?:{_SETTING})\b.{{0,40}}\b(?:{_COMPARED})\b.{{0,20}}(?:{_SETTING})\b|"
-        rf"\b(?:{_REFUSED})\b.{{0,160}}[\s`'\"(.](?:{_NAMED})\b",
-        parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
-        frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",  # settings are refused before the work begins
-    ),
-    # a combination that is refused while things are set up, with no setting named
-    Kind("settings_rejected", REFUSES, _COMBINATIONS, parts=("program", "learner", "settings", "ray"), frames=_SETS_UP),
-    Kind("settings_rejected", r"\w*ValidationError|\w*Config\w*(?:Error|Exception)|ArgumentError"),
-    Kind(
-        "settings_rejected",
-        "AssertionError",
-        r"^(?:AssertionError )?assert (?:self|args|\w*config|cfg)\.\w+ ?(?:[<>!=]=?|in\b|is\b)",
-        frames=r" in (?:__init__|__post_init__|\w*(?:valid|check|setup|parse|build|make)\w*)\Z",
-    ),
-    Kind(
-        "settings_rejected",
-        "AssertionError",
-        r"\bassert\b.{0,80}\b(?:args|config|cfg)\.\w+.{0,20}[<>!=%]",
-        frames=rf"\A(?!(?s:.*) in _*(?:{_AT_WORK})\w*\Z)",
-    ),
+    *SETTINGS,
     *PLACES,
     # where nothing is said of what, the part that raised it says most
     Kind(

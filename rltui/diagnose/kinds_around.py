@@ -33,8 +33,13 @@ _SANDBOX = (
 
 _CARDS = (
     r"compute capabilit\w+|sm_?\d{2,3}a?\b|(?:volta|turing|ampere|ada|hopper|blackwell)\b|gpu arch\w*|"
-    r"(?:newer|older) gpus?\b"
+    r"(?:newer|older) gpus?\b|[abhv]\d00s?(?: gpus?)?\b"
 )
+
+_VERSION = (
+    r"(?:>=|==|<=|<|>) ?v?\d+(?:\.\d+)+|\bv?\d+(?:\.\d+)+(?:\+| (?:or|and) (?:newer|later|higher|above|greater|up))"
+)
+"""How the versions of a library are named that will do."""
 
 _RANK_VARIABLES = (
     r"(?:(?:local_|global_|node_|group_)?(?<!lora )(?<!lora_)rank|(?:local_)?world_size|master_(?:addr|port)|"
@@ -107,6 +112,8 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("disk_full", message=r"stale file handle|input/output error|no space left|read-only file system|remote i/o"),
     Kind("disk_full", "RuntimeError", r"^file \S+ cannot be opened"),  # torch.save, where its folder is there
     Kind("data_unfit", r"UnidentifiedImageError|DecompressionBombError|BadGzipFile|LibsndfileError"),
+    # what is computed anew for the backward pass, to save memory
+    Kind(PROGRAM, "CheckpointError", r"\brecomput|\btorch\.utils\.checkpoint\b"),
     Kind("ckpt_broken", r"UnpicklingError|\w*Checkpoint\w*(?:Error|Exception)"),
     Kind("ckpt_broken", "OSError", r"\bsafetensors archive\b"),
     Kind("ckpt_broken", r"(?!KeyError)\w+", r"is not a valid json file|corrupt|truncated|damaged"),
@@ -172,7 +179,13 @@ KINDS_AROUND: tuple[Kind, ...] = (
         r"\bversions? .{0,60}(?:required|incompatible|not supported|too (?:old|new))|"
         r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)"
         r"(?! (?:the|your) (?:data|conf))|"
-        r"is not installed|pip install|^[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
+        r"is not installed|pip install|"
+        r"^(?!\w+_(?:port|path|dir|file|name|size|key|url|id|model|mode|type)\b)"
+        r"[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
+        rf"\b(?:requires?|needs?|at least|supported (?:for|with|in|by|since))\b.{{0,60}}(?:{_VERSION})|"
+        rf"(?:{_VERSION}).{{0,40}}\b(?:is|are) (?:required|needed)\b|"
+        r"\brequires? [\w.-]+ (?:to be |be )?installed\b|\bneeds? to be installed\b|\bnot (?:be )?installed\b|"
+        r"\bmodule is not available\b|\bimport(?:ing)? failed\b|"
         r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
     ),
     Kind(
@@ -242,12 +255,14 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=rf"\b{_RANK_VARIABLES}\b.{{0,40}}(?:expected, but not set|\benvironment variable|parameter missing|"
         r"\b(?:is|was|are) (?:missing|not (?:set|in the environment|defined|found)))|"
         rf"(?:could not|cannot|can't|failed to) (?:find|get|read) ['\"]?{_RANK_VARIABLES}\b|"
-        r"\bprocess ?group (?:has not been|is not|was not|not) (?:been )?initiali[sz]ed",
+        r"\b(?:process ?group|torch\.distributed|distributed environment) (?:has not been|is not|was not|not|must be) "
+        r"(?:been )?initiali[sz]ed",
     ),
     Kind(
         "rank_numbers",
         message=r"\b(?:same|duplicated?) (?:\w+ )?rank\b|\binvalid (?:\w+ )?rank\b|"
         r"(?<!lora )\brank\b.{0,40}\b(?:should|must) be (?:within|in the|less|smaller|below)\b|"
+        r"(?<!lora )\b(?:rank|world_size) must be (?:non-?negative|positive)\b|"
         r"\brank \d+ is (?:not part of|out of range)|"
         r"\blocal_rank\b.{0,40} != |"
         r"(?<!lora )\brank\b.{0,40}\balready (?:checked|assigned|taken|in use|registered)",
@@ -262,7 +277,8 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind(
         "nccl_desync",
         message=r"\b(?:different|mismatch\w*|inconsistent|disagree\w*|differs?)\b.{0,80}\b(?:across|between|on other) "
-        r"(?:\w+ )?ranks\b|\branks\b.{0,60}\b(?:different|mismatch\w*|disagree|inconsistent|differ)\b|\bother ranks: ",
+        r"(?:\w+ ){0,2}(?:ranks|replicas)\b|\bnot match\w* across (?:\w+ ){0,2}(?:ranks|replicas)\b|"
+        r"\branks\b.{0,60}\b(?:different|mismatch\w*|disagree|inconsistent|differ)\b|\bother ranks: ",
     ),
     Kind("engine_unfit_model", "NotImplementedError", parts=("engine",)),
     Kind(
@@ -271,6 +287,12 @@ KINDS_AROUND: tuple[Kind, ...] = (
         rf"(?:{_OF_ENGINE})\b.{{0,160}}(?:support|valid|compatible|implemented)|"
         rf"(?:support|valid|compatible|implemented)\w*\b.{{0,80}}(?:{_OF_ENGINE})\b",
         parts=("engine",),
+    ),
+    Kind(
+        "path_missing",
+        r"(?:Value|Assertion|Runtime|File\w*|OS)Error|Exception",
+        r"\b(?:not found|does(?:n't| not) exist|cannot find|could not find|(?:un|not )able to find|no such)\b"
+        r"[^.]{0,60}?[\s'\"(:=]/(?!proc|dev|tmp|sys)[\w.-]+/[\w./-]+",
     ),
     Kind(PROGRAM, message=r"(?:cuda|hip|nccl|cublas|cudnn|driver) ?(?:_status|error)|internal assert"),
 )

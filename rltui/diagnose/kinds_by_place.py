@@ -30,7 +30,7 @@ _READS_SETTINGS = (
     r"(?!configuration_(?:utils|auto))\w*(?:config|configs|configuration|args|argument|arguments|argparse|options|settings|hparams)\w*"
     r"(?:/[\w/]+)?\.py|"
     r"\w+/engine/arg_utils\.py|sglang/srt/(?:arg_groups|configs)/|accelerate/utils/dataclasses\.py|"
-    r"torch/distributed/(?:run|launch)\w*\.py"
+    r"torch/distributed/(?:run|launch)\w*\.py|(?:[\w.-]+/)*schemas/[\w/]+\.py|(?:[\w.-]+/)*validat(?:ion|ors?|e)\.py"
 )
 
 _MODELS_OF_ENGINES = (
@@ -40,6 +40,13 @@ _MODELS_OF_ENGINES = (
 
 _SETS_UP = r"(?!forward|apply|execute|run|compute|__call__|_?get_|replace)\S+"
 """What an engine does with a model before it works with it."""
+
+KERNELS = _raised_in(
+    r"(?:[\w.-]+/)*(?:kernels?|(?<!deepspeed/)_?ops|triton\w*|cute\w*|functional)/(?!op_builder)[\w/]*\.py|"
+    r"(?:[\w.-]+/)*\w*(?:_ops|_kernels?)\.py",
+    r"(?!__init__|__post_init__)\S+",
+)
+"""Frames of what works on tensors alone, whose sizes and types it takes for what they are."""
 
 PLACES: tuple[Kind, ...] = (
     Kind("ray_runtime_env", frames=_raised_in(r"ray/_private/runtime_env/|ray/runtime_env/")),

@@ -37,14 +37,15 @@ PARTS: dict[str, Part] = {
     ),
     "weight_sync": Part(
         "the hand-over of weights from learner to engines",
-        r"update_weight|weight_update|weight_sync|weights_manager|sharding_manager|broadcast_to_inference",
+        r"checkpoint_engine|update_weight|weight_update|weight_sync|weights_manager|sharding_manager|broadcast_to_inference",
         "",
         "Hold the engine's version against the one that the trainer names, and see whether both have the same model "
         "and parallel sizes; then try one engine with tensor parallelism 1.",
     ),
     "checkpoint": Part(
         "saving or loading a checkpoint",
-        r"checkpoint|ckpt|load_state_dict|in load_state$|save_pretrained|torch/serialization",
+        r"^(?!.*(?:activation_checkpoint|gradient_checkpoint|torch/utils/checkpoint)).*(?:checkpoint|ckpt)|"
+        r"load_state_dict|in load_state$|save_pretrained|torch/serialization",
         "",
         "See whether the checkpoint is complete and was written with the same number of ranks; try the one before it.",
     ),

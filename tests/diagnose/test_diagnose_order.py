@@ -192,7 +192,11 @@ def test_slurm_is_told_to_leave_out_a_name_and_never_an_address(node: str, exclu
     ("path", "command"),
     [
         ("/data/Qwen3-8B", "/data/Qwen3-8B"),
+        ("./out/lr=1e-5/.cache", "./out/lr=1e-5/.cache"),
+        ("~/models/a", "~/models/a"),
         ("/data/$(reboot)", "<path>"),
+        ("~root", "<path>"),
+        ("./-la", "./-la"),
         ("/a b; rm -rf ~", "<path>"),
         ("-la", "<path>"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rltui.diagnose.diagnose import diagnose
+from rltui.diagnose.index import CAUSES
 from rltui.diagnose.sources import text_source
 from rltui.diagnose.verdicts import SURE_ENOUGH
 
@@ -249,3 +250,84 @@ def test_frames_that_are_called_information_are_passed_on(level: str, causes: li
         f"2026-01-05 10:00:0{second},000 - launcher - {level} - {line}" for second, line in enumerate(lines)
     )
     assert [one.id for one in diagnose([text_source("log", log)])] == causes
+
+
+def caused_in(path: str, function: str, said: str) -> str:
+    """Return the first cause of a log that ends in ``said``, raised in this function."""
+    log = f'Traceback (most recent call last):\n  File "/w/{path}", line 7, in {function}\n    raise odd(\n{said}'
+    return diagnose([text_source("log", log)])[0].id
+
+
+@pytest.mark.parametrize(
+    ("function", "said", "cause"),
+    [
+        # a name with its value, the values that there are, and what was left open
+        ("build_sampler", "ValueError: sampler='odd' requires path_of_sampler to be set", "settings_rejected"),
+        ("take", "RuntimeError: use reduce_early=True or drop it", "settings_rejected"),
+        ("take", "ValueError: for this add --keep-all, or unset --keep-some", "settings_rejected"),
+        ("reduce", "ValueError: odd reduction. Choose from 'mean', 'sum'", "settings_rejected"),
+        ("get_pool", "KeyError: 'Unknown pool: odd'", "settings_rejected"),
+        ("get_pool", "ValueError: pool 'odd' is not registered", "settings_rejected"),
+        ("setup", "ValueError: No scorers configured", "settings_rejected"),
+        ("__init__", "ValueError: Provide exactly one of: name, base_url.", "settings_rejected"),
+        # whatever is said by what is made of settings
+        ("__init__", "AssertionError: the window reaches past both ends", "settings_rejected"),
+        ("__init__", "AssertionError: self.left=3, self.right=4", "program_failed"),
+        ("__init__", "NotImplementedError: every subclass says it", "program_failed"),
+        ("__init__", "ValueError: both tensors hold nothing", "program_failed"),
+        # and not at work, of what it works on, or in the wrong order
+        ("early_forward", "ValueError: Provide exactly one of: name, base_url.", "program_failed"),
+        ("take", "RuntimeError: use reduce_early=True for such tensors", "program_failed"),
+        ("setup", "RuntimeError: start() must be called, please set the queue", "program_failed"),
+        ("setup", "ValueError: Optional kwarg `odd_dim` needs to be specified", "program_failed"),
+    ],
+)
+def test_a_setting_is_refused_by_how_it_is_named(function: str, said: str, cause: str) -> None:
+    assert caused_in("odd/trainer.py", function, said) == cause
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("ImportError: odd needs to be installed for tables", "env_import_broken"),
+        ("RuntimeError: leaf modules need torch >= 2.4", "env_import_broken"),
+        ("RuntimeError: Hybrid packing requires oddlib 1.4.2 or newer", "env_import_broken"),
+        ("OSError: Even spreading is only supported for `torch>=2.5`.", "env_import_broken"),
+        ("ValueError: on the fly packing requires H100 GPUs", "gpu_arch_unsupported"),
+        ("ValueError: the mask has to be contiguous", "tensors_unfit"),
+        ("AssertionError: logits must be 2D", "tensors_unfit"),
+        ("AssertionError: hashes do not match across DP replicas", "nccl_desync"),
+        ("AssertionError: rank must be non-negative where a store is given", "rank_numbers"),
+        ("RuntimeError: torch.distributed is not initialized", "rank_numbers"),
+        ("AssertionError: data_parallel_size='6' != self.world_size='4'", "engine_tp_heads"),
+        ("ValueError: could not find a weight file at /srv/models/odd", "path_missing"),
+        ("CheckpointError: torch.utils.checkpoint: Recomputed values differ", "program_failed"),
+        ("ValueError: Optional scale of the fallback is 7", "program_failed"),
+    ],
+)
+def test_what_any_library_may_raise_is_of_a_kind(said: str, cause: str) -> None:
+    assert caused_in("odd/trainer.py", "take", said) == cause
+
+
+@pytest.mark.parametrize(
+    ("cause", "said", "named"),
+    [
+        ("settings_rejected", "ValueError: sampler='odd' requires sampler_path to be set.", "sampler_path"),
+        ("settings_rejected", "ValueError: set --keep-all for this", "--keep-all"),
+        ("settings_rejected", "ValueError: odd reduction. Choose from 'mean', 'sum'", ""),
+        ("path_missing", "ValueError: File not found: /srv/data/rows.bin.", "/srv/data/rows.bin"),
+        ("path_missing", "NotADirectoryError: [Errno 20] Not a directory: './out/a=1/x'", "./out/a=1/x"),
+        ("access_denied", "ValueError: permission denied on ~/cache/odd", "~/cache/odd"),
+    ],
+)
+def test_what_is_refused_is_named(cause: str, said: str, named: str) -> None:
+    log = f'Traceback (most recent call last):\n  File "/w/a.py", line 7, in get_args\n    raise odd(\n{said}'
+    first = diagnose([text_source("log", log)])[0]
+    assert (first.id, first.summary) == (cause, f"{CAUSES[cause].title}{f': {named}' if named else ''}.")
+    assert not named or "<path>" not in "".join(first.remedies[0].commands)
+
+
+def test_an_exception_that_is_quoted_further_in_is_read() -> None:
+    assert [one.id for one in diagnose([text_source("log", "it died of\n\n    TypeError: odd\n")])] == [
+        "program_failed"
+    ]

@@ -32,6 +32,8 @@ RUN = ("/srv/run/train.py", "main")
         ("ray/util/placement_group.py", "check", "ValueError: the moon is full", "ray_pg_infeasible"),
         ("huggingface_hub/file_download.py", "get", "OSError: the moon is full", "hf_offline_miss"),
         ("deepspeed/ops/op_builder/builder.py", "load", "RuntimeError: the moon is full", "env_import_broken"),
+        ("odd/kernels/attend.py", "attend", "ValueError: M must be divisible by 256", "tensors_unfit"),
+        ("odd/schemas/rows.py", "check", "ValueError: the moon is full", "settings_rejected"),
         ("sentencepiece/__init__.py", "LoadFromFile", "TypeError: not a moon", "path_missing"),
     ],
 )
@@ -54,3 +56,20 @@ def test_a_mistake_of_the_code_is_one_wherever_it_is() -> None:
 def test_an_engine_at_work_says_nothing_of_its_model() -> None:
     at_work = (PACKAGES + "vllm/model_executor/models/odd.py", "forward")
     assert first_cause(RUN, at_work, error="RuntimeError: the moon is full") == "program_failed"
+
+
+def test_what_a_kernel_refuses_is_no_setting() -> None:
+    kernel = (PACKAGES + "odd/kernels/attend.py", "attend")
+    assert first_cause(RUN, kernel, error="ValueError: row_index requires a `row_count`") == "program_failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"),
+    [
+        ("/srv/run/save_checkpoint.py", "ckpt_broken"),
+        ("/srv/run/activation_checkpointing.py", "program_failed"),
+        ("/srv/run/checkpoint_engine/odd.py", "program_failed"),
+    ],
+)
+def test_not_all_that_is_called_a_checkpoint_is_saved(path: str, cause: str) -> None:
+    assert first_cause(RUN, (path, "take"), error="RuntimeError: the moon is full") == cause

@@ -78,7 +78,7 @@ CAUSES = (
                     r"hydra\.errors\.\w+(?:$|: (?!Error (?:calling|in call to|instantiating))(?P<setting>.{1,80}))",
                     "hydra",
                 ),
-                ("interpolation key", r"Interpolation key '(?P<setting>[^']+)' not found"),
+                ("interpolation key", r"(?i)interpolation key '(?P<setting>[^']+)' not found"),
                 ("mismatched input", r"(?:mismatched|extraneous) input '.{1,20}' expecting"),
                 ("could not", r"^In '[^']+': Could not \w+ '(?P<setting>[^']+)'"),
                 ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),
@@ -91,7 +91,7 @@ CAUSES = (
                 ("unrecognized options", r"(?i)(?:unrecognized|unknown|unparsed) options?:? (?P<setting>-\S+)"),
                 (
                     "are not used by the hfargumentparser",
-                    r"Some specified arguments are not used by the HfArgumentParser",
+                    r"Some (?:specified arguments|keys) are not used by the HfArgumentParser",
                 ),
                 # click, which torchtune, axolotl, Ray and many others have their command lines from
                 (
