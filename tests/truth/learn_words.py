@@ -1,12 +1,11 @@
 """Learn which words speak for which cause: ``python tests/truth/learn_words.py`` writes rltui/diagnose/words.json.
 
-It learns from the cases of ``why.py`` and from ``written_ends.txt``: ends of logs that were written for it, by cause, as
-programs word them, so that causes without published cases have words too.
+It learns from the cases of ``why.py`` and from ``written_ends.txt``: ends of logs that were written for it, by cause,
+as programs word them, so that causes without published cases have words too.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -14,20 +13,15 @@ from math import log, sqrt
 from pathlib import Path
 
 import msgspec
-
-HERE = Path(__file__).parent
-if __name__ == "__main__":
-    sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
-
 from why import Case, cases, read_cases
 
 from rltui.diagnose import nearest
 from rltui.diagnose.nearest import Learned, end_of, terms
 
-WRITTEN = HERE / "written_ends.txt"
+WRITTEN = Path(__file__).with_name("written_ends.txt")
 WORDS = Path(nearest.__file__).with_name("words.json")
 
-LEAST_CASES = 2
+LEAST_CASES = 3
 """A word that fewer cases have says nothing of others."""
 
 LEAST_SHARE = 0.03

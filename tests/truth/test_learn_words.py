@@ -19,9 +19,10 @@ def test_written_ends_are_of_causes_that_a_log_tells() -> None:
 
 
 def test_words_speak_for_the_cause_that_they_were_seen_with() -> None:
-    texts = [("disk_full", "no room is left"), ("disk_full", "there is no room"), ("gloo_timeout", "a peer is silent")]
-    told = learn_words.learn([Case(cause, "a/b#1", text) for cause, text in texts])
+    texts = ["no room is left", "there is no room", "now no room remained"]
+    cases = [Case("disk_full", "a/b#1", text) for text in texts] + [Case("gloo_timeout", "a/b#2", "a peer is silent")]
+    told = learn_words.learn(cases)
     assert told.causes == ("disk_full", "gloo_timeout")
-    assert sorted(told.terms) == ["is", "no", "no room", "room"]  # what one case alone has says nothing of others
+    assert sorted(told.terms) == ["is", "no", "no room", "room"]  # what fewer cases have says nothing of others
     assert told.terms["no room"][1].keys() == {0}
     assert told.terms["is"][1].keys() == {0, 1}
