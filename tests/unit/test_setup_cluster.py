@@ -156,7 +156,7 @@ def test_a_word_for_several_cards_is_not_guessed() -> None:
 
 def test_no_partition_and_no_slurm() -> None:
     assert any("No partition" in note for note in propose(site(nodes=()), {}).notes)
-    with pytest.raises(UsageError, match="neither Slurm"):
+    with pytest.raises(UsageError, match="no Slurm cluster"):
         propose(Site(), {"host": "h"})
     ray = {"scheduler": "ray", "ray_address": "http://127.0.0.1:8265"}
     proposal = propose(Site(scratch="/scratch/me/", ray_address=ray["ray_address"]), {"host": "h"})
