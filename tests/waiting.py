@@ -38,11 +38,14 @@ def eventually(
         if found := condition():
             return found
         ended = time.monotonic()
-        longest_s = DEADLINE_S * slowness() if deadline_s is None else deadline_s
-        assert ended - asked < longest_s, (
-            f"{what} did not come about within {longest_s:g} s{f': {saw()}' if saw else ''}"
-        )
+        most_s = longest_s() if deadline_s is None else deadline_s
+        assert ended - asked < most_s, f"{what} did not come about within {most_s:g} s{f': {saw()}' if saw else ''}"
         time.sleep(max(poll_s, min(ended - began, LONGEST_PAUSE_S)))
+
+
+def longest_s() -> float:
+    """How long is waited at most for what has no deadline of its own, on the machine as it is now."""
+    return DEADLINE_S * slowness()
 
 
 def slowness() -> float:

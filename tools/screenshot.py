@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rltui.tui.replay import ReplayApp
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "tests" / "tui")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "tests"), str(ROOT / "tests" / "tui")]
 
 RECORDING = ROOT / "tests" / "fixtures" / "recording" / "grpo-tiny.tar.gz"
 

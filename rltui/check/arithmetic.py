@@ -112,6 +112,10 @@ def _each(numbers: Arithmetic) -> str:
     return f" of {gib:.0f} GiB" if gib >= 1 else ""
 
 
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def lines(layout: Layout) -> tuple[str, ...]:
     """The arithmetic as lines for people."""
     numbers, train = resolve(layout), layout.train
@@ -120,19 +124,20 @@ def lines(layout: Layout) -> tuple[str, ...]:
     if layout.lengths.pack:
         together = layout.roles.learner.micro_batch or "all of them"
         passes = f"in rows of at most {layout.lengths.pack} tokens, {together} at once"
-    saved = f"{numbers.checkpoints} checkpoint{'' if numbers.checkpoints == 1 else 's'}"
     words = [
-        f"{train.prompts_per_step} prompts × {train.samples_per_prompt} samples = "
-        f"{numbers.samples_per_step} samples a step",
-        f"{numbers.samples_per_rank} samples a rank {passes}, {numbers.padding_samples_per_step} rows of padding",
-        f"{numbers.steps} steps = {numbers.samples_total} samples, {saved}{_each(numbers)}",
-        f"at most {numbers.tokens_per_step_max} tokens a step",
+        f"{_many(train.prompts_per_step, 'prompt')} × {_many(train.samples_per_prompt, 'sample')} = "
+        f"{_many(numbers.samples_per_step, 'sample')} a step",
+        f"{_many(numbers.samples_per_rank, 'sample')} a rank {passes}, "
+        f"{_many(numbers.padding_samples_per_step, 'row')} of padding",
+        f"{_many(numbers.steps, 'step')} = {_many(numbers.samples_total, 'sample')}, "
+        f"{_many(numbers.checkpoints, 'checkpoint')}{_each(numbers)}",
+        f"at most {_many(numbers.tokens_per_step_max, 'token')} a step",
     ]
     if numbers.optimizer_steps_per_rollout > 1:
         each = numbers.samples_per_optimizer_step
         words.append(f"{numbers.optimizer_steps_per_rollout} optimizer steps a step, of {each} samples")
     if layout.data.eval:
-        words.append(f"{numbers.evals} evaluations")
+        words.append(_many(numbers.evals, "evaluation"))
     if numbers.gpu_hours_asked is not None:
         words.append(f"{numbers.gpu_hours_asked:g} GPU-hours asked for")
     return tuple(words)

@@ -6,7 +6,7 @@ import argparse
 import csv
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def _draw(sides: Sequence[Side], told: Comparison, options: argparse.Namespace) 
 
 
 def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
-    yield from columns(("", *told.runs), [(row.name, *map(_text, row.values)) for row in told.totals])
+    yield from columns(("", *told.runs), [(row.name, *map(_total_of(row), row.values)) for row in told.totals])
     yield ""
     if told.settings:
         rows = [(row.name, *map(_text, row.values)) for row in told.settings]
@@ -105,6 +105,11 @@ def _lines(told: Comparison, names: Sequence[str]) -> Iterator[str]:
     yield ""
     yield from _metrics(told, names)
     yield from _phases(told)
+
+
+def _total_of(row: Row) -> Callable[[Any], str]:
+    """How a number of a whole run is written."""
+    return (lambda share: _text(share) if share is None else f"{share:.0%}") if row.name == "goodput" else _text
 
 
 def _metrics(told: Comparison, names: Sequence[str]) -> Iterator[str]:

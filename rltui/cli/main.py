@@ -10,10 +10,11 @@ from collections.abc import Sequence
 import rltui
 from rltui.cli.verbs import BY_NAME, EXIT_CODES, Parser, nearest, run_plugin, run_verb, wants_json
 from rltui.errors import RltuiError, UsageError
-from rltui.service.verb_table import VERBS
+from rltui.service.verb_table import VERBS_BY_AIM, verbs_for
 
 INTERRUPTED = 130
 INTERNAL = 70
+MOST_MEANT = 3
 
 
 def run() -> None:
@@ -70,40 +71,21 @@ def _dispatch(argv: list[str]) -> int:
     return open_cockpit(readonly=options.readonly, ascii_only=options.ascii)
 
 
-OTHERS_WORDS = {
-    "launch": "start run submit sbatch srun train",
-    "ps": "list ls runs jobs status squeue sacct",
-    "cancel": "kill stop end scancel abort delete",
-    "resubmit": "restart resume retry continue relaunch",
-    "logs": "log tail cat output",
-    "why": "diagnose debug explain-run",
-    "gpus": "top nvidia-smi smi gpu",
-    "nodes": "sinfo partitions",
-    "queue": "sprio",
-    "check": "validate lint verify",
-    "mem": "memory",
-    "rm": "remove clean prune purge",
-    "clusters": "cluster add-cluster login",
-    "notify": "alert message",
-    "auto": "hands-off watchdog",
-}
-"""What other tools call a verb."""
-
-
 def _suggest(word: str) -> str:
-    theirs = (verb for verb, words in OTHERS_WORDS.items() if word in words.split())
-    meant = next(theirs, "") or nearest(word, BY_NAME, 0.6)
-    return f"Did you mean `rltui {meant}`?" if meant else "`rltui --help` lists the verbs."
+    meant = [verb.name for verb in verbs_for([word])][:MOST_MEANT] or list(filter(None, [nearest(word, BY_NAME, 0.6)]))
+    named = " or ".join(f"`rltui {verb}`" for verb in meant)
+    return f"Did you mean {named}?" if meant else "`rltui --help` lists the verbs."
 
 
 def _parser() -> Parser:
-    width = max(len(verb.name) for verb in VERBS)
-    verbs = "\n".join(f"  {verb.name:<{width}}  {verb.help}" for verb in VERBS)
+    from rltui.cli.help import listed
+
+    verbs = "\n".join(listed(VERBS_BY_AIM))
     parser = Parser(
         prog="rltui",
         usage="rltui [--readonly] [--ascii]\n       rltui VERB …\n       rltui --check FILE… [key=value …]",
         description="A terminal run manager for RL post-training. Without a verb it opens the cockpit.",
-        epilog=f"verbs (rltui VERB --help tells more):\n{verbs}\n\n{EXIT_CODES}",
+        epilog=f"rltui VERB --help tells more, rltui help WORD finds one by what you want\n\n{verbs}\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -58,6 +58,8 @@ class Said(Struct, frozen=True):
     findings: Findings
     nothing: str = ""
     """What to say where nothing was found."""
+    last: Sequence[str] = ()
+    """The last lines of its log, where nothing was found in it."""
     different: Differences | None = None
     """From the last attempt that went well, where no cause is known."""
     unfinished: str = ""
@@ -133,7 +135,7 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
     from rltui.service.all_clusters import open_clusters
     from rltui.service.attempt_differences import unexplained
     from rltui.service.attempts import at_attempt, endings
-    from rltui.service.why import examine_run, nothing_found
+    from rltui.service.why import examine_run, last_words, nothing_found
 
     with open_clusters(cluster) as clusters:
         context, run = clusters.find(word)
@@ -141,7 +143,10 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
         findings = examine_run(context, run)
         different = unexplained(context.cluster.client, run, findings)
         nothing = nothing_found(run, endings(context.cluster.client, run), findings.at_rest)
-        return Said(findings, nothing, different, context.replacements.unfinished_words(run))
+        if run.run_id != word and findings.diagnoses:
+            talk(f"{run.run_id}:")
+        last = last_words(run, findings)
+        return Said(findings, nothing, last, different, context.replacements.unfinished_words(run))
 
 
 def _print(said: Said, *, as_json: bool) -> None:
@@ -171,6 +176,7 @@ def _print(said: Said, *, as_json: bool) -> None:
     if first is not None:
         advised = any(one.id == "program_failed" for one in found)
         print_lines([*([""] if found else []), *first_exception.in_words(first, advised=advised)])
+    print_lines(said.last)
     print_lines(nearest.in_words(said.findings.nearest))
     if said.different is not None:
         print_lines(said.different.in_words())

@@ -64,5 +64,7 @@ def setting_text(value: Any, widest: int = sys.maxsize) -> str:
     """A setting's value in a cell of at most ``widest`` characters and one line, as a layout would have it."""
     if value is None or value == "":
         return ABSENT
+    if isinstance(value, list | tuple):
+        value = f"[{', '.join(map(setting_text, value))}]"
     text = (str(value).lower() if isinstance(value, bool) else str(value)).replace("\n", "\\n")
     return text if len(text) <= widest else f"{text[: widest - 3]}..."

@@ -19,6 +19,8 @@ LETTERS = {
     "reward_model": "M",
     "engine": "E",
 }
+WALL = "┃"
+"""Between the cells of the picture; nothing else of it has one."""
 MAX_NODES = 32
 MAX_SLOTS = 16
 FREE = "··"
@@ -37,7 +39,7 @@ def draw(layout: Layout, placement: Placement) -> tuple[str, ...]:
     for node in range(min(placement.nodes, MAX_NODES)):
         slots = range(min(placement.slots_of(node), MAX_SLOTS))
         row = [cells.get((node, slot), FREE).ljust(width) for slot in slots]
-        lines.append(f"{f'node{node}':<{label}} ┃ " + " ┃ ".join(row) + f" ┃{kinds[node] if kinds else ''}")
+        lines.append(f"{f'node{node}':<{label}} {WALL} {f' {WALL} '.join(row)} {WALL}{kinds[node] if kinds else ''}")
     if placement.nodes > MAX_NODES:
         lines.append(f"… {placement.nodes - MAX_NODES} more nodes")
     return (*lines, *_legend(layout, placement))
@@ -80,7 +82,9 @@ def _legend(layout: Layout, placement: Placement) -> list[str]:
     cards = " or ".join(dict.fromkeys(named))
     unit = "CPU slot" if layout.hardware.on_cpu else cards
     shared = ", shared by the roles in it" if _shares(placement) else ""
-    free = f"each cell is one {unit}{shared}; {placement.free_slots} free"
+    free = f"each cell is one {unit}{shared}"
+    if placement.free_slots:
+        free += f"; {placement.free_slots} left over"
     if placement.outside_ray:
         free += f"; {OUTSIDE} {placement.outside_ray} a node outside Ray"
     return [*_role_lines(layout), free, *_free_lines(placement), *_unplaced_lines(placement)]
@@ -136,7 +140,7 @@ def _free_lines(placement: Placement) -> Iterator[str]:
         nodes[each.reason] += 1
     for reason, words in STRANDED_WORDS.items():
         if counts[reason]:
-            yield f"{counts[reason]} free on {nodes[reason]} node{'s' * (nodes[reason] != 1)}: {words}"
+            yield f"{counts[reason]} left over on {nodes[reason]} node{'s' * (nodes[reason] != 1)}: {words}"
 
 
 def _unplaced_lines(placement: Placement) -> Iterator[str]:

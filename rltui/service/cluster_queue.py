@@ -209,7 +209,7 @@ def _of_host(cluster: HostsCluster) -> ClusterQueue:
     known = {name: state for name, state in states.items() if isinstance(state, HostState)}
     jobs = [job for name, state in known.items() for job in _jobs_on(state, (name,) if len(states) > 1 else ())]
     cpus = sum(ticket.cpus for state in known.values() for ticket in state.tickets if ticket.runs and ticket.is_mine)
-    slots = f"you hold {cpus} of {sum(state.cpus for state in known.values())} CPU slots"
+    slots = f"you hold {cpus} CPU slots; there are {sum(state.cpus for state in known.values())} CPUs"
     order = "cards: fewest held first, then first come" if any(state.gpus for state in known.values()) else ""
     problem = next((state.problem for state in known.values() if state.problem), "")
     return ClusterQueue(

@@ -20,10 +20,12 @@ from rltui.cluster.profiles import EXPECTED
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.cluster.slurm.records import write_duration
+from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.layout.document import parse
 from rltui.layout.errors import LayoutError
+from rltui.service.this_machine import NOT_SET_UP
 
 RAY_DASHBOARD = "http://127.0.0.1:8265"
 
@@ -64,14 +66,13 @@ def look_around(relay: RelayClient) -> Site:
     Raises:
         ClusterError: The machine cannot be reached, or its Slurm does not answer.
     """
-    has_slurm = relay.run(["sh", "-c", "command -v scontrol"], timeout_s=30, idempotent=True).rc == 0
-    facts = gather_facts(relay) if has_slurm else None
+    facts = _slurm_facts(relay)
     done = relay.run(["bash", "-l", "-c", LOOK_AROUND], timeout_s=60, idempotent=True)
     said = dict(line.partition("=")[::2] for line in done.out.splitlines() if "=" in line)
     return Site(
         facts=facts,
-        ray_address="" if has_slurm else _ray_address(relay),
-        host=None if has_slurm else host_state(relay, {}),
+        ray_address="" if facts else _ray_address(relay),
+        host=None if facts else host_state(relay, {}),
         cluster_name=cluster_name(relay) if facts else "",
         federation=federation(relay) if facts else "",
         other_clusters=_other_clusters(relay) if facts else (),
@@ -79,6 +80,18 @@ def look_around(relay: RelayClient) -> Site:
         scratch=said.get("scratch", ""),
         has_modules="modules" in said,
     )
+
+
+def _slurm_facts(relay: RelayClient) -> ClusterFacts | None:
+    """What the machine's Slurm says; None where it has none, or no more than its tools."""
+    if relay.run(["sh", "-c", "command -v scontrol"], timeout_s=30, idempotent=True).rc:
+        return None
+    try:
+        return gather_facts(relay)
+    except SlurmUnansweredError as error:
+        if NOT_SET_UP not in error.message:
+            raise
+        return None
 
 
 def _ray_address(relay: RelayClient) -> str:
@@ -139,7 +152,7 @@ def propose(site: Site, way: dict[str, Any], wanted: str = "") -> Proposal:
         return _host(site, site.host, way)
     if site.facts is None and not site.ray_address:
         hint = "Name the login node. For a Ray cluster, its head, or write ray_address: by hand (docs/clusters.md)."
-        raise UsageError("There is neither Slurm's scontrol nor a Ray dashboard nor a GPU on that machine.", hint)
+        raise UsageError("That machine belongs to no Slurm cluster, and has neither a Ray dashboard nor a GPU.", hint)
     if site.facts is None:
         note = "There is no Slurm on that machine, but a Ray cluster."
         ray = {"scheduler": "ray", "ray_address": site.ray_address}

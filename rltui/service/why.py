@@ -57,6 +57,10 @@ QUICK_BYTES = 1 << 20
 MOST_QUICK_LOGS = 4
 
 WELL = "Nothing is known to be wrong with it"
+MOST_LAST_LINES = 5
+BLOCK_LINES = 1 << 20
+NOWHERE = "\x00 nothing says this \x00"
+"""What is looked for where only line ends are to be counted."""
 _READ_FIRST = (rundir.OUT_LOG, "ray.log")
 _UNWANTED = (rundir.METRICS, ".token")
 _BESIDE_THE_END = frozenset({"wrapper", "effect"})
@@ -166,6 +170,18 @@ def nothing_found(run: RunSummary, before: Sequence[Ending] = (), at_rest: Seque
     )
 
 
+def last_words(run: RunSummary, found: Findings) -> tuple[str, ...]:
+    """What the first log that says anything said last, where nothing is found in any: somebody has to read it."""
+    if found.diagnoses or found.first_exception is not None:
+        return ()
+    ends = (
+        [line for each in end.split(b"\n") if (line := plain(each.decode("utf-8", "replace")).strip())]
+        for end in found.ends
+    )
+    lines = next(filter(None, ends), [])[-MOST_LAST_LINES:]
+    return (f"The last it said (`rltui logs {run.run_id}` has all):", *(f"  {line}" for line in lines)) if lines else ()
+
+
 def _stuck(client: RelayClient, attempt: str, picture: RunPicture) -> list[str]:
     """Who holds up the others: what the nodes saw of the processes, else what torch noted of their collectives."""
     return stuck_lines(client, attempt, picture) or record_lines(client, attempt, picture)
@@ -213,16 +229,35 @@ def _last_block(client: RelayClient, path: str) -> Iterator[bytes]:
 
 
 def _blocks(client: RelayClient, path: str) -> Iterator[bytes]:
-    """The file from its start, a piece at a time; of one that is too large the middle is left out."""
+    """The file from its start, a piece at a time; of one that is too large the middle is empty lines."""
     try:
         for chunk in pieces(client, path):
             yield chunk.data
-            if chunk.offset + len(chunk.data) >= HEAD_BYTES and chunk.size > HEAD_BYTES + TAIL_BYTES:
-                yield b"\n"
-                yield from (end.data for end in pieces(client, path, chunk.size - TAIL_BYTES))
+            read = chunk.offset + len(chunk.data)
+            if read >= HEAD_BYTES and chunk.size > HEAD_BYTES + TAIL_BYTES:
+                tail = chunk.size - TAIL_BYTES
+                yield from _empty_lines(client, path, read, tail)
+                yield from (end.data for end in pieces(client, path, tail))
                 return
     except RelayError:  # rotated away or not readable: what else there is may tell enough
         return
+
+
+def _empty_lines(client: RelayClient, path: str, start: int, stop: int) -> Iterator[bytes]:
+    """As many line ends as the file has between two places, so that what follows keeps the numbers of its lines.
+
+    They are counted where the file lies; a part of a line at ``stop`` stands alone.
+    """
+    yield b"\n"
+    missing = -1
+    while start < stop:
+        passed = client.search(path, NOWHERE, start, stop - start, 1, (NOWHERE,))
+        if passed.offset <= start:
+            break
+        start, missing = passed.offset, missing + passed.lines
+    while missing > 0:
+        yield b"\n" * min(missing, BLOCK_LINES)
+        missing -= BLOCK_LINES
 
 
 def _in_own_words(
@@ -274,6 +309,7 @@ def why_report(
         notes=(
             *filter(None, [unfinished]),
             *(_frames(first) if first is not None else ()),
+            *last_words(run, found),
             *in_words(found.nearest),
             *(different.in_words() if different else ()),
         ),

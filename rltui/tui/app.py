@@ -260,6 +260,8 @@ class CockpitApp(App[int], inherit_bindings=False):
 
     def _open_run(self, run_id: str, tab: int = 0) -> None:
         self.go_home()
+        if isinstance(self.top, RunsScreen):
+            self.top.table.choose(run_id)
         self.open("run", run_id, self.pictures.summary(run_id), self.pictures.run(run_id), tab)
 
     def obey(self, text: str) -> None:

@@ -125,7 +125,8 @@ def filled(command: Command, current: Mapping[str, str]) -> tuple[str, ...]:
 
 def _near(word: str) -> str:
     """The few verbs that may have been meant."""
-    near = [verb for verb in VERBS if verb.startswith(word)] or difflib.get_close_matches(word, VERBS, n=3, cutoff=0.5)
+    near = [verb for verb in VERBS if verb.startswith(word)] or [verb.name for verb in verb_table.verbs_for([word])]
+    near = near or difflib.get_close_matches(word, VERBS, n=3, cutoff=0.5)
     return f": {', '.join(near[:4])}?" if near else ": tab after its first letter completes one, ? lists the keys"
 
 

@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery
 
 
+HANG_S = 86400.0
+"""For ``slow_s``, longer than a test waits for anything: what comes while calls hang did not wait for them."""
+
+
 @dataclass
 class FakeCockpit:
     """A cockpit for tests and pictures.

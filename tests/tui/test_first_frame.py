@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
 from fcntl import ioctl
 from pathlib import Path
@@ -25,9 +24,9 @@ from rltui.tui.first_frame import frame, painted
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.spans import width_of
 from rltui.watch.snapshots import RunsSnapshot
+from waiting import eventually, longest_s
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 60.0
 ENTERS, LEAVES = "\x1b[?1049h", "\x1b[?1049l"
 LAST = RunsSnapshot(runs=RUNS, taken_at=NOW, problem="as of 09:12, reading …")
 
@@ -88,11 +87,13 @@ class Terminal:
 
     def until(self, words: str) -> str:
         """Wait until it was sent ``words``."""
-        deadline = time.monotonic() + DEADLINE_S
-        while words not in self.sent:
-            assert time.monotonic() < deadline, f"{words!r} did not come:\n{self.sent!r}"
-            if select.select([self.master], [], [], 0.1)[0]:
+
+        def is_there() -> bool:
+            if words not in self.sent and select.select([self.master], [], [], 0.1)[0]:
                 self.sent += os.read(self.master, 1 << 16).decode(errors="replace")
+            return words in self.sent
+
+        eventually(is_there, f"{words!r}", poll_s=0.0, saw=lambda: repr(self.sent))
         return self.sent
 
     def close(self) -> None:
@@ -130,7 +131,7 @@ def test_the_frame_then_the_cockpit_in_its_place(home: Path) -> None:
         terminal.until("no runs yet")  # nothing is in the run root: what is read now replaces the last rows
         os.write(terminal.master, b"q")
         terminal.until(LEAVES)
-        assert terminal.process.wait(DEADLINE_S) == 0
+        assert terminal.process.wait(longest_s()) == 0
         assert terminal.sent.count(LEAVES) == 1
         assert termios.tcgetattr(terminal.slave) == terminal.modes
     finally:
@@ -147,7 +148,7 @@ def test_the_terminal_is_given_back(home: Path, broken: dict[str, str], way: str
         elif way == "SIGTERM":
             terminal.process.send_signal(signal.SIGTERM)
         assert "\x1b[?25h" in terminal.until(LEAVES + "\x1b[?25h")
-        assert terminal.process.wait(DEADLINE_S) == code
+        assert terminal.process.wait(longest_s()) == code
         assert termios.tcgetattr(terminal.slave) == terminal.modes
     finally:
         terminal.close()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from canned_actions import AWAY, CLUSTERS, CODE
 from canned_runs import RUNS
-from fake_cockpit import FakeCockpit
+from fake_cockpit import HANG_S, FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
 
 from rltui.cluster.prompts import Field, Question
@@ -188,7 +188,7 @@ async def test_the_picker_does_not_move_under_a_cursor_that_was_moved() -> None:
     async with cockpit(fake) as pilot:
         await press(pilot, *"jjjjj")
         await settled(pilot)
-        fake.slow_s = 20.0
+        fake.slow_s = HANG_S
         await press(pilot, "e", "j")
         await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the nodes")
         chosen = pilot.app.screen.pick_list.selected.id

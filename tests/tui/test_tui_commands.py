@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, enter, flushed, press, screen_text, until, until_text
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.widgets import Input
 
 from rltui.service.shell import ShellCommand
@@ -197,3 +197,21 @@ async def test_letters_typed_while_a_prompt_opens_stay_in_order(monkeypatch: pyt
         assert pilot.app.screen.query_one(Input).value == "ending"
         await press(pilot, "s")
         await until(pilot, lambda: pilot.app.screen.query_one(Input).value == "endings", "one more")
+
+
+@pytest.mark.parametrize(
+    ("pasted", "text"),
+    [
+        ("launch run.sh \\\n  --nodes 2 \\\n  --gpus-per-node 8\n", "launch run.sh --nodes 2 --gpus-per-node 8"),
+        ("a  b\\\n", "a  b\\"),
+        ("\n\n", ""),
+    ],
+    ids=["several lines", "one line as it is", "nothing"],
+)
+async def test_all_lines_that_are_pasted_are_there(pasted: str, text: str) -> None:
+    async with cockpit() as pilot:
+        await enter(pilot, ":")
+        prompt = pilot.app.screen.query_one(Input)
+        prompt.post_message(Paste(pasted))
+        await flushed(pilot)
+        assert prompt.value == text

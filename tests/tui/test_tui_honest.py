@@ -363,3 +363,5 @@ def test_a_cancelled_run_says_how_it_goes_on_and_no_code_of_a_signal() -> None:
     rows = "\n".join(row.plain for row in stage.verdict(cancelled, 80, UNICODE))
     assert "r starts it again, from a checkpoint if it has one" in rows
     assert "143" not in rows
+    adopted = msgspec.structs.replace(cancelled, is_adopted=True)
+    assert not any("starts it again" in row.plain for row in stage.verdict(adopted, 80, UNICODE))

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 from canned_launch import PRESETS
-from fake_cockpit import FakeCockpit
-from pictures import DEADLINE_S, cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
+from fake_cockpit import HANG_S, FakeCockpit
+from pictures import cockpit, enter, flushed, notices, press, screen_text, settled, until, until_text
 
 from rltui.errors import UsageError
 from rltui.service.review import LaunchOutlook
@@ -15,6 +15,7 @@ from rltui.tui.commands import complete_override, override_problem, with_overrid
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
+from waiting import longest_s
 
 
 async def launching(pilot) -> LaunchScreen:
@@ -73,7 +74,7 @@ async def test_errors_stand_in_the_way() -> None:
 async def test_enter_before_the_findings_does_nothing() -> None:
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:
-        fake.slow_s = 5.0
+        fake.slow_s = HANG_S
         await enter(pilot, "n\n")
         await until(pilot, lambda: bool(notices(pilot)), "the reason")
         fake.gate.set()
@@ -288,7 +289,7 @@ class Waited(FakeCockpit):
     answers = threading.Event()
 
     def outlook(self, preset: str, overrides: tuple[str, ...] = (), cluster: str = "local") -> LaunchOutlook:
-        self.answers.wait(DEADLINE_S)
+        self.answers.wait(longest_s())
         return super().outlook(preset, overrides, cluster)
 
 

@@ -367,3 +367,27 @@ async def test_the_list_beside_the_detail_from_160_columns() -> None:
         first = screen_lines(pilot)[1]
         assert first.startswith(" RUN")
         assert f"─ {FIRST} · local" in first
+
+
+async def test_the_cursor_is_on_the_run_that_one_comes_back_from() -> None:
+    async with cockpit() as pilot:
+        await until_text(pilot, "ada-laptop")
+        await enter(pilot, f":open {SECOND}\n")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
+        await press(pilot, "q")
+        assert pilot.app.screen.table.selected.run_id == SECOND
+
+
+async def test_the_cursor_goes_to_a_launched_run_once_it_is_in_the_list_unless_it_was_moved() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake) as pilot:
+        await until_text(pilot, "ada-laptop")
+        table = pilot.app.screen.table
+        for run_id, keys, expected in (("new-1", (), "new-1"), ("new-2", ("j",), SECOND)):
+            await press(pilot, "g")
+            table.choose(run_id)
+            await press(pilot, *keys)
+            fake.all_runs = (*RUNS, summary(run_id, "queued", "submitted", 1))
+            pilot.app.controller.refresh()
+            await until(pilot, lambda run_id=run_id: any(run.run_id == run_id for run in table.rows), "the run")
+            assert table.selected.run_id == expected

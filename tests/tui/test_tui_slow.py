@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from canned_runs import RUNS
-from fake_cockpit import FakeCockpit
+from fake_cockpit import HANG_S, FakeCockpit
 from pictures import cockpit, enter, flushed, screen_lines, screen_text, until, until_text
 
 from rltui.errors import ClusterError, UsageError
@@ -17,16 +17,11 @@ from rltui.tui.controller import Controller
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.runs import RunsScreen
 from rltui.watch.snapshots import RunsSnapshot
-
-DEADLINE_S = 60.0
-HANG_S = 120.0
+from waiting import eventually, longest_s
 
 
-def wait_for(condition, what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come within {DEADLINE_S:.0f} s"
-        time.sleep(0.002)
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    eventually(condition, what, poll_s=0.002)
 
 
 class Hanging(FakeCockpit):
@@ -37,53 +32,49 @@ class Hanging(FakeCockpit):
         self.slow_s = HANG_S
 
 
-async def test_the_first_frame_does_not_wait_for_the_first_answer() -> None:
-    fake = FakeCockpit(slow_s=HANG_S)
+@pytest.fixture
+def fake() -> Iterator[Hanging]:
+    hanging = Hanging()
+    yield hanging
+    hanging.gate.set()  # also after a failure: Python waits for the threads of actions
+
+
+async def test_the_first_frame_does_not_wait_for_the_first_answer(fake: Hanging) -> None:
+    fake.hang()
     async with cockpit(fake) as pilot:
         await until_text(pilot, "looking for runs")
         fake.gate.set()
         await until_text(pilot, RUNS[0].run_id)
 
 
-async def test_keys_act_at_once_while_services_hang() -> None:
-    fake = Hanging()
+async def test_keys_act_at_once_while_services_hang(fake: Hanging) -> None:
     async with cockpit(fake) as pilot:
         await until_text(pilot, "ada-laptop")
         fake.hang()
         pilot.app.controller.refresh()
-        slowest = 0.0
         for key, words in (
             ("j", RUNS[1].run_id),
             ("/", "words, state:running"),
             ("\n", "open"),
             ("G", "grpo-weird-0000"),
         ):
-            began = time.monotonic()
             await enter(pilot, key)
             await until_text(pilot, words)
-            slowest = max(slowest, time.monotonic() - began)
         await enter(pilot, "n")
         await until_text(pilot, "reading")
-        assert slowest < HANG_S / 4, "the services hang for two minutes; keys must not"
-        fake.gate.set()
 
 
-async def test_leaving_does_not_wait_for_a_hanging_service() -> None:
-    fake = Hanging()
+async def test_leaving_does_not_wait_for_a_hanging_service(fake: Hanging) -> None:
     async with cockpit(fake) as pilot:
         fake.hang()
         pilot.app.controller.refresh()
         await enter(pilot, "jn")
         await until_text(pilot, "reading")
-        began = time.monotonic()
         await enter(pilot, "qq")
         await until(pilot, lambda: pilot.app.return_code == 0, "the end")
-    assert time.monotonic() - began < HANG_S / 2
-    fake.gate.set()
 
 
-async def test_another_request_that_fails_takes_no_question_away() -> None:
-    fake = Hanging()
+async def test_another_request_that_fails_takes_no_question_away(fake: Hanging) -> None:
     async with cockpit(fake) as pilot:
         await until_text(pilot, "ada-laptop")
         fake.hang()
@@ -95,8 +86,7 @@ async def test_another_request_that_fails_takes_no_question_away() -> None:
         await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
 
 
-async def test_a_confirmation_that_comes_late_does_not_open_over_something_else() -> None:
-    fake = Hanging()
+async def test_a_confirmation_that_comes_late_does_not_open_over_something_else(fake: Hanging) -> None:
     async with cockpit(fake) as pilot:
         await until_text(pilot, "ada-laptop")
         fake.hang()
@@ -117,9 +107,8 @@ async def test_a_confirmation_that_comes_late_does_not_open_over_something_else(
         assert pilot.app.screen.preview.run_id == RUNS[1].run_id
 
 
-async def test_the_age_of_stale_data_stands_in_the_header() -> None:
+async def test_the_age_of_stale_data_stands_in_the_header(fake: Hanging) -> None:
     now = [0.0]
-    fake = Hanging()
     async with cockpit(fake, clock=lambda: now[0]) as pilot:
         await until_text(pilot, "ada-laptop")
         fake.hang()
@@ -134,8 +123,7 @@ async def test_the_age_of_stale_data_stands_in_the_header() -> None:
 
 
 @pytest.mark.parametrize("moment", ["at once", "later"])
-async def test_answers_that_come_while_the_cockpit_closes_do_no_harm(moment: str) -> None:
-    fake = Hanging()
+async def test_answers_that_come_while_the_cockpit_closes_do_no_harm(fake: Hanging, moment: str) -> None:
     async with cockpit(fake) as pilot:
         await until_text(pilot, "ada-laptop")
         fake.hang()
@@ -154,8 +142,7 @@ async def test_answers_that_come_while_the_cockpit_closes_do_no_harm(moment: str
     fake.gate.set()
 
 
-async def test_an_action_under_way_is_finished_when_one_leaves() -> None:
-    fake = Hanging()
+async def test_an_action_under_way_is_finished_when_one_leaves(fake: Hanging) -> None:
     async with cockpit(fake) as pilot:
         await enter(pilot, "c")
         await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
@@ -187,7 +174,7 @@ def test_a_thread_drops_what_is_out_of_date_and_that_of_actions_nothing() -> Non
         done: list[int] = []
         gate = threading.Event()
         thread = RequestThread("test-thread", newest_only)
-        thread.ask(lambda done=done, gate=gate: (gate.wait(DEADLINE_S), done.append(0)))
+        thread.ask(lambda done=done, gate=gate: (gate.wait(longest_s()), done.append(0)))
         for number in (1, 2, 3):
             thread.ask(lambda done=done, number=number: done.append(number))
         gate.set()

@@ -70,6 +70,8 @@ def test_check_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         (["lunch"], 2, "Did you mean `rltui launch`?"),
         (["frobnicate"], 2, "`rltui --help` lists the verbs."),
         (["kill", "r"], 2, "Did you mean `rltui cancel`?"),
+        (["oom"], 2, "Did you mean `rltui why` or `rltui fix` or `rltui mem`?"),
+        (["help", "frobnicate"], 2, "No verb is known for 'frobnicate'."),
         (["check"], 2, "`rltui check` needs FILE"),
         (["logs"], 2, "`rltui ps` lists runs; `rltui logs --help` tells more."),
         (["logs", "r", "--folow"], 2, "does not take --folow.\n  Did you mean --follow? `rltui logs --help`"),
@@ -97,6 +99,32 @@ def test_usage_errors_name_cause_and_next_step(
     assert found == code
     assert said in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "verbs"),
+    [
+        ("hanging", ["why"]),
+        ("bad node", ["resubmit", "fix", "auto"]),
+        ("my disk is full", ["du"]),
+        ("Slack", ["notify"]),
+    ],
+)
+def test_a_verb_is_found_by_what_somebody_wants(
+    capsys: pytest.CaptureFixture[str], words: str, verbs: list[str]
+) -> None:
+    code, out, _ = run(capsys, "help", *words.split())
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, verbs)
+    told = json.loads(run(capsys, "help", *words.split(), "--json")[1])["verbs"]
+    assert sorted(one["verb"] for one in told) == sorted(verbs)
+
+
+def test_help_has_every_verb_once_and_that_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "help")
+    assert code == 0
+    listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
+    assert sorted(listed) == sorted(verb.name for verb in VERBS)
+    assert "--nodes" in run(capsys, "help", "launch")[1]
 
 
 def test_every_verb_has_help() -> None:

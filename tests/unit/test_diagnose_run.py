@@ -21,7 +21,7 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
 from rltui.service import why
 from rltui.service.attempts import Ending
-from rltui.service.why import diagnose_run, failure_of, failure_word, nothing_found
+from rltui.service.why import diagnose_run, examine_run, failure_of, failure_word, last_words, nothing_found, why_report
 from rltui.watch.snapshots import EndSnapshot, RunSummary, StageSnapshot
 
 KILLED = EndSnapshot(outcome="failed", exit_code=-9, reason="the trainer was killed by signal 9 (SIGKILL)")
@@ -67,6 +67,23 @@ def test_the_cause_is_found_in_any_log_of_the_attempt(context: Any, attempt: Pat
     assert failure_word(found) == "too_many_open_files"
     guess = structs.replace(found[0], confidence=0.5)
     assert failure_word((guess, *found[1:])) == "", "a guess is no word of a list"
+
+
+def test_of_an_end_that_nobody_knows_the_last_words_are_shown(context: Any, attempt: Path) -> None:
+    attempt.joinpath("out.log").write_text("".join(f"loss {step}\n" for step in range(9)) + "\x1b[31mI give up\n\n")
+    run = failed_run(attempt, EndSnapshot(outcome="failed", exit_code=7, reason="the trainer exited with code 7"))
+    found = examine_run(context, run)
+    assert last_words(run, found) == (
+        "The last it said (`rltui logs run-1a2b` has all):",
+        "  loss 5",
+        "  loss 6",
+        "  loss 7",
+        "  loss 8",
+        "  I give up",
+    )
+    assert why_report(run, found).notes[:6] == last_words(run, found)
+    attempt.joinpath("out.log").write_text("loss 1\nOSError: [Errno 24] Too many open files\n")
+    assert last_words(run, examine_run(context, run)) == ()
 
 
 def test_what_events_told_of_a_standstill_is_of_its_time(context: Any, attempt: Path) -> None:
@@ -131,12 +148,14 @@ def test_a_wanted_end_is_no_death(context: Any, attempt: Path) -> None:
 def test_of_a_huge_log_beginning_and_end_are_read(context: Any, attempt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(why, "HEAD_BYTES", 1 << 16)
     monkeypatch.setattr(why, "TAIL_BYTES", 1 << 16)
+    monkeypatch.setattr(why, "BLOCK_LINES", 1000)
     monkeypatch.setattr(relay_client, "PIECE_BYTES", 1 << 14)
     filler = "step done in 3 s\n" * 40_000
     with attempt.joinpath("out.log").open("w") as log:
         log.write("OSError: [Errno 24] Too many open files\n" + filler + "No space left on device\n" + filler)
         log.write("ValueError: No available memory for the cache blocks.\n")
-    assert {one.id for one in diagnosed(context, attempt)} == {"too_many_open_files", "engine_kv_no_blocks"}
+    found = {(one.id, one.evidence[0].line) for one in diagnosed(context, attempt)}
+    assert found == {("too_many_open_files", 1), ("engine_kv_no_blocks", 80_003)}
 
 
 def test_secrets_and_numbers_are_not_read(context: Any, attempt: Path) -> None:

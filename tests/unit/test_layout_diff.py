@@ -9,7 +9,7 @@ import yaml
 from check_cases import GPU
 
 from rltui.cli.main import main
-from rltui.layout.diff import Difference, diff
+from rltui.layout.diff import Difference, diff, setting_text
 from rltui.layout.json_schema import json_schema
 from rltui.layout.load import load_text
 from rltui.layout.presets import preset_files
@@ -51,3 +51,9 @@ def test_presets_are_valid_by_the_json_schema() -> None:
     assert not validator.is_valid({"layout": 1, "name": "x"})
     assert validator.is_valid({"base": "local/grpo-tiny", "train": {"steps": 3}})
     assert not validator.is_valid({"base": "local/grpo-tiny", "train": {"stepz": 3}})
+
+
+def test_a_list_is_shown_as_a_layout_has_it() -> None:
+    assert setting_text(("a=1", "b")) == "[a=1, b]"
+    assert setting_text([]) == "[]"
+    assert setting_text([2, True, None]) == "[2, true, –]"

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from rltui.cli.main import main
 from rltui.cli.setup import way_to
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
+from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile_files import ProfileFile
 from rltui.cluster.profiles import merge_profiles
-from rltui.errors import UsageError
+from rltui.cluster.relay_client import RelayClient
+from rltui.errors import ClusterError, UsageError
 from rltui.layout.document import parse
-from rltui.service.setup_cluster import Site, as_block, gpu_type, propose, with_block, write_file
+from rltui.service.setup_cluster import Site, as_block, gpu_type, look_around, propose, with_block, write_file
 
 
 def node(name: str, *partitions: str, gpu: str = "h100", gpus: int = 4, **keys: object) -> NodeFacts:
@@ -154,7 +156,7 @@ def test_a_word_for_several_cards_is_not_guessed() -> None:
 
 def test_no_partition_and_no_slurm() -> None:
     assert any("No partition" in note for note in propose(site(nodes=()), {}).notes)
-    with pytest.raises(UsageError, match="neither Slurm"):
+    with pytest.raises(UsageError, match="no Slurm cluster"):
         propose(Site(), {"host": "h"})
     ray = {"scheduler": "ray", "ray_address": "http://127.0.0.1:8265"}
     proposal = propose(Site(scratch="/scratch/me/", ray_address=ray["ray_address"]), {"host": "h"})
@@ -279,3 +281,24 @@ def test_nobody_there_to_answer(capsys: pytest.CaptureFixture[str]) -> None:
 def test_hostile_words_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     name = ["--host=-oProxyCommand=x"] if words[0] == "--host" else words
     assert main(["setup", "--yes", *name]) in (2, 3)
+
+
+@pytest.mark.parametrize(("says", "has_slurm"), [("Could not establish a configuration source", False), ("odd", True)])
+def test_slurm_s_tools_without_a_cluster_are_no_slurm(
+    says: str, has_slurm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for tool in ("scontrol", "sinfo", "squeue", "sacctmgr", "sacct"):
+        path = tmp_path / tool
+        path.write_text(f"#!/bin/sh\necho '{tool}: fatal: {says}' >&2\nexit 1\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    relay = RelayClient(LocalTransport())
+    try:
+        if has_slurm:
+            with pytest.raises(ClusterError, match="odd"):
+                look_around(relay)
+        else:
+            found = look_around(relay)
+            assert (found.facts, found.host is not None) == (None, True)
+    finally:
+        relay.close()

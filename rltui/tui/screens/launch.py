@@ -54,7 +54,7 @@ KEYS = keys.key_table(
     Key("cluster", ("c",), "cluster", "Launch on the next cluster.", 2, keys.needs_clusters, quiet=True),
     Key("cluster_before", ("C",), "cluster", "Launch on the cluster before.", 0, keys.needs_clusters),
     Key("set", ("s",), "set", "Set a value: key.path=value; of a script, its options and words.", 3),
-    Key("script", ("v",), "script", "Show the job script exactly as it would be submitted, or the review.", 4),
+    Key("script", ("v",), "preview", "Show the job script exactly as it would be submitted, or the review.", 4),
     Key("fix", ("f",), "fix", "Apply the fix of the first finding that has one.", 5, _needs_fix, quiet=True),
     Key("edit", ("e",), "edit", "Edit the newest override.", 7, _needs_overrides, quiet=True),
     Key("form", ("E",), "all keys", "Edit every key of the layout as a form.", 0, _needs_layout),

@@ -44,7 +44,7 @@ def _can_signal(context: KeyContext) -> str:
 
 _can_exclude = keys.first_of(
     _can_act_on_one,
-    keys.needs(attrgetter("num_nodes"), "the run's nodes are not known: there is none to keep away from"),
+    keys.needs(attrgetter("num_nodes"), "none of the run's nodes is known"),
 )
 
 ACT = KeyGroup(

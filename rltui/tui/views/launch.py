@@ -83,7 +83,7 @@ def review_lines(
         if judged[severity]:
             lines += _part(f"{severity}s", finding_lines(judged[severity], width, glyphs), width, glyphs)
     lines += _part("what was read", _texts(review.notes, width, "text"), width, glyphs)
-    lines += _part("layout", [line("  ", (text, "text")) for text in review.drawing], width, glyphs)
+    lines += _part("layout", _drawing(review.drawing, width), width, glyphs)
     lines += _part("arithmetic", _texts(review.arithmetic, width, "text"), width, glyphs)
     lines += _part("plan", _texts(review.plan, width, "text"), width, glyphs, "estimate")
     lines += beside
@@ -92,6 +92,17 @@ def review_lines(
     lines += _part("what will run", _texts(review.commands, width, "accent"), width, glyphs, review.cluster)
     memory = [line("  ", (clip(text, max(0, width - 2), glyphs.ellipsis), "text")) for text in review.memory]
     return lines + _part("memory", memory, width, glyphs, "estimate")
+
+
+def _drawing(drawing: Sequence[str], width: int) -> list[Line]:
+    """The picture as it is, and its legend on as many lines as it needs."""
+    from rltui.placement.draw import WALL
+
+    shown: list[Line] = []
+    for text in drawing:
+        is_picture = WALL in text
+        shown += [line("  ", (text, "text"))] if is_picture else wrapped(text, width, "  ", "text")
+    return shown
 
 
 def outlook_lines(outlook: LaunchOutlook, is_old: bool, now: float, width: int, glyphs: Glyphs) -> list[Line]:

@@ -100,7 +100,7 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     rows = wrapped(reason + code or " ", width, "", "text", mark=(mark, look.role))
     if summary.failure:
         rows.append(line((f"   {summary.failure}", "bad"), ("  ! ", "key"), ("shows evidence and remedies", "dim")))
-    elif summary.state == "cancelled":
+    elif summary.state == "cancelled" and not summary.is_adopted:  # of most of these nobody has the script
         rows.append(line(("   r ", "key"), ("starts it again, from a checkpoint if it has one", "dim")))
     return rows
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.events import Key
+from textual.events import Key, Paste
 from textual.widgets import Input
 
 from rltui.tui.commands import Completion
@@ -86,6 +86,15 @@ class _Input(Input):
     def __init__(self, prompt: Prompt, text: str, hint: str) -> None:
         super().__init__(text, placeholder=hint, select_on_focus=False, compact=True)
         self._prompt = prompt
+
+    def _on_paste(self, event: Paste) -> None:
+        """A pasted command of several lines is one line here; an input of its own would drop all but the first."""
+        event.prevent_default()
+        event.stop()
+        lines = event.text.splitlines()
+        if len(lines) > 1:  # each but the last of a shell's may end in a backslash
+            lines = [one.strip().removesuffix("\\").rstrip() for one in lines]
+        super()._on_paste(Paste(" ".join(filter(None, lines))))
 
     async def _on_key(self, event: Key) -> None:
         special: dict[str, Callable[[], None]] = {

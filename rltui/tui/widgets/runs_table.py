@@ -36,6 +36,7 @@ class RunsTable(ListPane):
         self._away: Mapping[str, float] = {}
         self._now = 0.0
         self._marks: set[str] = set()
+        self._awaited = ""
         self.baseline = ""
         """The run that others are held against; empty: none."""
         self._layout = view.plan(80, 14)
@@ -115,6 +116,8 @@ class RunsTable(ListPane):
             self.lines.append(one)
             if isinstance(one, Fold) and one.key in self._open:
                 self.lines += one.runs
+        if any(run.run_id == self._awaited for run in self.rows):
+            chosen, self._awaited = self._awaited, ""
         ids = [self._line_id(one) for one in self.lines]
         if chosen in ids:
             self.cursor = ids.index(chosen)
@@ -193,10 +196,14 @@ class RunsTable(ListPane):
         self.repaint()
 
     def choose(self, run_id: str) -> None:
-        """Put the cursor on a run, if it is shown."""
-        for index, one in enumerate(self.lines):
-            if self._line_id(one) == run_id:
-                self.go_to(index)
+        """Put the cursor on a run once it is shown: one that was launched a moment ago is in no picture yet."""
+        self._awaited = run_id
+        self._fold(self._line_id(self.line) if self.line is not None else None)
+
+    def go_to(self, index: int) -> None:
+        """Put the cursor at a row; whoever moves it waits for no run any more."""
+        self._awaited = ""
+        super().go_to(index)
 
     @property
     def selected(self) -> RunSummary | None:
