@@ -1,9 +1,9 @@
 """Write the tables of settings that other systems know, out of clones of their repositories with all history.
 
-``python tools/framework_keys.py CLONES`` reads the git directories ``CLONES/OWNER/NAME`` (or ``CLONES/OWNER+NAME/repo``),
-nothing is run or checked out. A name counts that any version had, so that no version's script is suspected. Names only
-are kept: one line a section, ``*`` behind a name whose own keys are free, ``~`` before one that only a class has and
-no file, ``@since-until`` behind one that was not always there.
+``python tools/framework_keys.py CLONES`` reads the clones ``CLONES/OWNER/NAME``; nothing is run or checked out. A name
+counts that any version had, so that no version's script is suspected. Names only are kept: one line a section, ``*``
+behind a name whose own keys are free, ``~`` before one that only a class has and no file, ``@since-until`` behind one
+that was not always there.
 """
 
 from __future__ import annotations
@@ -21,85 +21,20 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from framework_sources import SOURCES, Source
+
 TABLES = Path(__file__).parent.parent / "rltui" / "check" / "frameworks" / "keys"
 _FREE = re.compile(r"\b(?:dict|Dict|Mapping|Any|DictConfig|object)\b")
-
-
-class Source(NamedTuple):
-    """Where a framework says what it knows.
-
-    Attributes:
-        repository: Owner and name.
-        files: Paths of its history, as a pattern.
-        roots: Classes whose fields are the top of its configuration; with ``flat``, of all classes there.
-        kind: ``tree`` of classes and YAML files, ``flat`` classes and argparse flags.
-        only_newest: A pattern of files of which the newest version alone counts.
-        dated: Whether its days are those of the framework's versions, and not of something that these pin.
-    """
-
-    repository: str
-    files: str
-    kind: str = "tree"
-    roots: tuple[str, ...] = ()
-    only_newest: str = ""
-    dated: bool = True
-
-
-SOURCES: dict[str, tuple[Source, ...]] = {
-    "verl": (
-        Source(
-            "verl-project/verl",
-            r"verl/(workers/config|trainer/config|utils/profiler|experimental/[^/]+)/.*\.py|verl/trainer/config/[^/]*\.yaml"
-            r"|(recipe|verl/experimental|examples)/[^/]+/(config/)?[^/]*trainer[^/]*\.yaml",
-        ),
-        Source("verl-project/verl-recipe", r"[^/]+/config/[^/]*trainer[^/]*\.yaml", dated=False),
-    ),
-    "openrlhf": (Source("OpenRLHF/OpenRLHF", r"openrlhf/(cli|utils)/.*\.py|examples/train_[^/]*\.py", "flat"),),
-    "slime": (
-        Source("THUDM/slime", r".*argument.*\.py", "flat"),
-        Source("radixark/miles", r".*argument.*\.py", "flat"),
-        Source("NVIDIA/Megatron-LM", r"megatron/(training/(arguments|config/.*|argument_utils)|core/.*config.*|training/.*args.*)\.py", "flat", dated=False),
-    ),
-    "skyrl": (
-        Source(
-            "NovaSky-AI/SkyRL",
-            r"skyrl(-train/skyrl_train|/train)/config/.*\.(yaml|py)|skyrl-gym/.*\.py",
-            roots=("SkyRLTrainConfig",),
-        ),
-    ),
-    "areal": (
-        Source(
-            "inclusionAI/AReaL",
-            r"areal/(api/cli_args|.*config[^/]*)\.py|examples/.*\.py",
-            roots=("GRPOConfig", "PPOConfig", "SFTConfig", "RWConfig", "DPOConfig", "BaseExperimentConfig"),
-        ),
-    ),
-    "prime-rl": (
-        Source(
-            "PrimeIntellect-ai/prime-rl",
-            r"(src|packages)/.*(config|configs)(/[^/]*)?\.py",
-            roots=("RLConfig", "RLSLURMConfig", "BaseRLConfig", "SFTConfig", "SFTTrainerConfig", "TrainerConfig",
-                   "RLTrainerConfig", "OrchestratorConfig", "InferenceConfig"),
-        ),
-    ),
-    "nemo-rl": (
-        Source(
-            "NVIDIA-NeMo/RL",
-            r"nemo_rl/(algorithms|data|distributed|evals)/[^/]*\.py|nemo_rl/(environments|utils|models)/.*\.py|examples/.*\.yaml",
-            roots=("MasterConfig",),
-            only_newest=r".*\.yaml",
-        ),
-    ),
-    "roll": (
-        Source(
-            "alibaba/ROLL",
-            r"roll/.*config.*\.py|roll/configs/.*\.py|examples/.*\.yaml",
-            roots=("RLVRConfig", "AgenticConfig", "DistillConfig", "SFTConfig", "DPOConfig", "RewardFLConfig", "BaseConfig"),
-            only_newest=r".*\.yaml",
-        ),
-    ),
-    "open-instruct": (Source("allenai/open-instruct", r"open_instruct/[^/]*\.py", "flat"),),
-}  # fmt: skip
+_WORDS = frozenset(
+    {"Annotated", "Any", "Callable", "Dict", "False", "Field", "Final", "ClassVar", "List", "Literal", "NotRequired",
+     "None", "Optional", "Path", "Required", "Sequence", "Set", "True", "Tuple", "Type", "Union", "Iterable"}
+)  # fmt: skip
+"""Words of types that are no classes of a configuration."""
+_BASES = frozenset(
+    {"ABC", "BaseConfig", "BaseModel", "BaseSettings", "Enum", "Generic", "Literal", "Optional", "Protocol", "T",
+     "TypedDict", "Annotated", "Union", "Field", "None", "False", "True"}
+)  # fmt: skip
+"""Bases that have no fields."""
 
 
 def main() -> None:
@@ -137,7 +72,7 @@ class _History:
 
     def __init__(self, source: Source, clones: Path) -> None:
         owner, name = source.repository.split("/")
-        places = (clones / owner / name, clones / owner / name / ".git", clones / f"{owner}+{name}" / "repo")
+        places = (clones / owner / name, clones / owner / name / ".git")
         place = next(place for place in places if (place / "objects").is_dir())
         self.source = source
         self.git = ["git", f"--git-dir={place}"]
@@ -147,9 +82,7 @@ class _History:
         """Add the names of every version; those of the samples, a fortnight apart, say from when until when."""
         changes = list(self._changes())
         blobs = {blob: path for _, path, blob in changes if blob}
-        newest: dict[str, str] = {}
-        for _, path, blob in changes:
-            newest[path] = blob
+        newest = {path: blob for _, path, blob in changes}
         if self.source.only_newest:
             old = re.compile(self.source.only_newest)
             blobs = {blob: path for blob, path in blobs.items() if not old.fullmatch(path) or newest[path] == blob}
@@ -157,21 +90,38 @@ class _History:
         since: dict[tuple[str, str], str] = {}
         until: dict[tuple[str, str], str] = {}
         before: set[tuple[str, str]] | None = None
+        forms: set[tuple[str, str]] = set()
         for day, files in self._versions(changes, blobs):
-            now = {(section, name) for section, names in self._table(files).items() for name in names}
+            marked = {(section, name) for section, names in self._table(files).items() for name in names}
+            now = {(section, name.strip("~*")) for section, name in marked}
+            forms |= marked
             since |= {name: "" if before is None else day for name in now if name not in since}
-            until |= {name: day for name in (before or set()) - now}
-            until |= {name: "" for name in now}
+            until |= dict.fromkeys((before or set()) - now, day)
+            until |= dict.fromkeys(now, "")
             before = now
         for (section, name), day in since.items():
+            typed = not {(section, name), (section, f"{name}*")} & forms
+            free = (section, f"{name}*") in forms or (section, f"~{name}*") in forms
+            word = f"{'~' if typed else ''}{name}{'*' if free else ''}"
             span = _Span(day, until[section, name]) if self.source.dated else _Span()
-            old_span = spans[section].get(name)
-            spans[section][name] = span if old_span is None else _wider(old_span, span)
+            before_it = spans[section].get(word)
+            if before_it is None or self.source.dated:
+                spans[section][word] = span if before_it is None else _wider(before_it, span)
 
     def _changes(self) -> Iterator[tuple[str, str, str]]:
         """Day, path and blob of every change of a file, oldest first; the blob is empty where the file is gone."""
         raw = _out(
-            [*self.git, "log", "--reverse", "--raw", "--no-abbrev", "--no-renames", "-m", "--first-parent", "--format=@%ct"]
+            [
+                *self.git,
+                "log",
+                "--reverse",
+                "--raw",
+                "--no-abbrev",
+                "--no-renames",
+                "-m",
+                "--first-parent",
+                "--format=@%ct",
+            ]
         )
         day = ""
         for line in raw.splitlines():
@@ -188,7 +138,7 @@ class _History:
     ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """The files, with their blobs, at the end of each day on which their names changed."""
         now = {path: blob for blob, path in blobs.items() if self.source.only_newest and path.endswith(".yaml")}
-        last: dict[str, str] = {}
+        last: dict[str, int] = {}
         for day, group in groupby(changes, key=lambda change: change[0]):
             for _, path, blob in group:
                 if blob in blobs:
@@ -201,7 +151,9 @@ class _History:
                 yield day, list(now.items())
 
     def _parse(self, blobs: dict[str, str]) -> None:
-        with subprocess.Popen([*self.git, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        with subprocess.Popen(
+            [*self.git, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as reader:
             assert reader.stdin is not None
             assert reader.stdout is not None
             for blob, path in blobs.items():
@@ -215,20 +167,18 @@ class _History:
 
     def _table(self, files: list[tuple[str, str]]) -> dict[str, set[str]]:
         """Names by section that these files know together."""
+        parsed = [(path, self.parsed[blob]) for path, blob in files if blob in self.parsed]
+        if self.source.kind == "flat":
+            return {"": set().union(*(one.flat for _, one in parsed))}
         table: dict[str, set[str]] = defaultdict(set)
         classes: dict[str, _Class] = defaultdict(_Class)
         targets: dict[str, set[str]] = defaultdict(set)
         mounted: dict[str, set[str]] = defaultdict(set)
-        parsed = [(path, self.parsed[blob]) for path, blob in files if blob in self.parsed]
         for _, one in parsed:
             for name, other in one.classes.items():
                 classes[name].add(other)
             for package, file in one.mounted:
                 mounted[file].add(package)
-        if self.source.kind == "flat":
-            table[""].update(field for each in classes.values() for field in each.fields)
-            table[""].update(flag for _, one in parsed for flag in one.flags)
-            return table
         for path, one in parsed:
             for package in ("", *mounted.get(path, ())):
                 _mapping_into(one.values, package, table, targets)
@@ -254,31 +204,39 @@ class _Parsed(NamedTuple):
     """What one version of a file knows."""
 
     classes: dict[str, _Class]
-    flags: set[str]
+    flat: frozenset[str]
     values: dict[Any, Any]
     mounted: list[tuple[str, str]]
-
-    @property
-    def mark(self) -> int:
-        """What changes where names do."""
-        fields = [(name, sorted(one.bases), sorted((k, sorted(v)) for k, v in one.fields.items())) for name, one in sorted(self.classes.items())]
-        return hash(repr((fields, sorted(self.flags), _shape(self.values), self.mounted)))
+    mark: int
+    """What changes where names do."""
 
 
 def _shape(values: object) -> object:
-    return [(key, _shape(value)) for key, value in values.items() if key != "_target_"] if isinstance(values, dict) else 0
+    return (
+        [(key, _shape(value)) for key, value in values.items() if key != "_target_"] if isinstance(values, dict) else 0
+    )
 
 
 def _parsed(text: str, path: str) -> _Parsed:
     classes: dict[str, _Class] = defaultdict(_Class)
+    values = None
+    flags: list[str] = []
     if path.endswith(".py"):
         _classes_of(text, classes)
-        return _Parsed(classes, {flag.replace("-", "_") for flag in _flags(text)}, {}, [])
-    try:
-        values = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
-        values = None
-    return _Parsed(classes, set(), values if isinstance(values, dict) else {}, list(_mounted(text, path)))
+        flags = [flag.replace("-", "_") for flag in _flags(text)]
+    else:
+        try:
+            values = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except yaml.YAMLError:
+            values = None
+    values = values if isinstance(values, dict) else {}
+    mounted = list(_mounted(text, path))
+    fields = [
+        (name, sorted(one.bases), sorted((field, sorted(types)) for field, types in one.fields.items()))
+        for name, one in sorted(classes.items())
+    ]
+    flat = frozenset({*flags, *(field for one in classes.values() for field in one.fields)})
+    return _Parsed(classes, flat, values, mounted, hash(repr((fields, sorted(flags), _shape(values), mounted))))
 
 
 def _out(command: list[str]) -> str:
@@ -286,8 +244,9 @@ def _out(command: list[str]) -> str:
 
 
 def _flags(text: str) -> Iterator[str]:
-    yield from re.findall(r"""add_argument\(\s*(?:["']-\w["'],\s*)?f?["']--([\w.-]+)["']""", text)
-    yield from re.findall(r"""["']--([a-z][\w.-]+)["'],?\s*$""", text, re.MULTILINE)
+    yield from re.findall(
+        r"""(?:add_argument|reset_arg)\(\s*(?:parser,\s*)?(?:["']-\w["'],\s*)?f?["']--([A-Za-z][\w.-]+)["']""", text
+    )
 
 
 class _Class:
@@ -315,7 +274,11 @@ def _classes_of(text: str, classes: dict[str, _Class]) -> None:
         # ``X: TypeAlias = A | B`` and ``X = Annotated[A | B, …]`` are classes with both as bases
         if isinstance(alias, (ast.Assign, ast.AnnAssign)) and alias.value is not None:
             target = alias.targets[0] if isinstance(alias, ast.Assign) else alias.target
-            if isinstance(target, ast.Name) and target.id[:1].isupper() and isinstance(alias.value, (ast.Subscript, ast.BinOp)):
+            if (
+                isinstance(target, ast.Name)
+                and target.id[:1].isupper()
+                and isinstance(alias.value, (ast.Subscript, ast.BinOp))
+            ):
                 classes[target.id].bases.update(re.findall(r"\b[A-Z]\w+", ast.unparse(alias.value)))
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
@@ -339,20 +302,27 @@ def _flatten(
     if name in above or name not in classes or len(above) > 8:
         return
     one = classes[name]
+    parent, _, last = section.rpartition(".")
+    if last and any(base[:1].isupper() and base not in classes and base not in _BASES for base in one.bases):
+        table[parent].add(f"{last}*")  # what a class of another package has is not known
     for base in one.bases:
         _flatten(base, section, classes, table, (*above, name))
     for field, types in one.fields.items():
         if field.startswith("_"):
             continue
         here = f"{section}.{field}".lstrip(".")
-        inner = {word for words in types for word in re.findall(r"\b[A-Z]\w+", words) if word in classes}
-        free = not inner and any(_FREE.search(words) for words in types)
+        inner = {word for words in types for word in re.findall(r"\b\w+", words) if word in classes}
+        # a class of another package may hold anything
+        strange = any(set(re.findall(r"\b[A-Z]\w+", re.sub(r"'[^']*'", "", words))) - _WORDS - inner for words in types)
+        free = strange or (not inner and any(_FREE.search(words) for words in types))
         table[section].add(f"{field}*" if free else field)
         for kind in inner:
             _flatten(kind, here, classes, table, (*above, name))
 
 
-def _mapping_into(values: dict[Any, Any], section: str, table: dict[str, set[str]], targets: dict[str, set[str]]) -> None:
+def _mapping_into(
+    values: dict[Any, Any], section: str, table: dict[str, set[str]], targets: dict[str, set[str]]
+) -> None:
     for key, value in values.items():
         if key == "_target_":
             targets[section].add(str(value).rsplit(".", 1)[-1])

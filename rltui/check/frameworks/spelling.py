@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _TABLES = Path(__file__).parent / "keys"
 _NEAR = 0.85
 _PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
-_ENGINES_OWN = ("sglang_", "vllm_", "sgl_")
-"""How names begin that a framework hands on to its engine, of which there are more than any table has."""
+_OTHERS = re.compile(r"sglang_|vllm_|sgl_|(?:.*\.)?[A-Z][A-Z0-9_]+\Z")
+"""Names that a framework hands on to its engine, of which there are more than any table has, and of variables."""
 
 REGISTRY: dict[str, Rule] = {}
 _rule = registering(REGISTRY)
@@ -50,12 +50,13 @@ class Table(Struct, frozen=True):
     until: dict[str, str] = {}
 
     def knows(self, name: str) -> bool:
-        """Whether any version has the setting."""
+        """Whether any version has the setting; argparse's switches have a twin that begins with ``no``."""
         section = ""
         for part in name.split("."):
+            known = self.sections.get(section, frozenset())
             if section in self.free:
                 return True
-            if part not in self.sections.get(section, ()):
+            if part not in known and part.removeprefix("no_") not in known:
                 return False
             section = f"{section}.{part}".lstrip(".")
         return True
@@ -71,12 +72,13 @@ class Table(Struct, frozen=True):
         parts = name.split(".")
         for index, part in enumerate(parts):
             known = self.sections.get(section)
-            here = f"{section}.{part}".lstrip(".")
-            if known is None or here in self.free or section in self.free:
+            if known is None or section in self.free:
                 return ""
             if part not in known:
-                return self._instead(section, part, parts[index + 1 :], known)
-            section = here
+                below = (".".join(parts[start:]) for start in range(1, len(parts) - 1))
+                found = next((rest for rest in below if self.knows(rest)), "")
+                return found or self._instead(section, part, parts[index + 1 :], known)
+            section = f"{section}.{part}".lstrip(".")
         return ""
 
     def _instead(self, section: str, part: str, rest: list[str], known: frozenset[str]) -> str:
@@ -84,9 +86,13 @@ class Table(Struct, frozen=True):
             return ""  # argparse takes the beginning of a name for the name
         for match in get_close_matches(part, known, n=3, cutoff=_NEAR):
             found = ".".join([section, match, *rest]).lstrip(".")
-            if _letters(match) != _letters(part) and self.knows(found):
+            if match[0] == part[0] and _letters(match) != _letters(part) and self.knows(found):
                 return found
-        last = (rest or [part])[-1]
+        return ""
+
+    def elsewhere(self, name: str) -> str:
+        """The one setting of another section that ends in the same word; empty where there is none, or several."""
+        section, _, last = name.rpartition(".")
         homes = [home for home in self.sections if home != section and last in self.sections[home]] if section else []
         return f"{homes[0]}.{last}".lstrip(".") if len(homes) == 1 and "_" in last else ""
 
@@ -95,19 +101,23 @@ def _letters(name: str) -> str:
     return re.sub(r"\d", "", name)
 
 
+_NOTHING = Table({}, frozenset())
+
+
 @cache
-def table_of(dialect: str) -> Table | None:
-    """The settings that any version of a framework knows; None where nobody has collected them."""
+def table_of(dialect: str) -> Table:
+    """The settings that any version of a framework knows; an empty table where nobody has collected them."""
     file = _TABLES / f"{dialect}.txt"
     if not file.is_file():
-        return None
+        return _NOTHING
     return read_table(file.read_text(encoding="utf-8").splitlines())
 
 
 def read_table(lines: Iterable[str]) -> Table:
-    """A table as ``tools/framework_keys.py`` writes it: a section a line, ``*`` behind names whose own keys are free."""
+    """A table as ``tools/framework_keys.py`` writes it, which says what its marks mean."""
     sections: dict[str, frozenset[str]] = {}
-    free, typed = set(), set()
+    free: set[str] = set()
+    typed: set[str] = set()
     since: dict[str, str] = {}
     until: dict[str, str] = {}
     for line in lines:
@@ -129,32 +139,47 @@ def read_table(lines: Iterable[str]) -> Table:
     return Table(sections, frozenset(free), frozenset(typed), since, until)
 
 
-@_rule("F901", "warning")
-def misspelt(asked: Asked) -> Iterator[Trouble]:
-    """No version of the framework has this setting, but one that is nearly the same.
+def _strange(asked: Asked, table: Table) -> list[str]:
+    return [name for name in _names(asked) if not table.knows(name)]
 
-    Hydra, argparse and typed configurations refuse a name that they do not know; plain dictionaries ignore it, which
-    is worse. Names were collected from all versions of the framework; one that is near none is not judged.
+
+def _judging(asked: Asked) -> Table:
+    """The table of a script's framework; an empty one where the script is of a fork or of a version to come.
+
+    It is where several of its settings are known to no version and one of them is near to nothing.
     """
     table = table_of(asked.facts.dialect)
-    for name in _names(asked) if table else ():
-        found = table.nearest(name)
+    strange = _strange(asked, table)
+    own = [name for name in strange if not table.nearest(name) and name not in asked.settings.added]
+    return table if len(strange) < 2 or not own else _NOTHING
+
+
+@_rule("F991", "warning")
+def misspelt(asked: Asked) -> Iterator[Trouble]:
+    """No version of the framework has this setting, but one that is nearly the same, or one of another section.
+
+    Hydra, argparse and typed configurations refuse a name that they do not know; plain dictionaries ignore it, which
+    is worse. Names were collected from all versions of the framework; a script with other settings of its own is not
+    judged.
+    """
+    table = _judging(asked)
+    for name in _strange(asked, table):
+        found = table.nearest(name) or ("" if name in asked.settings.added else table.elsewhere(name))
         if found and not asked.settings.has(found):
             yield Trouble(f"{name} is no setting of {asked.facts.dialect}; {found} is", name)
 
 
-@_rule("F902", "warning")
+@_rule("F992", "warning")
 def of_two_versions(asked: Asked) -> Iterator[Trouble]:
     """No version of the framework has both of these settings: one was gone before the other came.
 
     Which of them the installed version refuses, its own date says. Days are those of the framework's main branch.
     """
-    table = table_of(asked.facts.dialect)
-    if table is None:
-        return
-    newest = max((name for name in _names(asked, added=False) if name in table.since), key=table.since.get, default="")  # type: ignore[arg-type]
-    for name in _names(asked, added=False):
-        if newest and name in table.until and table.until[name] <= table.since[newest]:
+    table = _dating(asked)
+    names = [name for name in _names(asked, added=False) if not table.is_free(name)]
+    newest = max((name for name in names if name in table.since), key=lambda name: table.since[name], default="")
+    for name in names:
+        if newest and table.until.get(name, "999999") <= table.since[newest]:
             yield Trouble(
                 f"{name} was gone by {_day(table.until[name])}, and {newest} came on {_day(table.since[newest])}: "
                 f"no version of {asked.facts.dialect} has both",
@@ -162,36 +187,39 @@ def of_two_versions(asked: Asked) -> Iterator[Trouble]:
             )
 
 
-@_rule("F903", "warning")
+@_rule("F993", "note")
 def added_twice(asked: Asked) -> Iterator[Trouble]:
     """A plus adds a setting to Hydra's configuration, which refuses one that is there already.
 
-    Other settings of the script say how old the framework is at least; this one was there by then.
+    Other settings of the script say how old the framework is at least; this one was there by then. Whether it is part
+    of the configuration that the script chooses, only that shows.
     """
-    table = table_of(asked.facts.dialect)
-    if table is None:
-        return
+    table = _dating(asked)
     least = max((table.since.get(name, "") for name in _names(asked, added=False)), default="")
     for name in sorted(asked.settings.added):
-        always = name not in table.since and name not in table.until
-        older = always or table.since.get(name, "999999") <= least and name not in table.until
+        older = table.since.get(name, "999999") <= least and name not in table.until
         if older and name not in table.typed and table.knows(name) and not table.is_free(name):
             yield Trouble(f"+{name} adds a setting that {asked.facts.dialect} has itself: leave the plus out", name)
 
 
-@_rule("F904", "warning")
+@_rule("F994", "warning")
 def outside_the_command(asked: Asked) -> Iterator[Trouble]:
     """An option stands as a command of its own, so the training never sees it.
 
     The line above lacks its backslash at the end, or has blanks behind it; or an array was opened by a brace.
     """
     for line, name in asked.facts.strays:
-        yield Trouble(f"line {line} begins with {name}, but the command above it has ended: a backslash is missing", name)
+        yield Trouble(f"line {line} begins with {name}, but the command above it has ended without a backslash", name)
+
+
+def _dating(asked: Asked) -> Table:
+    """The table where all that the script sets is known, so that its settings tell the version; else an empty one."""
+    return _NOTHING if asked.settings.is_cut else _judging(asked)
 
 
 def _names(asked: Asked, added: bool = True) -> list[str]:
     """Names of settings that can be judged; without those that a plus adds to the configuration, if so wished."""
-    names = (name for name in asked.settings.values if _PLAIN.match(name) and not name.startswith(_ENGINES_OWN))
+    names = (name for name in asked.settings.values if _PLAIN.match(name) and not _OTHERS.match(name))
     return [name for name in names if added or name not in asked.settings.added]
 
 
