@@ -103,7 +103,9 @@ class _History:
             typed = not {(section, name), (section, f"{name}*")} & forms
             free = (section, f"{name}*") in forms or (section, f"~{name}*") in forms
             word = f"{'~' if typed else ''}{name}{'*' if free else ''}"
-            span = _Span(day, until[section, name]) if self.source.dated else _Span()
+            gone = until[section, name]
+            first, last = self.source.unseen
+            span = _Span(day, "" if first <= gone <= last else gone) if self.source.dated else _Span()
             before_it = spans[section].get(word)
             if before_it is None or self.source.dated:
                 spans[section][word] = span if before_it is None else _wider(before_it, span)

@@ -14,6 +14,7 @@ class Source(NamedTuple):
         roots: Classes whose fields are the top of its configuration; with ``flat``, of all classes there.
         kind: ``tree`` of classes and YAML files, ``flat`` classes and argparse flags.
         only_newest: A pattern of files of which the newest version alone counts.
+        unseen: Days (YYMMDD) between which files were split into groups that are not read: no name was gone then.
         dated: Whether the days of its names tell versions: not where classes move among files that are not read, nor of
             something that the framework pins.
     """
@@ -24,6 +25,7 @@ class Source(NamedTuple):
     roots: tuple[str, ...] = ()
     only_newest: str = ""
     dated: bool = True
+    unseen: tuple[str, str] = ("", "")
 
 
 SOURCES: dict[str, tuple[Source, ...]] = {
@@ -31,6 +33,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source(
             "verl-project/verl",
             r"verl/(workers/config|trainer/config|utils/profiler)/.*\.py|verl/trainer/config/[^/]*\.yaml",
+            unseen=("250601", "250801"),
         ),
         Source(
             "verl-project/verl",
@@ -43,7 +46,12 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "slime": (
         Source("THUDM/slime", r".*argument.*\.py", "flat", dated=False),
         Source("radixark/miles", r".*argument.*\.py", "flat", dated=False),
-        Source("NVIDIA/Megatron-LM", r"megatron/(training/(arguments|config/.*|argument_utils)|core/.*config.*|training/.*args.*)\.py", "flat", dated=False),
+        Source(
+            "NVIDIA/Megatron-LM",
+            r"megatron/(training/(arguments|config/.*|.*args.*|argument_utils)|core/.*config.*)\.py",
+            "flat",
+            dated=False,
+        ),
     ),
     "skyrl": (
         Source(
@@ -83,7 +91,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Source(
             "alibaba/ROLL",
             r"roll/.*config.*\.py|roll/configs/.*\.py|examples/.*\.yaml",
-            roots=("RLVRConfig", "AgenticConfig", "DistillConfig", "SFTConfig", "DPOConfig", "RewardFLConfig", "BaseConfig"),
+            roots=("RLVRConfig", "AgenticConfig", "DistillConfig", "SFTConfig", "DPOConfig", "RewardFLConfig",
+                   "BaseConfig"),
             only_newest=r".*\.yaml",
             dated=False,
         ),

@@ -3,7 +3,7 @@
 Each case of ``corrected.yaml`` is a commit that changed a setting because the script before was wrong: the settings
 before it as far as they matter, what the commit made of them, and the settings of which one is to be named. A mistake
 counts as found where an error or a warning names one of these before, and none does afterwards. The wrong settings were
-written down from the commit before the check saw the script; half ``b`` was not looked at until the rules stood.
+written down from the commit before the check saw the script; no rule was made after half ``b`` was seen.
 """
 
 from __future__ import annotations

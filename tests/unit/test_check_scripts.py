@@ -325,7 +325,8 @@ def _verl(*settings: str) -> str:
         ("actor_rollout_ref.actor.ppo_mini_batchsize=64", "actor_rollout_ref.actor.ppo_mini_batch_size"),
         ("+actor_rollout_ref.model.enable_activation_offloading=True", "enable_activation_offload is"),
         ("actor_rollout_ref.critic.optim.lr=1e-5", "critic.optim.lr is"),
-        ("critic.tensor_model_parallel_size=2", None),  # at home in several sections
+        ("algorithm.train_batch_size=64", "data.train_batch_size is"),
+        ("algorithm.strategy=fsdp", None),  # at home in many sections
         ("trainer.remove_previous_ckpt=1", None),  # near nothing
         ("actor_rollout_ref.rollout.engine_kwargs.vllm.anything=1", None),  # free
     ],

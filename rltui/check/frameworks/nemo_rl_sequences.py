@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rltui.check.frameworks.assertion import at_least, multiple, never
-from rltui.check.frameworks.terms import Constant, Setting, above, family, neither, on, under
+from rltui.check.frameworks.terms import Constant, Setting, above, family, neither, off, on, under
 
 _POLICY = "nemo_rl/models/policy/lm_policy.py, Policy.__init__"
 _SEQUENCES = "policy.dtensor_cfg.sequence_parallel"
@@ -61,7 +61,7 @@ TABLE = (
         "Packed sequences are padded to a length that Megatron's context parallelism does not divide.",
         _PADS,
         (_PADDED, _MEGATRON_CONTEXT * Constant(2)),
-        when=_MEGATRON_PACKED,
+        when=(*_MEGATRON_PACKED, off("policy.megatron_cfg.sequence_parallel")),
         change=_PADDED,
         severity="warning",
     ),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _TABLES = Path(__file__).parent / "keys"
 _NEAR = 0.85
+_HOMES = 4
 _PLAIN = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\Z")
 _OTHERS = re.compile(r"sglang_|vllm_|sgl_|(?:.*\.)?[A-Z][A-Z0-9_]+\Z")
 """Names that a framework hands on to its engine, of which there are more than any table has, and of variables."""
@@ -90,11 +91,11 @@ class Table(Struct, frozen=True):
                 return found
         return ""
 
-    def elsewhere(self, name: str) -> str:
-        """The one setting of another section that ends in the same word; empty where there is none, or several."""
+    def elsewhere(self, name: str) -> list[str]:
+        """The settings of other sections that end in the same word; none where they are more than a few."""
         section, _, last = name.rpartition(".")
         homes = [home for home in self.sections if home != section and last in self.sections[home]] if section else []
-        return f"{homes[0]}.{last}".lstrip(".") if len(homes) == 1 and "_" in last else ""
+        return [f"{home}.{last}".lstrip(".") for home in homes] if len(homes) <= _HOMES and "_" in last else []
 
 
 def _letters(name: str) -> str:
@@ -164,9 +165,10 @@ def misspelt(asked: Asked) -> Iterator[Trouble]:
     """
     table = _judging(asked)
     for name in _strange(asked, table):
-        found = table.nearest(name) or ("" if name in asked.settings.added else table.elsewhere(name))
-        if found and not asked.settings.has(found):
-            yield Trouble(f"{name} is no setting of {asked.facts.dialect}; {found} is", name)
+        nearest = table.nearest(name)
+        meant = [nearest] if nearest else [] if name in asked.settings.added else table.elsewhere(name)
+        if meant and not asked.settings.has(*meant):
+            yield Trouble(f"{name} is no setting of {asked.facts.dialect}; {' or '.join(meant)} is", name)
 
 
 @_rule("F992", "warning")
