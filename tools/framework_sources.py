@@ -97,5 +97,5 @@ SOURCES: dict[str, tuple[Source, ...]] = {
             dated=False,
         ),
     ),
-    "open-instruct": (Source("allenai/open-instruct", r"open_instruct/[^/]*\.py", "flat"),),
+    "open-instruct": (Source("allenai/open-instruct", r"open_instruct/[^/]*\.py", "flat", dated=False),),
 }  # fmt: skip
