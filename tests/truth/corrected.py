@@ -32,7 +32,6 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         wrong: The settings of which one is to be named.
         settings: What the script sets before; a plus before a name is Hydra's.
         corrected: What the commit changes; None where it takes a setting out.
-        command: What the script starts, where that is not the framework's usual program.
     """
 
     of: str
@@ -41,7 +40,6 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wrong: list[str]
     settings: Settings
     corrected: Settings
-    command: str = ""
 
 
 _DATA = yaml.safe_load(Path(__file__).with_name("corrected.yaml").read_text(encoding="utf-8"))
@@ -50,10 +48,10 @@ CORRECTIONS = tuple(msgspec.convert(row, Correction) for row in _DATA)
 
 def verdict(one: Correction) -> tuple[bool, list[str]]:
     """Whether the mistake is found and gone afterwards, and errors that the corrected script has."""
-    before = check_script_text(*written(one.of, one.settings, one.command)).findings
+    before = check_script_text(*written(one.of, one.settings)).findings
     merged = {**one.settings, **one.corrected}
     kept = {name: value for name, value in merged.items() if value is not None}
-    after = check_script_text(*written(one.of, kept, one.command)).findings
+    after = check_script_text(*written(one.of, kept)).findings
     found = any(_names(finding.key, finding.message, one.wrong) for finding in before if finding.severity != "note")
     still = any(_names(finding.key, finding.message, one.wrong) for finding in after if finding.severity != "note")
     alarms = [f"{finding.code} {finding.message}" for finding in after if finding.severity == "error"]
@@ -69,6 +67,7 @@ def score() -> Score:
     """The share of mistakes that are found, of all and of the blind half, and of corrected scripts with an error."""
     verdicts = [(one, *verdict(one)) for one in CORRECTIONS]
     blind = [found for one, found, _ in verdicts if one.half == "b"]
+    missed = [one for one, found, _ in verdicts if not found]
     alarms = [(one, errors) for one, _, errors in verdicts if errors]
     return Score(
         "mistakes that repositories corrected in their own scripts",
@@ -78,7 +77,7 @@ def score() -> Score:
             Figure("corrected scripts with an error (%)", 100 * len(alarms) / len(verdicts), 3.3, False, len(verdicts)),
         ),
         (
-            *((f"{one.at} {one.wrong[0]}", "missed") for one, found, _ in verdicts if not found),
+            *((f"{one.at} {one.wrong[0]}", "missed") for one in missed[:8]),
             *((one.at, errors[0]) for one, errors in alarms[:5]),
         ),
     )
