@@ -118,7 +118,7 @@ def registering(registry: dict[str, Rule]) -> Callable[..., Callable[[Predicate]
 
         def register(predicate: Predicate) -> Predicate:
             def asked(subject: Subject) -> Iterator[Trouble]:
-                return predicate(subject) if algorithm in ("", subject.layout.algorithm) else iter(())
+                return predicate(subject) if not algorithm or algorithm == subject.layout.algorithm else iter(())
 
             title, _, story = inspect.cleandoc(predicate.__doc__ or "").partition("\n")
             if code in registry:

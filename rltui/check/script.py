@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from rltui.check.findings import Finding
-from rltui.check.frameworks import BY_DIALECT, MODULES
+from rltui.check.frameworks import BY_DIALECT, MODULES, spelling
 from rltui.check.frameworks.terms import Asked
 from rltui.check.run import Report, check_text, worst_first
 from rltui.errors import UsageError
@@ -79,7 +79,8 @@ def _asserted(facts: Facts, place: Callable[[str], tuple[str, int]]) -> list[Fin
     if facts.source is None:
         return []
     asked = Asked(facts.source, facts, place)
-    return [finding for rule in BY_DIALECT.get(facts.dialect, ()) for finding in rule.findings(asked)]
+    rules = (*BY_DIALECT.get(facts.dialect, ()), *spelling.REGISTRY.values())
+    return [finding for rule in rules for finding in rule.findings(asked)]
 
 
 def _no_layout(found: Imported, name: str) -> Finding:

@@ -10,7 +10,7 @@ from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_
 _FLAG = re.compile(r"--?[A-Za-z_]")
 # what scripts call arrays that say nothing of GPUs, such as a model's shape or where to log
 _NO_PLACES = ("MODEL", "WANDB", "SWANLAB", "TENSORBOARD", "LOG", "EVAL", "OPTIM", "CKPT", "DEBUG")
-_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
+_OVERRIDE = re.compile(r"(\+{0,2})([A-Za-z_][\w./@-]*)=(.*)\Z", re.DOTALL)
 
 
 class Settings:
@@ -33,17 +33,19 @@ class Settings:
         self.used: set[str] = set()
         self.names: dict[str, str] = {}
         """Keys of a layout whose value is that of a setting as it stands, with the setting's name."""
+        self.added: frozenset[str] = frozenset()
+        """Names that a plus adds to Hydra's configuration (``+key=value``); ``++key=value`` sets them either way."""
 
     def cut(self) -> Settings:
         """The same settings, where a file that was not read may set others."""
         other = Settings(self.values, self.is_open, is_cut=True)
-        other.names = self.names
+        other.names, other.added = self.names, self.added
         return other
 
     def over(self, defaults: Mapping[str, Sequence[object]]) -> Settings:
         """The same settings over ``defaults``."""
         other = Settings({**defaults, **self.values}, self.is_open, self.is_cut)
-        other.names = self.names
+        other.names, other.added = self.names, self.added
         return other
 
     def has(self, *names: str, key: str = "") -> bool:
@@ -140,14 +142,19 @@ def _is_part(word: str) -> bool:
 def from_overrides(words: Iterable[str]) -> Settings:
     """Settings of a Hydra command: ``key=value``, ``+key=value``, ``++key=value``; the last of several wins."""
     values: dict[str, list[str]] = {}
+    added = set()
     is_open = is_cut = False
     for word in words:
         match = _OVERRIDE.match(word)
         if match:
-            values[match.group(1)] = [match.group(2)]
+            plus, name, value = match.groups()
+            values[name] = [value]
+            added |= {name} if plus == "+" else set()
         is_open |= word.startswith(HOLE)
         is_cut |= _is_part(word)
-    return Settings(values, is_open, is_cut)
+    settings = Settings(values, is_open, is_cut)
+    settings.added = frozenset(added)
+    return settings
 
 
 def from_mapping(mapping: Mapping[str, object]) -> Settings:

@@ -66,6 +66,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         source: The training's settings under the framework's own names.
         program: What the launcher starts, where it may be a program of the user's own.
         visible_gpus: GPUs of a node that ``CUDA_VISIBLE_DEVICES`` leaves the training.
+        strays: Line and name of options that stand as commands of their own.
     """
 
     dialect: str
@@ -93,6 +94,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     source: Settings | None = None
     program: str = ""
     visible_gpus: int | None = None
+    strays: tuple[tuple[int, str], ...] = ()
 
     @property
     def framework(self) -> str:

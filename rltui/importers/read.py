@@ -39,7 +39,7 @@ from rltui.importers.facts import NO_FRAMEWORK, Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
-from rltui.importers.script import Script, read_script, servers, visible_gpus
+from rltui.importers.script import Script, read_script, servers, strays, visible_gpus
 from rltui.importers.skypilot import Task, task_of
 from rltui.importers.source import read_source
 from rltui.importers.values import is_known, printable, product, total
@@ -249,7 +249,8 @@ def _from_script(script: Script) -> Facts:
     for dialect in SHELL_DIALECTS:
         found = dialect.from_script(script)
         if found:
-            return _with_card(_with_surroundings(_agreed(found), script, dialect.from_script), script)
+            facts = _with_surroundings(_agreed(found), script, dialect.from_script)
+            return replace(_with_card(facts, script), strays=strays(script))
     slurm = script.slurm
     if slurm.present:
         note = f"no training that is known is started here{_programs(script)}; only the #SBATCH lines are read"

@@ -21,6 +21,7 @@ TRL_COPIES = frozenset({"vllm_serve.py", "vllm_server.py"})
 SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "rollout")
 _OWNERS = {"serve": "vllm", "rollout": "swift"}
 _BEFORE_VARIABLES = frozenset({"env", "nohup", "exec", "setsid", "time", "srun", "sudo"})
+_STRAY = re.compile(r"(?:--(?=[a-z])|\+{0,2}(?=[a-z_]\w*\.))([a-z][\w.-]*)(?:=|\Z)")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -55,6 +56,12 @@ class Script(Struct, frozen=True):
                     found.append((command, list(command.words[index + 1 :])))
                     break
         return found
+
+
+def strays(script: Script) -> tuple[tuple[int, str], ...]:
+    """Line and name of options that stand as commands of their own, for the line above does not go on."""
+    found = ((command.line, match.group(1)) for command in script.commands if (match := _STRAY.match(command.words[0])))
+    return tuple(dict.fromkeys(found))
 
 
 def read_script(text: str, path: Path, environ: Mapping[str, str] | None = None) -> Script:

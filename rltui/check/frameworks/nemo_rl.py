@@ -78,6 +78,14 @@ _WIDE = either(
 )
 
 TABLE = (
+    never(
+        "F773",
+        "Engines have GPUs of their own, and how many of a node is left out; NeMo-RL since October 2025 wants it said.",
+        _SETUP,
+        (_APART, _RL, absent(*_OWN_GPUS.names)),
+        _OWN_GPUS,
+        severity="warning",
+    ),
     multiple(
         "F701",
         "The samples of a step are no multiple of the global batch.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rltui.check.frameworks.assertion import at_least, multiple, never
-from rltui.check.frameworks.terms import Constant, Setting, above, family, neither, on, under
+from rltui.check.frameworks.terms import Constant, Setting, above, family, neither, off, on, under
 
 _POLICY = "nemo_rl/models/policy/lm_policy.py, Policy.__init__"
 _SEQUENCES = "policy.dtensor_cfg.sequence_parallel"
@@ -14,6 +14,9 @@ _PADDED = Setting("policy.make_sequence_length_divisible_by")
 _CONTEXT = Setting("policy.dtensor_cfg.context_parallel_size", default=1)
 _TENSOR = Setting("policy.dtensor_cfg.tensor_parallel_size")
 _MEGATRON_TENSOR = Setting("policy.megatron_cfg.tensor_model_parallel_size")
+_MEGATRON_CONTEXT = Setting("policy.megatron_cfg.context_parallel_size", default=1)
+_MEGATRON_PACKED = (_ON_MEGATRON, _PACKED, above(_MEGATRON_CONTEXT, 1))
+_PADS = "nemo_rl/models/megatron/data.py, _get_pack_sequence_parameters_for_megatron"
 
 TABLE = (
     never(
@@ -51,6 +54,24 @@ TABLE = (
         "nemo_rl/models/megatron/data.py",
         (_PADDED, _MEGATRON_TENSOR),
         when=(_ON_MEGATRON, on("policy.megatron_cfg.sequence_parallel"), _PACKED),
+        severity="warning",
+    ),
+    multiple(
+        "F771",
+        "Packed sequences are padded to a length that Megatron's context parallelism does not divide.",
+        _PADS,
+        (_PADDED, _MEGATRON_CONTEXT * Constant(2)),
+        when=(*_MEGATRON_PACKED, off("policy.megatron_cfg.sequence_parallel")),
+        change=_PADDED,
+        severity="warning",
+    ),
+    multiple(
+        "F772",
+        "Packed sequences are padded to a length that context and sequence parallelism do not divide.",
+        _PADS,
+        (_PADDED, _MEGATRON_CONTEXT * Constant(2) * _MEGATRON_TENSOR),
+        when=(*_MEGATRON_PACKED, on("policy.megatron_cfg.sequence_parallel")),
+        change=_PADDED,
         severity="warning",
     ),
     at_least(

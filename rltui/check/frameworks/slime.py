@@ -279,5 +279,14 @@ TABLE = (
         1,
         severity="warning",
     ),
+    never(
+        "F233",
+        "The warm-up of the learning rate is given in steps and as a fraction of all.",
+        "Megatron-LM, OptimizerParamScheduler's arguments in megatron/training/arguments.py",
+        (given("lr_warmup_fraction"), above(Setting("lr_warmup_iters"), 0)),
+        Setting("lr_warmup_iters"),
+        0,
+        severity="warning",
+    ),
     shared.visible("F232", "slime/ray/placement_group.py", Setting("actor_num_gpus_per_node")),
 )
