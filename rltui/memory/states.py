@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.hardware.parameters import count_parameters
-from rltui.memory.activations import routed_widths
+from rltui.memory.activations import routed_adapters, routed_widths
 from rltui.memory.estimate import GIB
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
 def routed_adapter_parameters(model: Architecture, adapter: Adapter) -> int:
     """Parameters of the adapters on routed experts."""
     experts = model.experts
-    if experts is None or not (adapter.targets == "all" or (adapter.targets == "peft" and not experts.bias)):
+    if experts is None or not routed_adapters(model, adapter):
         return 0
     width = experts.latent or model.hidden
     of_one = model.mlp_matrices * (width + experts.ffn)

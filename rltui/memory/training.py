@@ -22,6 +22,8 @@ from rltui.memory.activations import (
     gathered_input_bytes,
     kept_layer_bytes,
     mask_bytes,
+    merged_stack_bytes,
+    passing_gradients_bytes,
     recomputed_layer_bytes,
     score_bytes,
     whole_keys_bytes,
@@ -202,7 +204,7 @@ def _logits_gib(
     logits = share / (sharding.tensor_parallel * sharding.context_parallel) * model.vocab * passes / GIB
     # A loss over divided logits keeps shifted copies of its own (torch's loss_parallel), whoever drops the logits.
     head = "full" if workload.head == "freed" and sharding.tensor_parallel > 1 else workload.head
-    more = CAPPED_LOGIT if model.capped_logits and workload.kernels == "eager" else 0.0
+    more = CAPPED_LOGIT if model.capped_logits and workload.kernels != "fused" else 0.0
     more += FLOAT32_LOGIT if float32 and head == "full" else 0.0
     parts = {"logits": logits * (HEAD_BYTES[head] + more)}
     return parts if head not in CACHED_LOGIT else {**parts, "cached blocks": logits * CACHED_LOGIT[head]}
@@ -256,6 +258,7 @@ def _backward(
         "activations": kept + once / GIB,
         "layer": _layer_gib(model, sharding, workload, adapter) + a_layers_scores / GIB,
         **logits,
+        **_merged_stacks(model, sharding, workload, adapter),
     }
     if sharding.defers_sync and workload.accumulates and adapter is None:
         parts["gradients"] = slice_of(model, sharding).whole * DEFERRED_GRADIENT / GIB
@@ -304,9 +307,20 @@ def _kept_gib(
     return kept * _tokens(sharding, workload) / GIB
 
 
+def _merged_stacks(model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None) -> Parts:
+    """Experts with their updates added: of all layers until the backward pass, or of the one that is recomputed."""
+    stack, gradient = merged_stack_bytes(model, adapter)
+    if not stack or model.experts is None:
+        return {}
+    layers = model.experts.layers / sharding.pipeline_parallel if workload.checkpointing == "none" else 1
+    return {"merged experts": (stack * layers + gradient) / GIB}
+
+
 def _layer_gib(model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None) -> float:
-    """The layer, or layers, that a GPU recomputes, at the peak of their backward pass."""
-    if sharding.backend == "megatron" and workload.checkpointing == "full":
+    """The layer, or layers, that a GPU recomputes, at the peak of their backward pass; else the gradients of one."""
+    if workload.checkpointing == "none" and workload.kernels == "eager":
+        layer = passing_gradients_bytes(model)
+    elif sharding.backend == "megatron" and workload.checkpointing == "full":
         layer = fused_layer_bytes(model, workload.layers_at_once)
     else:
         layer = recomputed_layer_bytes(model, trained=adapter is None, delta_rule=workload.delta_rule)
