@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
-    from rltui.memory.settings import Adapter, Head, Workload
+    from rltui.memory.settings import Adapter, Head, Sharding, Workload
 
 LAYER_RESIDUALS = 20
 """Bytes per h that a recomputed layer holds at its backward peak for norms and residuals. Read off prime-rl 0.6B."""
@@ -229,16 +229,19 @@ def eager_score_bytes(model: Architecture, workload: Workload) -> tuple[float, f
     return kept, EAGER_SCORE_PEAK * scores
 
 
-def gathered_input_bytes(model: Architecture, tensor_parallel: int) -> float:
-    """Bytes of a GPU's token that a layer's adapters keep besides: their inputs, whole where matrices are divided.
+def gathered_input_bytes(model: Architecture, sharding: Sharding, *, adapted: bool) -> float:
+    """Bytes of a GPU's token that a layer keeps besides: inputs of divided matrices, gathered from all who divide them.
 
-    Megatron divides activations along the sequence and gathers them before the projections of attention and of a dense
-    feed-forward network; low-rank adapters there keep what was gathered. Megatron-Bridge measured 4.7 GB of it on
-    Qwen3-8B at tensor parallel 2 and 8,192 tokens (``sequence_parallel_input_regather``); 4.8 come out here.
+    Activations are divided along the sequence and gathered before the projections of attention and of a dense
+    feed-forward network. torch's tensor parallelism (DTensor) keeps what was gathered, in place of its share. Megatron
+    gathers anew in the backward pass, but low-rank adapters there keep it beside the share: Megatron-Bridge measured
+    4.7 GB of it on Qwen3-8B at tensor parallel 2 and 8,192 tokens (``sequence_parallel_input_regather``); 4.8 come out.
     """
-    if tensor_parallel == 1:
+    degree = sharding.tensor_parallel
+    if degree == 1 or not (sharding.backend == "fsdp" or (sharding.backend == "megatron" and adapted)):
         return 0.0
-    return (1 + model.dense_layers / model.layers) * 2 * model.hidden * tensor_parallel
+    besides = degree - 1 if sharding.backend == "fsdp" else degree
+    return (1 + model.dense_layers / model.layers) * 2 * model.hidden * besides
 
 
 def whole_keys_bytes(model: Architecture) -> float:
@@ -273,7 +276,7 @@ def _fused_bytes(model: Architecture, ffn: float, sent: float) -> float:
 def _eager_bytes(model: Architecture, ffn: float, sent: float, workload: Workload, *, trained: bool) -> float:
     """What autograd saves of a layer of transformers' (``tests/trainers/test_kept_activations.py`` counts it there).
 
-    Gate, up, silu's output and the product (8 f; 4 f without a gate); queries, keys, values and the output of attention;
+    Gate, up, silu's output and the product (8 f; 4 f without a gate); queries, keys, values and attention's output;
     each norm's input in float32 and, for the gradient of its weight, normalised; the inputs of both halves' matrices;
     of what goes to experts the inputs and the outputs.
     """

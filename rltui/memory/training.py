@@ -96,7 +96,7 @@ def estimate_training(
     gathered = gathered_gib(model, states, sharding, trained=adapter is None, base_bytes=base_bytes)
     moments = [Moment(moment="load", parts_gib=idle)]
     if log_probs:
-        moments.append(_forward(model, passing, gathered, sharding, workload))
+        moments.append(_forward(model, passing, gathered, sharding, workload, adapter))
     cast = held if adapter is not None else {**held, **_cast(part, states, sharding)}
     backward = _backward(model, cast, gathered, sharding, workload, states, adapter=adapter)
     moments.append(backward)
@@ -106,7 +106,7 @@ def estimate_training(
         on_card = structs.replace(sharding, offload="") if sharding.trains_on_card else sharding
         step = trained_share * step_gib(part, states, on_card)
     else:
-        step = held["adapters"] * states.stepping / states.resident
+        step = (held["adapters"] + held["gradients"]) * states.stepping / states.resident
     moments.append(Moment(moment="optimizer step", parts_gib={**held, "step": step}))
     if sync is not None:
         moments.append(_sync(model, idle, sharding, sync))
@@ -210,7 +210,14 @@ def _logits_gib(
     return parts if head not in CACHED_LOGIT else {**parts, "cached blocks": logits * CACHED_LOGIT[head]}
 
 
-def _forward(model: Architecture, idle: Parts, gathered: Parts, sharding: Sharding, workload: Workload) -> Moment:
+def _forward(
+    model: Architecture,
+    idle: Parts,
+    gathered: Parts,
+    sharding: Sharding,
+    workload: Workload,
+    adapter: Adapter | None,
+) -> Moment:
     """A forward pass that keeps nothing; the logits have no gradient."""
     layer = forward_layer_bytes(model) * _tokens(sharding, workload)
     parts = {
@@ -219,6 +226,8 @@ def _forward(model: Architecture, idle: Parts, gathered: Parts, sharding: Shardi
         "layer": (layer + workload.sequences * workload.length**2 * 3 * workload.mask) / GIB,
         **_logits_gib(model, sharding, workload, passes=0.5),
     }
+    if stack := merged_stack_bytes(model, adapter)[0]:
+        parts["merged experts"] = stack / GIB
     return Moment(moment="log-probs", parts_gib=parts)
 
 
@@ -299,8 +308,8 @@ def _kept_gib(
         a_layer = kept_layer_bytes(model, workload, adapter, residual=residual)
         if workload.checkpointing == "full":
             a_layer /= workload.layers_at_once
-        if adapter is not None and sharding.backend == "megatron" and workload.checkpointing == "none":
-            a_layer += gathered_input_bytes(model, sharding.tensor_parallel)
+        if workload.checkpointing == "none":
+            a_layer += gathered_input_bytes(model, sharding, adapted=adapter is not None)
         kept = a_layer * model.layers / sharding.pipeline_parallel
     if sharding.pipeline_parallel > 1:
         kept += 2 * model.hidden  # a stage keeps its outputs besides its layers' inputs

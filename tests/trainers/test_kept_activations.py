@@ -24,24 +24,21 @@ BASE = {
     "vocab_size": 64, "max_position_embeddings": 4096, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 EXPERTS = {
-    "num_experts": 8, "n_routed_experts": 8, "num_local_experts": 8, "num_experts_per_tok": 4,
-    "moe_intermediate_size": 160, "norm_topk_prob": True,
+    "num_experts": 8, "num_experts_per_tok": 4, "moe_intermediate_size": 160, "norm_topk_prob": True,
 }  # fmt: skip
-GLM = {**EXPERTS, "first_k_dense_replace": 0, "n_shared_experts": 1, "n_group": 1, "topk_group": 1}
 FAMILIES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "granite", "smollm3", "exaone4"), {}),
-    **dict.fromkeys(("starcoder2", "nemotron"), {}),
+    **{name: {} for name in ("llama", "mistral", "qwen2", "qwen3", "granite", "smollm3", "exaone4", "starcoder2")},
     "qwen3_moe": EXPERTS,
-    "mixtral": EXPERTS,
-    "glm4_moe": GLM,
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
 }
-"""Types by what they set besides: gated and plain networks, RMSNorm and LayerNorm, norms of queries, windows, experts."""
-ADAPTED = ("llama", "qwen3", "starcoder2", "qwen3_moe", "glm4_moe")
+"""Types by what they set besides: gated and plain networks, RMSNorm and LayerNorm, norms of queries, experts."""
+ADAPTED = ("llama", "qwen3", "starcoder2", "gemma3_text", "qwen3_moe", "mixtral")
+"""Gemma's norms keep float32 where they are trained, which is not counted."""
 Targets = Literal["attention", "peft"]
 
 
 def config(family: str, layers: int) -> Any:
-    return AutoConfig.for_model(family, **BASE, **FAMILIES[family], num_hidden_layers=layers)
+    return AutoConfig.for_model(family, **BASE, **FAMILIES.get(family, {}), num_hidden_layers=layers)
 
 
 @contextmanager
@@ -62,7 +59,9 @@ def saved(model: Any) -> Iterator[dict[int, torch.UntypedStorage]]:
 
 def kept_bytes(family: str, layers: int, targets: Targets | None, *, attention: str, mask: bool) -> int:
     """Bytes that a forward pass of one row of ``TOKENS`` keeps."""
-    model = AutoModelForCausalLM.from_config(config(family, layers), dtype=torch.bfloat16, attn_implementation=attention)
+    model = AutoModelForCausalLM.from_config(
+        config(family, layers), dtype=torch.bfloat16, attn_implementation=attention
+    )
     body = model.model
     if targets is not None:
         names = "all-linear" if targets == "peft" else ["q_proj", "k_proj", "v_proj", "o_proj"]
