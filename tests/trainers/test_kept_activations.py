@@ -57,7 +57,9 @@ def saved(model: Any) -> Iterator[dict[int, torch.UntypedStorage]]:
         yield found
 
 
-def kept_bytes(family: str, layers: int, targets: Targets | None, *, attention: str, mask: bool) -> int:
+def kept_bytes(
+    family: str, layers: int, targets: Targets | None, *, attention: str, mask: bool, recompute: bool
+) -> int:
     """Bytes that a forward pass of one row of ``TOKENS`` keeps."""
     model = AutoModelForCausalLM.from_config(
         config(family, layers), dtype=torch.bfloat16, attn_implementation=attention
@@ -66,6 +68,8 @@ def kept_bytes(family: str, layers: int, targets: Targets | None, *, attention: 
     if targets is not None:
         names = "all-linear" if targets == "peft" else ["q_proj", "k_proj", "v_proj", "o_proj"]
         get_peft_model(model, LoraConfig(r=1, target_modules=names, lora_dropout=0.0), autocast_adapter_dtype=False)
+    if recompute:  # the kind that autograd saves a layer's input for, and no closure holds
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
     inputs = torch.randn(1, TOKENS, HIDDEN, dtype=torch.bfloat16, requires_grad=True)
     padding = torch.ones(1, TOKENS, dtype=torch.long)
     padding[0, 0] = 0  # else transformers does without a mask
@@ -75,9 +79,18 @@ def kept_bytes(family: str, layers: int, targets: Targets | None, *, attention: 
     return sum(storage.nbytes() for storage in storages.values())
 
 
-def a_layer(family: str, targets: Targets | None = None, *, attention: str = "sdpa", mask: bool = False) -> float:
+def a_layer(
+    family: str,
+    targets: Targets | None = None,
+    *,
+    attention: str = "sdpa",
+    mask: bool = False,
+    recompute: bool = False,
+) -> float:
     """The same of one layer: what each further one adds."""
-    few, more = (kept_bytes(family, layers, targets, attention=attention, mask=mask) for layers in (1, 3))
+    few, more = (
+        kept_bytes(family, layers, targets, attention=attention, mask=mask, recompute=recompute) for layers in (1, 3)
+    )
     return (more - few) / 2
 
 
@@ -87,7 +100,7 @@ def shape(family: str) -> Architecture:
 
 def said(family: str, targets: Targets | None = None, **how: Any) -> float:
     """The estimate of the same."""
-    workload = Workload(tokens=TOKENS, checkpointing="none", kernels="eager", **how)
+    workload = Workload(tokens=TOKENS, kernels="eager", **{"checkpointing": "none", **how})
     adapter = Adapter(targets=targets) if targets else None
     model = shape(family)
     masks = 2 * TOKENS**2 * workload.mask
@@ -115,3 +128,8 @@ def test_a_padding_mask_has_keys_and_values_repeated(family: str) -> None:
 def test_attention_that_is_written_out_keeps_its_scores(family: str) -> None:
     counted = a_layer(family, attention="eager")
     assert said(family, attention="eager") == pytest.approx(counted, rel=0.035)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_moe"])
+def test_a_layer_that_is_recomputed_keeps_its_input(family: str) -> None:
+    assert said(family, checkpointing="full") == pytest.approx(a_layer(family, recompute=True), rel=0.01)
