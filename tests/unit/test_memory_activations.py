@@ -95,6 +95,9 @@ def test_experts_with_updates_added_are_kept_by_every_layer_or_by_the_recomputed
         workload = s.Workload(tokens=1, checkpointing=checkpointing, kernels="eager")  # type: ignore[arg-type]
         moments = {m.moment: m.parts_gib for m in estimate_training(SPARSE, ONE, workload, adapter=adapter).moments}
         assert moments["backward"]["merged experts"] == pytest.approx(stack * layers + stack / 3)
+    kept = s.Workload(tokens=1, checkpointing="none", kernels="eager", head="none")
+    divided = estimate_training(SPARSE, s.Sharding(gpus=8), kept, adapter=adapter)
+    assert divided.knob == "roles.learner.gradient_checkpointing=true"
     others = (s.Adapter(targets="linear"), s.Adapter(targets="all"), None)
     every = [estimate_training(SPARSE, ONE, s.Workload(tokens=1), adapter=each).moments for each in others]
     assert not any("merged experts" in moment.parts_gib for moments in every for moment in moments)
