@@ -34,9 +34,7 @@ from rltui.memory.kv_pool import capacity
 from rltui.memory.training import OTHERS_ERROR, TRAINING_ERROR, UNSURE_ERROR
 
 
-@pytest.mark.parametrize(
-    ("grades", "median", "within_15"), [("A", 0.037, 0.9), ("B", 0.05, 0.81), ("ABC", 0.049, 0.84)]
-)
+@pytest.mark.parametrize(("grades", "median", "within_15"), [("A", 0.04, 0.9), ("B", 0.045, 0.8), ("ABC", 0.05, 0.84)])
 def test_residuals_by_grade(grades: str, median: float, within_15: float, capsys: pytest.CaptureFixture[str]) -> None:
     errors = [error(row) for row in MEASURED if row["grade"] in grades]
     sizes = sorted(abs(e) for e in errors)
