@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
-    from rltui.memory.settings import Adapter, Head, Workload
+    from rltui.memory.settings import Adapter, Head, Sharding, Workload
 
 LAYER_RESIDUALS = 20
 """Bytes per h that a recomputed layer holds at its backward peak for norms and residuals. Read off prime-rl 0.6B."""
@@ -132,6 +132,12 @@ def fused_layer_bytes(model: Architecture, layers: int = 1) -> float:
     return layers * _fused_bytes(model, ffn, routed) + _fused_gradients(model, ffn)
 
 
+def passing_gradients_bytes(model: Architecture) -> float:
+    """Bytes of a token of the gradients on their way through a layer of which nothing is recomputed."""
+    expert, dense, _ = routed_widths(model)
+    return _fused_gradients(model, max(expert, dense))
+
+
 def _fused_gradients(model: Architecture, ffn: float) -> float:
     return 2 * model.mlp_matrices * ffn + 4 * model.hidden
 
@@ -195,10 +201,12 @@ def kept_layer_bytes(
         return 2 * hidden + 2 * query + 2 * (query + kv + _ungrouped(model)) + exchanged
     if workload.kernels == "fused":
         kept = _fused_bytes(model, ffn, sent)
+    elif workload.kernels == "litgpt":
+        kept = _litgpt_bytes(model, ffn, sent)
     else:
-        kept = _eager_bytes(model, ffn, sent, workload.delta_rule)
+        kept = _eager_bytes(model, ffn, sent, workload, trained=adapter is None)
     if adapter is not None and adapter.targets == "attention":
-        kept -= 2 * ffn + 2 * hidden  # frozen matrices need no input for a weight gradient
+        kept -= 2 * ffn + 2 * hidden + 2 * sent  # frozen matrices need no input for a weight gradient
     if adapter is not None and adapter.quantised:
         kept += 4 * (2 * hidden + query + ffn)  # dequantising layers keep a float32 copy of their input
     return kept
@@ -221,16 +229,19 @@ def eager_score_bytes(model: Architecture, workload: Workload) -> tuple[float, f
     return kept, EAGER_SCORE_PEAK * scores
 
 
-def gathered_input_bytes(model: Architecture, tensor_parallel: int) -> float:
-    """Bytes of a GPU's token that a layer's adapters keep besides: their inputs, whole where matrices are divided.
+def gathered_input_bytes(model: Architecture, sharding: Sharding, *, adapted: bool) -> float:
+    """Bytes of a GPU's token that a layer keeps besides: inputs of divided matrices, gathered from all who divide them.
 
-    Megatron divides activations along the sequence and gathers them before the projections of attention and of a dense
-    feed-forward network; low-rank adapters there keep what was gathered. Megatron-Bridge measured 4.7 GB of it on
-    Qwen3-8B at tensor parallel 2 and 8,192 tokens (``sequence_parallel_input_regather``); 4.8 come out here.
+    Activations are divided along the sequence and gathered before the projections of attention and of a dense
+    feed-forward network. torch's tensor parallelism (DTensor) keeps what was gathered, in place of its share. Megatron
+    gathers anew in the backward pass, but low-rank adapters there keep it beside the share: Megatron-Bridge measured
+    4.7 GB of it on Qwen3-8B at tensor parallel 2 and 8,192 tokens (``sequence_parallel_input_regather``); 4.8 come out.
     """
-    if tensor_parallel == 1:
+    degree = sharding.tensor_parallel
+    if degree == 1 or not (sharding.backend == "fsdp" or (sharding.backend == "megatron" and adapted)):
         return 0.0
-    return (1 + model.dense_layers / model.layers) * 2 * model.hidden * tensor_parallel
+    besides = degree - 1 if sharding.backend == "fsdp" else degree
+    return (1 + model.dense_layers / model.layers) * 2 * model.hidden * besides
 
 
 def whole_keys_bytes(model: Architecture) -> float:
@@ -262,13 +273,51 @@ def _fused_bytes(model: Architecture, ffn: float, sent: float) -> float:
     return 2 * model.mlp_matrices * ffn + (8 if model.qk_norm else 6) * (query + kv) + 6 * model.hidden + 4 * sent
 
 
-def _eager_bytes(model: Architecture, ffn: float, sent: float, delta_rule: str) -> float:
-    """Norms also keep their input in float32 (4) and normalised (2), two of them a layer; and silu its own output."""
+def _eager_bytes(model: Architecture, ffn: float, sent: float, workload: Workload, *, trained: bool) -> float:
+    """What autograd saves of a layer of transformers' (``tests/trainers/test_kept_activations.py`` counts it there).
+
+    Gate, up, silu's output and the product (8 f; 4 f without a gate); queries, keys, values and attention's output;
+    each norm's input in float32 and, for the gradient of its weight, normalised; the inputs of both halves' matrices;
+    of what goes to experts the inputs and the outputs.
+    """
     query, kv = widths(model)
-    attention = (12.0 if model.qk_norm else 6.0) * (query + kv)
-    if delta_rule == "torch" and model.linear is not None and model.linear.kind == "delta":
+    # where attention is masked, or written out, keys and values are repeated for every head that shares them
+    repeated = workload.mask or workload.attention == "eager"
+    attention = 8.0 * query if repeated else 4.0 * (query + kv)
+    a_norm = 2 if model.norm_bias else 4 + 2 * trained  # LayerNorm is one operation, which takes 16 bits
+    if model.qk_norm:
+        attention += a_norm * (query + kv)
+    if workload.delta_rule == "torch" and model.linear is not None and model.linear.kind == "delta":
         attention += (DELTA_RULE_KEPT * _delta_values(model) - attention) * model.linear.layers / model.layers
+    gated = 8 if model.mlp_matrices == 3 else 4
+    return gated * ffn + attention + (a_norm * model.norms + 4) * model.hidden + 4 * sent
+
+
+def _litgpt_bytes(model: Architecture, ffn: float, sent: float) -> float:
+    """As read off litgpt's table of fine-tuning with adapters, dropout before them and blocks of the allocator too."""
+    query, kv = widths(model)
+    attention = (12 if model.qk_norm else 6) * (query + kv)
     return (8 if model.mlp_matrices == 3 else 4) * ffn + attention + 16 * model.hidden + 6 * sent
+
+
+def merged_stack_bytes(model: Architecture, adapter: Adapter | None) -> tuple[float, float]:
+    """Bytes of a layer's experts with their updates added, and of the gradient of the stack that goes last.
+
+    PEFT's adapters on stacked experts (``ParamWrapper``) add W and B A into a new stack of all experts, on which the
+    layer computes, so that autograd keeps it as it keeps inputs. In the backward pass the sum has a gradient of its own
+    before the adapters have theirs; that of gate and up comes when the down projection's stack has gone.
+    """
+    if adapter is None or adapter.targets != "peft" or not routed_adapters(model, adapter):
+        return 0.0, 0.0
+    assert model.experts is not None
+    numbers = model.experts.count * model.mlp_matrices * model.experts.ffn * (model.experts.latent or model.hidden)
+    return 2.0 * numbers, 2.0 * numbers / model.mlp_matrices
+
+
+def routed_adapters(model: Architecture, adapter: Adapter) -> bool:
+    """Whether routed experts have adapters."""
+    experts = model.experts
+    return experts is not None and (adapter.targets == "all" or (adapter.targets == "peft" and not experts.bias))
 
 
 def forward_layer_bytes(model: Architecture) -> float:

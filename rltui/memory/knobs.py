@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from rltui.memory.settings import Sharding, WeightSync, Workload
 
 STATES = ("weights", "gradients", "optimizer", "adapters", "reference", "step")
-TOKENS = ("activations", "layer", "logits", "cached blocks", "input gradients")
+TOKENS = ("activations", "layer", "logits", "cached blocks", "input gradients", "merged experts")
+"""Parts that go with tokens, or, as experts with adapters' updates added, with how many layers keep theirs."""
 
 
 def training_knob(
@@ -34,8 +35,11 @@ def training_knob(
 
 def _token_knob(parts: dict[str, float], workload: Workload) -> tuple[str, str]:
     activations, logits = parts.get("activations", 0.0), parts.get("logits", 0.0)
-    if workload.checkpointing == "none" and activations >= logits:
-        return "roles.learner.gradient_checkpointing=true", f"{activations:.1f} GiB are activations that layers keep"
+    merged = parts.get("merged experts", 0.0)
+    kept = activations + merged
+    if workload.checkpointing == "none" and kept >= logits:
+        what = "activations and experts with adapters' updates added" if merged else "activations"
+        return "roles.learner.gradient_checkpointing=true", f"{kept:.1f} GiB are {what} that layers keep"
     what = "logits" if logits > activations else "activations"
     reason = f"{max(activations, logits):.1f} GiB are {what} of {workload.tokens} tokens at once"
     if workload.sequences > 1:

@@ -19,7 +19,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
         backend: Who gathers and buffers.
         zero_stage: How much is divided among data-parallel ranks.
         states: Bytes of a trained parameter.
-        kernels: Fused or eager.
+        kernels: Whose layers are computed.
         head: How log-probabilities come from logits.
         base_bytes: Bytes of a frozen parameter under LoRA.
         sync: How weights go to engines.
@@ -34,7 +34,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     backend: s.Backend
     zero_stage: Literal[0, 1, 2, 3]
     states: s.States
-    kernels: Literal["fused", "eager"]
+    kernels: s.Kernels
     head: s.Head
     base_bytes: float = 2.0
     sync: s.WeightSync = s.WeightSync()
@@ -117,7 +117,7 @@ RECIPES: dict[str, Recipe] = {
     "torchtune distributed": Recipe(
         backend="fsdp", zero_stage=3, states=s.PURE_BF16, kernels="fused", head="streamed", ends_apart=True
     ),
-    "litgpt": _PLAIN,
+    "litgpt": structs.replace(_PLAIN, kernels="litgpt"),
     "megatron": _MEGATRON,
     "megatron bridge": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_GRADIENTS, head="in_place"),
     "megatron bridge bf16 moments": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_MOMENTS, head="in_place"),

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 Backend = Literal["deepspeed", "fsdp", "fsdp1", "megatron", "plain"]
 Checkpointing = Literal["none", "selective", "full", "offload"]
+Kernels = Literal["fused", "eager", "litgpt"]
 Head = Literal["full", "freed", "vocab_parallel", "compiled", "fused", "streamed", "in_place", "chunked", "none"]
 
 
@@ -191,7 +192,8 @@ class Workload(Struct, frozen=True, kw_only=True):
         accumulates: Whether gradients of earlier micro-batches are there during the backward pass.
         checkpointing: ``full``: each layer keeps its input only; ``offload``: in host memory; ``selective``: some
             matrix products are kept too; ``none``: nothing is recomputed.
-        kernels: ``fused`` (compiled, Megatron, Liger) or ``eager`` (transformers as it is), which keeps more.
+        kernels: ``fused`` (compiled, Megatron, Liger), ``eager`` (transformers as it is), which keeps more, or
+            ``litgpt``, of which it is not counted what is kept.
         head: How log-probabilities come from logits. ``full``: float32 cross-entropy; ``freed``: the same, with the
             logits dropped before the backward pass; ``vocab_parallel``: Megatron's own, over divided logits;
             ``compiled``: the compiler fuses it; ``fused``: so that nothing is left in float32; ``streamed``: 16-bit
@@ -215,7 +217,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     sequences: int = 1
     accumulates: bool = True
     checkpointing: Checkpointing = "full"
-    kernels: Literal["fused", "eager"] = "fused"
+    kernels: Kernels = "fused"
     head: Head = "full"
     attention: Literal["fused", "eager"] = "fused"
     delta_rule: Literal["fused", "torch"] = "fused"

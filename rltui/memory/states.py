@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rltui.hardware.parameters import count_parameters
-from rltui.memory.activations import routed_widths
+from rltui.memory.activations import routed_adapters, routed_widths
 from rltui.memory.estimate import GIB
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
 def routed_adapter_parameters(model: Architecture, adapter: Adapter) -> int:
     """Parameters of the adapters on routed experts."""
     experts = model.experts
-    if experts is None or not (adapter.targets == "all" or (adapter.targets == "peft" and not experts.bias)):
+    if experts is None or not routed_adapters(model, adapter):
         return 0
     width = experts.latent or model.hidden
     of_one = model.mlp_matrices * (width + experts.ffn)
@@ -256,7 +256,10 @@ def trained_parameters(model: Architecture, adapter: Adapter | None = None, *, f
 
 
 def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sharding) -> dict[str, float]:
-    """GiB of a frozen base and of the adapters on it. Quantised bases keep embedding and LM head in 16 bits."""
+    """GiB of a frozen base, of the adapters on it and of their gradients.
+
+    Quantised bases keep embedding and LM head in 16 bits.
+    """
     count = count_parameters(model)
     base = part.shard if sharding.zero_stage == 3 else part.whole
     ends = (count.embedding + count.head) / count.total * base
@@ -269,11 +272,11 @@ def frozen_gib(model: Architecture, part: Slice, adapter: Adapter, sharding: Sha
         routed_ranks=sharding.expert_replicas,
     )
     trained = split.shard if sharding.zero_stage == 3 else split.whole
-    states, kept = adapter.states, adapter.states.resident
-    if sharding.offload in ("optimizer", "all"):
-        kept = 0.0 if sharding.offload == "all" else states.weights
-        kept += 0.0 if sharding.zero_stage >= 2 else states.gradients
+    states, offloaded = adapter.states, sharding.offload in ("optimizer", "all")
+    kept = states.weights if offloaded else states.resident - states.gradients
+    gradients = 0.0 if offloaded and sharding.zero_stage >= 2 else states.gradients
     return {
         "weights": 0.0 if sharding.offload == "all" else ((base - ends) * adapter.base_bytes + ends * end_bytes) / GIB,
-        "adapters": trained * kept / GIB,
+        "adapters": 0.0 if sharding.offload == "all" else trained * kept / GIB,
+        "gradients": trained * gradients / GIB,
     }

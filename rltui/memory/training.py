@@ -22,6 +22,8 @@ from rltui.memory.activations import (
     gathered_input_bytes,
     kept_layer_bytes,
     mask_bytes,
+    merged_stack_bytes,
+    passing_gradients_bytes,
     recomputed_layer_bytes,
     score_bytes,
     whole_keys_bytes,
@@ -94,7 +96,7 @@ def estimate_training(
     gathered = gathered_gib(model, states, sharding, trained=adapter is None, base_bytes=base_bytes)
     moments = [Moment(moment="load", parts_gib=idle)]
     if log_probs:
-        moments.append(_forward(model, passing, gathered, sharding, workload))
+        moments.append(_forward(model, passing, gathered, sharding, workload, adapter))
     cast = held if adapter is not None else {**held, **_cast(part, states, sharding)}
     backward = _backward(model, cast, gathered, sharding, workload, states, adapter=adapter)
     moments.append(backward)
@@ -104,7 +106,7 @@ def estimate_training(
         on_card = structs.replace(sharding, offload="") if sharding.trains_on_card else sharding
         step = trained_share * step_gib(part, states, on_card)
     else:
-        step = held["adapters"] * states.stepping / states.resident
+        step = (held["adapters"] + held["gradients"]) * states.stepping / states.resident
     moments.append(Moment(moment="optimizer step", parts_gib={**held, "step": step}))
     if sync is not None:
         moments.append(_sync(model, idle, sharding, sync))
@@ -202,13 +204,20 @@ def _logits_gib(
     logits = share / (sharding.tensor_parallel * sharding.context_parallel) * model.vocab * passes / GIB
     # A loss over divided logits keeps shifted copies of its own (torch's loss_parallel), whoever drops the logits.
     head = "full" if workload.head == "freed" and sharding.tensor_parallel > 1 else workload.head
-    more = CAPPED_LOGIT if model.capped_logits and workload.kernels == "eager" else 0.0
+    more = CAPPED_LOGIT if model.capped_logits and workload.kernels != "fused" else 0.0
     more += FLOAT32_LOGIT if float32 and head == "full" else 0.0
     parts = {"logits": logits * (HEAD_BYTES[head] + more)}
     return parts if head not in CACHED_LOGIT else {**parts, "cached blocks": logits * CACHED_LOGIT[head]}
 
 
-def _forward(model: Architecture, idle: Parts, gathered: Parts, sharding: Sharding, workload: Workload) -> Moment:
+def _forward(
+    model: Architecture,
+    idle: Parts,
+    gathered: Parts,
+    sharding: Sharding,
+    workload: Workload,
+    adapter: Adapter | None,
+) -> Moment:
     """A forward pass that keeps nothing; the logits have no gradient."""
     layer = forward_layer_bytes(model) * _tokens(sharding, workload)
     parts = {
@@ -217,6 +226,8 @@ def _forward(model: Architecture, idle: Parts, gathered: Parts, sharding: Shardi
         "layer": (layer + workload.sequences * workload.length**2 * 3 * workload.mask) / GIB,
         **_logits_gib(model, sharding, workload, passes=0.5),
     }
+    if stack := merged_stack_bytes(model, adapter)[0]:
+        parts["merged experts"] = stack / GIB
     return Moment(moment="log-probs", parts_gib=parts)
 
 
@@ -256,6 +267,7 @@ def _backward(
         "activations": kept + once / GIB,
         "layer": _layer_gib(model, sharding, workload, adapter) + a_layers_scores / GIB,
         **logits,
+        **_merged_stacks(model, sharding, workload, adapter),
     }
     if sharding.defers_sync and workload.accumulates and adapter is None:
         parts["gradients"] = slice_of(model, sharding).whole * DEFERRED_GRADIENT / GIB
@@ -296,17 +308,28 @@ def _kept_gib(
         a_layer = kept_layer_bytes(model, workload, adapter, residual=residual)
         if workload.checkpointing == "full":
             a_layer /= workload.layers_at_once
-        if adapter is not None and sharding.backend == "megatron" and workload.checkpointing == "none":
-            a_layer += gathered_input_bytes(model, sharding.tensor_parallel)
+        if workload.checkpointing == "none":
+            a_layer += gathered_input_bytes(model, sharding, adapted=adapter is not None)
         kept = a_layer * model.layers / sharding.pipeline_parallel
     if sharding.pipeline_parallel > 1:
         kept += 2 * model.hidden  # a stage keeps its outputs besides its layers' inputs
     return kept * _tokens(sharding, workload) / GIB
 
 
+def _merged_stacks(model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None) -> Parts:
+    """Experts with their updates added: of all layers until the backward pass, or of the one that is recomputed."""
+    stack, gradient = merged_stack_bytes(model, adapter)
+    if not stack or model.experts is None:
+        return {}
+    layers = model.experts.layers / sharding.pipeline_parallel if workload.checkpointing == "none" else 1
+    return {"merged experts": (stack * layers + gradient) / GIB}
+
+
 def _layer_gib(model: Architecture, sharding: Sharding, workload: Workload, adapter: Adapter | None) -> float:
-    """The layer, or layers, that a GPU recomputes, at the peak of their backward pass."""
-    if sharding.backend == "megatron" and workload.checkpointing == "full":
+    """The layer, or layers, that a GPU recomputes, at the peak of their backward pass; else the gradients of one."""
+    if workload.checkpointing == "none" and workload.kernels == "eager":
+        layer = passing_gradients_bytes(model)
+    elif sharding.backend == "megatron" and workload.checkpointing == "full":
         layer = fused_layer_bytes(model, workload.layers_at_once)
     else:
         layer = recomputed_layer_bytes(model, trained=adapter is None, delta_rule=workload.delta_rule)

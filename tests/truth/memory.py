@@ -57,6 +57,7 @@ REASONS = {
         "what selective checkpointing keeps of experts differs with compiling and tensor parallelism; not modelled",
     ),
     "Z20": "Megatron with adapters: what it keeps besides their inputs is not known",
+    **dict.fromkeys(("L09", "L10"), "what one graph of a model with experts keeps is not modelled"),
     "F08": "what the whole model takes in 16 bits, as if it were quantised once it is loaded; not modelled",
     **dict.fromkeys(
         ("F15", "F17", "F18"),
@@ -105,6 +106,14 @@ def score() -> Score:
     20 (Z01 to Z20), once: 14.2 % and 11; with Megatron's own cut of experts, and its log read as that of the last
     stage, 9.6 % and 13. Without the 62, grade A has 3.2 % of 129, 95.3 % of them within 15 %, and grades A to C have
     4.9 % of 327 and 85.6 %.
+
+    17 runs of torchtitan's and NeMo Automodel's pull requests joined that evening (L01 to L19), all written down before
+    any was predicted: 12, drawn by a hash of their sources, had 6.2 % in the median and 10 within 15 %; then 5, once:
+    18.7 % and 2. That torchtitan's graph trainer compiles nothing (``aot_eager``) and that logits were not dropped
+    before 12 June 2024 stands in its repository and was set afterwards; inputs that tensor parallelism gathers are
+    counted since: 6.2 % of 17, 15 within 15 %. Two (L12, L13) are left out: their log has an eighth of the tokens that
+    their command says. Without the 17 grade A has 3.9 % of 187, 90.9 % of them within 15 %, and grades A to C have
+    4.9 % of 389 and 84.8 %.
     """
     return Score(predictor="memory", figures=(*_runs(), *_own_learner(), *_engines()), worst=tuple(_worst()))
 
@@ -112,18 +121,18 @@ def score() -> Score:
 def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
-    yield _error("grade A: median error (%)", statistics.median(a), 3.7, len(a))
+    yield _error("grade A: median error (%)", statistics.median(a), 3.9, len(a))
     yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.6, len(a))
-    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.4, True, len(a))
-    yield _error("grades A to C: median error (%)", statistics.median(every), 4.8, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.8, True, len(every))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.6, True, len(a))
+    yield _error("grades A to C: median error (%)", statistics.median(every), 4.9, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 85.0, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
-    yield Figure("within the printed range (%)", _percent(inside), 94.6, True, len(MEASURED))
-    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 92.5, True, len(MEASURED))
-    yield _error("mean width of the printed range (%)", mean_width(), 42.4, len(MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 94.1, True, len(MEASURED))
+    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 91.6, True, len(MEASURED))
+    yield _error("mean width of the printed range (%)", mean_width(), 42.0, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
     refused = sum(_verdict(row) == "no" for row in of_a_card)
-    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.8, len(of_a_card))
+    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.7, len(of_a_card))
     fits = sum(_verdict(row) == "fits" for row in OUT_OF_MEMORY)
     yield Figure("runs out of memory, called 'fits'", fits, 0, False, len(OUT_OF_MEMORY))
 
@@ -133,7 +142,7 @@ def _own_learner() -> Iterator[Figure]:
     peaks = sorted(abs(errors["peak"]) for errors in own)
     moments = sorted(abs(errors[moment]) for errors in own for moment in OWN_MOMENTS)
     yield _error("our learner: median error of peaks (%)", statistics.median(peaks), 0.2, len(peaks))
-    yield _error("our learner: worst error of a peak (%)", peaks[-1], 6.1, len(peaks))
+    yield _error("our learner: worst error of a peak (%)", peaks[-1], 3.4, len(peaks))
     yield _error("our learner: median error of moments (%)", statistics.median(moments), 1.4, len(moments))
 
 

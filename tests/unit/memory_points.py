@@ -31,12 +31,13 @@ STEPS_EACH_MICRO_BATCH = ("torchtune", "litgpt", "transformers fsdp", "xtuner")
 RANKS = {"prime-rl": 16, "axolotl": 32}
 """Ranks of adapters where a row does not say its own."""
 
-FAR = ("V01", "V03", "W23", "N308", "Y18", "Y21", "Y22", "Z07", "Z10", "Z11", "Z12", "Z13", "Z14")
+FAR = ("V01", "V03", "W23", "N308", "Y18", "Y21", "Y22", "Z07", "Z10", "Z11", "Z12", "Z13", "Z14", "L09", "L10")
 """Runs of well described sources that are further than 15 % off. Of 512 tokens FSDP reserved as much as of 2,048: what
 its allocator keeps since the model was loaded (V03 had allocated 8.28 GiB, the estimate is 8.4). torchtitan took 33.7
 GiB on eight B200, 39.1 on eight MI300X with the same settings two days before, and 69 in July 2024 where it took 77 in
 December (Z07). N308 took 6.3 GiB, and 8.9 are estimated. What a pipeline under FSDP keeps whole (Y18), experts that are
-one padded product (Y21, Y22), and what selective checkpointing keeps of experts (Z10 to Z14) is not modelled."""
+one padded product (Y21, Y22), what selective checkpointing keeps of experts (Z10 to Z14), and
+what one graph of them keeps (L09, L10), is not modelled."""
 
 
 def read(name: str) -> list[Row]:

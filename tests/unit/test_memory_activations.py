@@ -39,6 +39,7 @@ LINEAR = structs.replace(
     DENSE, linear=LinearAttention(layers=3, key_heads=4, value_heads=16, key_dim=128, value_dim=128)
 )
 ONE = s.Sharding(gpus=1, backend="plain", zero_stage=0)
+BACKENDS: tuple[s.Backend, ...] = ("fsdp", "megatron")
 RULES: tuple[Literal["fused", "torch"], ...] = ("fused", "torch")
 
 
@@ -53,7 +54,8 @@ def backward(workload: s.Workload, sharding: s.Sharding = ONE, model: Architectu
         ("full", "fused", 2 * H),
         ("offload", "fused", 0),
         ("none", "fused", 6 * F + 6 * (Q + KV) + 6 * H),
-        ("none", "eager", 8 * F + 6 * (Q + KV) + 16 * H),
+        ("none", "eager", 8 * F + 4 * (Q + KV) + 16 * H),
+        ("none", "litgpt", 8 * F + 6 * (Q + KV) + 16 * H),
     ],
 )
 def test_kept_by_a_layer(checkpointing: str, kernels: str, expected: int) -> None:
@@ -84,6 +86,32 @@ def test_frozen_matrices_keep_less_and_quantised_ones_more() -> None:
     quantised = kept_layer_bytes(DENSE, workload, s.Adapter(targets="attention", base_bytes=0.55))
     assert plain - frozen == 2 * F + 2 * H
     assert quantised - frozen == 4 * (2 * H + Q + F)
+
+
+def test_experts_with_updates_added_are_kept_by_every_layer_or_by_the_recomputed_one() -> None:
+    """16 experts of three matrices, 2 bytes a number; and the gradient of the down projections' stack."""
+    stack, adapter = 2 * 16 * 3 * 512 * H / GIB, s.Adapter(targets="peft")
+    for checkpointing, layers in (("none", LAYERS), ("full", 1)):
+        workload = s.Workload(tokens=1, checkpointing=checkpointing, kernels="eager")  # type: ignore[arg-type]
+        moments = {m.moment: m.parts_gib for m in estimate_training(SPARSE, ONE, workload, adapter=adapter).moments}
+        assert moments["backward"]["merged experts"] == pytest.approx(stack * layers + stack / 3)
+    kept = s.Workload(tokens=1, checkpointing="none", kernels="eager", head="none")
+    divided = estimate_training(SPARSE, s.Sharding(gpus=8), kept, adapter=adapter)
+    assert divided.knob == "roles.learner.gradient_checkpointing=true"
+    others = (s.Adapter(targets="linear"), s.Adapter(targets="all"), None)
+    every = [estimate_training(SPARSE, ONE, s.Workload(tokens=1), adapter=each).moments for each in others]
+    assert not any("merged experts" in moment.parts_gib for moments in every for moment in moments)
+
+
+def test_a_layer_of_which_nothing_is_recomputed_has_gradients_on_their_way_besides() -> None:
+    kept = s.Workload(tokens=1000, checkpointing="none", kernels="eager")
+    assert backward(kept).parts_gib["layer"] == pytest.approx((6 * F + 4 * H) * 1000 / GIB)
+
+
+def test_masks_and_scores_have_keys_and_values_repeated_for_every_head() -> None:
+    plain = s.Workload(tokens=1, checkpointing="none", kernels="eager")
+    for repeating in (structs.replace(plain, mask=True), structs.replace(plain, attention="eager")):
+        assert kept_layer_bytes(DENSE, repeating) - kept_layer_bytes(DENSE, plain) == 8 * Q - 4 * (Q + KV)
 
 
 def test_recomputed_layer() -> None:
@@ -251,6 +279,16 @@ def test_megatrons_adapters_keep_their_inputs_whole() -> None:
     assert whole == pytest.approx(2 * H * 1000 * LAYERS / GIB), "only layers' inputs are kept"
 
 
+def test_torchs_tensor_parallelism_keeps_inputs_whole_in_place_of_its_share() -> None:
+    """Of 2,000 tokens each of two GPUs keeps the inputs of attention and feed-forward of the other's thousand, too."""
+    workload = s.Workload(tokens=2000, checkpointing="none", head="none")
+    kept = {
+        backend: backward(workload, s.Sharding(gpus=2, backend=backend, tensor_parallel=2)).parts_gib["activations"]
+        for backend in BACKENDS
+    }
+    assert kept["fsdp"] - kept["megatron"] == pytest.approx(2 * 2 * H * 1000 * LAYERS / GIB)
+
+
 def test_a_delta_rule_without_its_kernels_is_the_layer_that_counts() -> None:
     values = 16 * 128
     fused, by_torch = (recomputed_layer_bytes(LINEAR, delta_rule=rule) for rule in RULES)
@@ -259,7 +297,7 @@ def test_a_delta_rule_without_its_kernels_is_the_layer_that_counts() -> None:
     assert recomputed_layer_bytes(DENSE, delta_rule="torch") == fused, "a model without linear layers is not touched"
     kept = {rule: s.Workload(tokens=1, checkpointing="none", kernels="eager", delta_rule=rule) for rule in RULES}
     more = kept_layer_bytes(LINEAR, kept["torch"]) - kept_layer_bytes(LINEAR, kept["fused"])
-    assert more == (DELTA_RULE_KEPT * values - 6 * (Q + KV)) * 3 / LAYERS
+    assert more == (DELTA_RULE_KEPT * values - 4 * (Q + KV)) * 3 / LAYERS
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_lora_needs_no_gradients_of_the_base() -> None:
     lora = estimate_training(
         model("Qwen3-8B"), s.Sharding(gpus=1, zero_stage=0), s.Workload(tokens=512), adapter=s.Adapter(rank=16)
     )
-    assert "gradients" not in lora.peak.parts_gib
+    assert lora.peak.parts_gib["gradients"] < 0.1, "of the adapters alone"
     assert lora.peak_gib < 25 < 130 < full.peak_gib
 
 
@@ -203,4 +203,4 @@ def test_pefts_adapters_are_on_routed_experts_but_gpt_oss_s() -> None:
 def test_adapters_step_with_float32_gradients_and_temporaries() -> None:
     told = s.Sharding(gpus=1), s.Workload(tokens=64, head="chunked")
     step = estimate_training(model("Qwen3-4B"), *told, adapter=s.Adapter(rank=16)).moments[-1].parts_gib
-    assert step["step"] == pytest.approx(step["adapters"] * 8 / 16)
+    assert step["step"] == pytest.approx((step["adapters"] + step["gradients"]) * 8 / 16)
