@@ -22,7 +22,7 @@ from rltui.plan.of_layout import OWN
 from rltui.plan.rank import DEFAULT_COUNT, Proposal
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
-from rltui.plan.setup import Setup
+from rltui.plan.setup import Setup, Training
 from rltui.plan.standing import Standing, changes, differences, divided_like
 from rltui.plan.training import train_terms
 
@@ -213,7 +213,7 @@ def _cells(request: Request, proposal: Proposal) -> Iterator[tuple[str, str]]:
 def _training(proposal: Proposal) -> str:
     """How it trains, what its engines may take where they share the card, and whether memory is tight."""
     setup, way = proposal.setup, proposal.setup.learner
-    words = [f"ZeRO-{way.zero_stage}", f"micro-batch {way.micro_batch}"]
+    words = [_cut(way) if way.megatron else f"ZeRO-{way.zero_stage}", f"micro-batch {way.micro_batch}"]
     if way.gradient_checkpointing:
         words.append("gradient checkpointing")
     if way.offload:
@@ -222,13 +222,24 @@ def _training(proposal: Proposal) -> str:
         words.append(f"optimizer in host memory{size}")
     if proposal.layout.lengths.pack:
         words.append("packed rows")
-    if way.sequence_parallel > 1:
+    if way.sequence_parallel > 1 and not way.megatron:
         words.append(f"{way.sequence_parallel} GPUs share a sequence")
     if setup.placement != "apart":
         words.append(f"engines take {setup.utilization:g} of a card{' and sleep' if setup.sleeps else ''}")
     fullest = max(setup.memories.values(), key=lambda memory: memory.peak_gib)
     words.append(f"memory {proposal.verdict}: {fullest.role} {fullest.peak_gib:.0f} of {fullest.capacity_gib:.0f} GiB")
     return ", ".join(words)
+
+
+def _cut(way: Training) -> str:
+    """How Megatron divides the model, in its own words."""
+    sizes = {
+        "TP": way.tensor_parallel,
+        "PP": way.pipeline_parallel,
+        "CP": way.sequence_parallel,
+        "EP": way.expert_parallel,
+    }
+    return "Megatron " + (" × ".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "undivided")
 
 
 def _again(request: Request, count: int) -> str:

@@ -130,8 +130,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def num_ranks(self) -> int:
         """Data-parallel ranks of the learner."""
-        learner = self.roles.learner
-        return self.slots_of("learner") // (learner.tensor_parallel * learner.sequence_parallel)
+        return self.slots_of("learner") // self.roles.learner.ranks_of_a_row
 
     @property
     def exports(self) -> bool:

@@ -53,9 +53,12 @@ def learner_role(request: Request, choice: Training, home: str = "") -> Learner:
         model=request.model_name,
         gpus=[] if home else list(choice.gpus),
         pool=home,
+        tensor_parallel=choice.tensor_parallel,
         sequence_parallel=choice.sequence_parallel,
+        pipeline_parallel=choice.pipeline_parallel,
+        expert_parallel=choice.expert_parallel,
         zero_stage=choice.zero_stage,
-        offload="optimizer" if choice.offload else "none",
+        offload="none" if not choice.offload else "all" if choice.trains_on_card else "optimizer",
         micro_batch=choice.micro_batch,
         gradient_checkpointing=choice.gradient_checkpointing,
         precision=request.precision,
@@ -130,6 +133,7 @@ def assemble(request: Request, roles: Roles, pools: dict[str, Pool] | None = Non
         ppo=msgspec.convert(penalty, Ppo) if algorithm == "ppo" else Ppo(),
         data=Data(train=request.data, reward=request.reward),
         checkpoint=Checkpoint(every=50, keep=3),
+        system=request.system,
     )
     named = _name(request, layout, placement)
     return msgspec.structs.replace(layout, name=named, summary=_summary(layout, placement))

@@ -13,6 +13,7 @@ from rltui.plan.measured import Measured
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
+    from rltui.layout.scalars import System
     from rltui.plan.rates import Rates
 
 Algorithm = Literal["grpo", "ppo", "opd"]
@@ -64,6 +65,7 @@ class Request(Struct, frozen=True, kw_only=True):
         weight_bytes: Bytes of a parameter of the engines' layers: 2, or 1 in fp8.
         kv_bytes: Of a number in their KV cache.
         means: What may be used beyond the ordinary.
+        system: Whose trainers: how they can divide a model, and what they keep of it.
         data: What is trained on.
         reward: Its reward.
     """
@@ -94,6 +96,7 @@ class Request(Struct, frozen=True, kw_only=True):
     weight_bytes: float = 2.0
     kv_bytes: float = 2.0
     means: Means = Means()
+    system: System = "rltui"
     data: str = "builtin/sort-digits"
     reward: Literal["exact", "coin", "math", "code", "none"] = "exact"
 

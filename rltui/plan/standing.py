@@ -18,8 +18,8 @@ from rltui.plan.throughput import step_time
 
 DIVIDING = {
     "learner": (
-        *("gpus", "pool", "tensor_parallel", "sequence_parallel", "zero_stage", "hpz_partition", "offload"),
-        *("micro_batch", "gradient_checkpointing"),
+        *("gpus", "pool", "tensor_parallel", "sequence_parallel", "pipeline_parallel", "expert_parallel"),
+        *("zero_stage", "hpz_partition", "offload", "micro_batch", "gradient_checkpointing"),
     ),
     "rollout": ("engines", "pool", "engine", "tensor_parallel", "memory_utilization", "sleep_while_training"),
     "reference": ("pool", "zero_stage"),
