@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from rltui.plan.request import Request
     from rltui.plan.setup import Setup, Training
 
+PROPOSED = "Proposed by `rltui plan`. Set data, train.steps and slurm before a long run."
+DIVIDED_ANEW = "{} as it stands, divided anew by `rltui plan`: nothing but the division is changed."
+
 STEPS = 200
 LEARNING_RATE = 1e-6
 HOMES = {"apart": ("", ""), "standard": ("all", "all"), "split": ("policy", "value")}
@@ -169,8 +172,8 @@ def _summary(layout: Layout, placement: str) -> str:
     return f"Planned: {', '.join(words)}{where.get(placement, '')}."
 
 
-def as_text(layout: Layout) -> str:
-    """The layout as YAML without what it does not have or read; equal when loaded."""
+def as_text(layout: Layout, comment: str = PROPOSED) -> str:
+    """The layout as YAML without what it does not have or read, below ``comment``; equal when loaded."""
     import yaml
 
     unread = {"grpo", "ppo", "opd"} - {layout.algorithm}
@@ -178,4 +181,4 @@ def as_text(layout: Layout) -> str:
     values["roles"] = {name: role for name, role in values["roles"].items() if role is not None}
     kept = {key: value for key, value in values.items() if key not in unread and value != {}}
     dumped = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=120)
-    return f"# Proposed by `rltui plan`. Set data, train.steps and slurm before a long run.\n{dumped}"
+    return f"# {comment}\n{dumped}"

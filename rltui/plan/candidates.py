@@ -13,7 +13,7 @@ from rltui.memory.layouts import estimate_roles
 from rltui.memory.recipes import RECIPES
 from rltui.plan.assemble import assemble, learner_role
 from rltui.plan.setup import EngineChoice, LearnerChoice, Training
-from rltui.plan.training import kept_parameters
+from rltui.plan.training import kept_parameters, train_s
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -27,6 +27,10 @@ MICRO_BATCHES = (1, 2, 4, 8, 16)
 TENSOR_PARALLEL = (1, 2, 4, 8, 16, 32, 64)
 PIPELINE_PARALLEL = (1, 2, 4, 8, 16)
 EXPERT_PARALLEL = (1, 2, 4, 8, 16, 32, 64)
+CUT_WORTH = 1.5
+"""A model is cut otherwise than its script cuts it where that makes training shorter by more than this factor: times of
+cuts are known no better."""
+
 EVERY_SIZE_UP_TO = 256
 """Up to so many learners every number is tried; beyond that, whole nodes only."""
 
@@ -120,6 +124,13 @@ def _megatron_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training
                         packed_tokens=request.packed_tokens,
                     ),
                 )
+
+
+def preferred_s(request: Request, way: Training) -> float:
+    """Seconds in which ``way`` trains, longer by a half where it cuts the model otherwise than was chosen already."""
+    seconds, _ = train_s(request, way)
+    is_own = request.cut in ((), (way.tensor_parallel, way.pipeline_parallel, way.expert_parallel))
+    return seconds if is_own else CUT_WORTH * seconds
 
 
 def sparest_way(request: Request, gpus: tuple[int, ...]) -> Training:

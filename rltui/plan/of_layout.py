@@ -182,6 +182,8 @@ def _asked(layout: Layout) -> Request:
         weight_bytes=number_bytes(roles.rollout, "quantization", ITEM_BYTES),
         kv_bytes=number_bytes(roles.rollout, "kv_cache_dtype", ITEM_BYTES),
         means=Means(pack=bool(layout.lengths.pack)),
+        row_tokens=layout.lengths.pack,
+        cut=(learner.tensor_parallel, learner.pipeline_parallel, learner.expert_parallel),
         system=layout.system,
     )
 

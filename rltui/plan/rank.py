@@ -16,6 +16,7 @@ from rltui.plan.candidates import (
     engines_beside,
     learner_counts,
     packed,
+    preferred_s,
     sparest_way,
     training_ways,
     with_its_memory,
@@ -23,7 +24,6 @@ from rltui.plan.candidates import (
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import EngineChoice, LearnerChoice, Setup, Training
 from rltui.plan.throughput import StepTime, step_time
-from rltui.plan.training import train_s
 
 Sound = Callable[[str, str], bool]
 
@@ -142,7 +142,7 @@ def best_learner(request: Request, count: int) -> LearnerChoice | None:
     """The fastest way for ``count`` learners to train; a tight one only where none has room to spare."""
 
     def seconds(way: Training) -> float:
-        return train_s(request, way)[0]
+        return preferred_s(request, way)
 
     ways = training_ways(request, packed(count, request.gpus_per_node))
     tight: LearnerChoice | None = None
@@ -176,8 +176,11 @@ def elsewhere(request: Request, count: int = DEFAULT_COUNT) -> tuple[Proposal, .
 
 
 def _with_more_means(request: Request) -> Iterator[Request]:
-    """``request`` as it is, then with each further means with which its learners could fit at all."""
+    """``request`` as it is, with rows no longer than it needs, then with each means by which its learners may fit."""
     yield request
+    if request.packed_tokens > request.prompt_tokens + request.response_tokens:
+        request = structs.replace(request, row_tokens=0)
+        yield request
     own = request.means
     if own.offload or own.sequence_parallel > 1 or not any(_fitting(request)):
         return
