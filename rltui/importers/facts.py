@@ -190,6 +190,10 @@ MEGATRON: dict[str, Any] = {"system": "megatron", "roles.learner.zero_stage": 1}
 """Of a layout whose learner is Megatron's: its distributed optimizer shards what ZeRO stage 1 does."""
 
 
+IN_TURNS: dict[str, Any] = {**MEGATRON, "system": "megatron in turns", "roles.learner.offload": "all"}
+"""The same where all its states leave for host memory while the engines generate, and come back to train."""
+
+
 def megatron_cuts(prefix: str = "") -> dict[str, str]:
     """Megatron's own words for how it divides a model, behind ``prefix``, and a layout's."""
     words = {"tensor_model": "tensor", "pipeline_model": "pipeline", "context": "sequence", "expert_model": "expert"}

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import MEGATRON, Facts, Teacher, mapped, megatron_cuts, on_megatron, remarks, uncounted
+from rltui.importers.facts import (
+    IN_TURNS,
+    MEGATRON,
+    Facts,
+    Teacher,
+    mapped,
+    megatron_cuts,
+    on_megatron,
+    remarks,
+    uncounted,
+)
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
 
 NAME = "nemo-rl"
@@ -206,7 +216,8 @@ def _settings(source: Settings) -> dict[str, Any]:
     prefix = "policy.megatron_cfg" if megatron else "policy.automodel_cfg" if automodel else "policy.dtensor_cfg"
     found["roles.learner.zero_stage"] = 3
     if megatron:
-        found |= mapped(source, megatron_cuts(f"{prefix}.")) | MEGATRON
+        colocated = source.flag(f"{_GENERATION}.colocated.enabled", default=True)
+        found |= mapped(source, megatron_cuts(f"{prefix}.")) | (IN_TURNS if colocated else MEGATRON)
     else:
         ways = {"tensor": "tensor", "context": "sequence", "expert": "expert"}
         names = {f"{prefix}.{own}_parallel_size": f"roles.learner.{key}_parallel" for own, key in ways.items()}

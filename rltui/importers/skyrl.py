@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_overrides
 from rltui.importers.facts import (
+    IN_TURNS,
     MEGATRON,
     Facts,
     Teacher,
@@ -203,7 +204,7 @@ def _settings(source: Settings) -> dict[str, Any]:
         if source.flag(f"{_PLACEMENT}.colocate_all", default=True):
             found["roles.learner.offload"] = "all"  # it leaves for the host while the engines are awake
     if source.text("trainer.strategy", default="fsdp2") == "megatron":
-        found |= MEGATRON
+        found |= IN_TURNS if source.flag(f"{_PLACEMENT}.colocate_all", default=True) else MEGATRON
     return found
 
 

@@ -6,8 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import MEGATRON, Facts, Teacher, mapped, megatron_cuts, on_megatron, remarks, uncounted
+from rltui.importers.facts import (
+    IN_TURNS,
+    MEGATRON,
+    Facts,
+    Teacher,
+    mapped,
+    megatron_cuts,
+    on_megatron,
+    remarks,
+    uncounted,
+)
 from rltui.importers.script import Script, ray_gpus, servers
 from rltui.importers.values import HOLE, product, quotient, total
 from rltui.importers.variants import Variants
@@ -56,10 +68,13 @@ def is_entry(word: str) -> bool:
 def from_script(script: Script) -> list[Facts]:
     """What each training that the script starts needs."""
     found = []
-    for _, behind in script.after(is_entry):
+    for command, behind in script.after(is_entry):
         source = from_flags(behind)
         if _OWN & source.values.keys():
-            found.append(from_flags_of(script, source))
+            facts = from_flags_of(script, source)
+            program = next(word for word in command.words if is_entry(word))
+            ahead = {"train.async_steps": 1} if "async" in program.rsplit("/", 1)[-1] else {}
+            found.append(structs.replace(facts, settings=facts.settings | ahead))
     return found
 
 
@@ -178,7 +193,8 @@ def _settings(source: Settings) -> dict[str, Any]:
     samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
     if steps := quotient(samples, source.integer("global_batch_size")):
         found["train.optimizer_steps"] = steps
-    found |= MEGATRON
+    moves = source.flag("colocate") and "roles.learner.offload" not in found
+    found |= IN_TURNS if moves else MEGATRON
     budget = product(found.pop("lengths.pack", None), source.integer("context_parallel_size", default=1))
     if source.flag("use_dynamic_batch_size") and budget:
         found["lengths.pack"] = budget

@@ -296,7 +296,7 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     found |= _streamed(source)
     found["roles.learner.zero_stage"] = 3
     if _on_megatron(source, _ACTOR):
-        found |= {**MEGATRON, "system": "megatron of verl"}
+        found |= {**MEGATRON, "system": "megatron in turns"}  # what it says of offload is what leaves and comes back
     else:
         in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
         found["system"] = "verl bf16" if in_bf16 else "verl"

@@ -98,7 +98,8 @@ def trained_by(system: str, way: Training) -> Training:
 def _megatron_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training]:
     """Every cut of the model into tensor, pipeline and expert parallel parts that divides its GPUs, one row at a time.
 
-    Matrices are divided within a node, and experts by whole ones; the context as the means say.
+    Matrices are divided within a node, the context as the means say, and experts by whole ones over a node at least, as
+    published recipes have them: what NVLink carries hides behind their products.
     """
     model, means, ranks = request.model, request.means, sum(gpus)
     experts = model.experts.count if model.experts is not None else 1
@@ -107,8 +108,9 @@ def _megatron_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training
         torn = any(bundle % tensor for bundle in gpus) or pipeline > model.layers
         if torn or not _heads_divide(model, tensor) or ranks % sharing or ranks // sharing > request.samples_per_step:
             continue
+        widest = min(experts, request.gpus_per_node, ranks // pipeline)
         for expert, recompute in product(EXPERT_PARALLEL, (False, True)):
-            if experts % expert == 0 and (ranks // pipeline) % expert == 0:
+            if experts % expert == 0 and (ranks // pipeline) % expert == 0 and 2 * expert > widest:
                 yield trained_by(
                     request.system,
                     Training(

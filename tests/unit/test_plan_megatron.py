@@ -1,4 +1,4 @@
-"""What is planned of learners that Megatron divides: what scripts say of it, what a step takes, and what is proposed."""
+"""What is planned of learners that Megatron divides: what scripts say, what a step takes, what is proposed."""
 
 from __future__ import annotations
 
