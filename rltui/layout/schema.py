@@ -143,6 +143,10 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Weight of the entropy bonus in the objective; 0 where the algorithm has none."""
         return {"grpo": self.grpo.entropy_coefficient, "ppo": self.ppo.entropy_coefficient}.get(self.algorithm, 0.0)
 
+    def cut_of(self, role: Learner | Critic) -> Learner | Critic:
+        """What says how the model of the learner or critic is cut: Megatron's critics are cut as policies are."""
+        return self.roles.learner if self.system.startswith("megatron") else role
+
     def sharing_of(self, role: str) -> int:
         """How many neighbouring ranks of a role share the tokens of their rows."""
         return self.roles.learner.sequence_parallel if role == "learner" else 1

@@ -83,16 +83,16 @@ def states_of(role: Learner | Critic, system: str = "rltui") -> s.States:
 def sharding_of(layout: Layout, name: str) -> s.Sharding:
     """How the learner or critic called ``name`` is divided over its GPUs or its pool's."""
     role: Learner | Critic = getattr(layout.roles, name)
-    recipe = RECIPES[layout.system]
+    recipe, cut = RECIPES[layout.system], layout.cut_of(role)
     return s.Sharding(
         gpus=max(1, layout.slots_of(name)),
         backend=recipe.backend,
         zero_stage=effective_stage(role),
         trains_on_card=recipe.trains_on_card,
-        tensor_parallel=getattr(role, "tensor_parallel", 1),
-        context_parallel=getattr(role, "sequence_parallel", 1),
-        pipeline_parallel=getattr(role, "pipeline_parallel", 1),
-        expert_parallel=getattr(role, "expert_parallel", 1),
+        tensor_parallel=getattr(cut, "tensor_parallel", 1),
+        context_parallel=getattr(cut, "sequence_parallel", 1),
+        pipeline_parallel=getattr(cut, "pipeline_parallel", 1),
+        expert_parallel=getattr(cut, "expert_parallel", 1),
         hpz=max(1, getattr(role, "hpz_partition", 1)),
         offload="" if role.offload == "none" else role.offload,
         buckets_by_width=layout.system == "rltui",

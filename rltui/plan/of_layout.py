@@ -212,6 +212,7 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
     """How a role trains, on its own GPUs or its pool's."""
     own: Sequence[int] = getattr(role, "gpus", ())
     pool = role.pool or layout.roles.learner.pool
+    cut = layout.cut_of(role)
     stage: Literal[1, 2, 3] = 1 if is_megatron(layout.system) else 2 if role.zero_stage == 2 else 3
     way = Training(
         gpus=tuple(layout.pools[pool].gpus if pool else own or layout.roles.learner.gpus),
@@ -219,10 +220,10 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
         micro_batch=role.micro_batch or 1,
         gradient_checkpointing=role.gradient_checkpointing,
         offload=role.offload != "none",
-        sequence_parallel=getattr(role, "sequence_parallel", 1),
-        tensor_parallel=getattr(role, "tensor_parallel", 1),
-        pipeline_parallel=getattr(role, "pipeline_parallel", 1),
-        expert_parallel=getattr(role, "expert_parallel", 1),
+        sequence_parallel=getattr(cut, "sequence_parallel", 1),
+        tensor_parallel=getattr(cut, "tensor_parallel", 1),
+        pipeline_parallel=getattr(cut, "pipeline_parallel", 1),
+        expert_parallel=getattr(cut, "expert_parallel", 1),
         packed_tokens=layout.lengths.pack,
     )
     return trained_by(layout.system, way)
