@@ -214,7 +214,7 @@ def _pass_s(
     written and read in a pass, in the mean over forward, recomputation and backward pass. That makes narrow models, and
     cards with much bandwidth for their FLOP/s, as fast as they are: their size needs no share of its own.
     """
-    matrices = forward_flops_per_token(model, 0, head) * _longest_stage(model, learner, head=head)
+    matrices = forward_flops_per_token(model, 0, head)
     compute_s = (matrices + waiting_flops(model, learner)) / of_peak(request, rates(request, model).training)
     compute_s += _attention_s(request, model, length)
     layer_bytes = mean_layer_bytes(model, megatron=learner.megatron)
@@ -223,15 +223,6 @@ def _pass_s(
     moved_s = moved / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
     least_s = model.layers / learner.pipeline_parallel * LAUNCH_S
     return max(tokens * (compute_s + moved_s), least_s) + launch_s(model, learner)
-
-
-def _longest_stage(model: Architecture, learner: Training, *, head: bool) -> float:
-    """Products of matrices of a pipeline's longest stage, by those of the mean stage.
-
-    Layers are spread so that stages are alike, but the last one has the LM head and a layer at least.
-    """
-    whole, body = forward_flops_per_token(model, 0, head), forward_flops_per_token(model, 0, head=False)
-    return max(1.0, learner.pipeline_parallel * (1 - body / whole * (1 - 1 / model.layers)))
 
 
 def _attention_s(request: Request, model: Architecture, length: float) -> float:
