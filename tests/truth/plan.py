@@ -382,8 +382,8 @@ BOUNDS = {
 """Worst median error, least share within a factor of 1.5, least share within the printed range (all %). Before 41
 points of torchtitan, verl and miles (27 November 2026, written down before they were predicted) 14.2, 88.3 and 92.7 for
 unseen sources: torchtitan without its compiler and with DTensor's tensor parallelism, and images, are too fast. What is
-within 1.5 of the sources held back, and the errors of unseen runs, are worse than they were (88.0 and 12.7) by 114 points of
-27 November 2026, most of them of experts; ``docs/planning.md`` has what each code says of each table."""
+within 1.5 of the sources held back, and the errors of unseen runs, are worse than they were (88.0 and 12.7) by 114
+points of 27 November 2026, most of them of experts; ``docs/planning.md`` has what each code says of each table."""
 
 
 def _figures(group: str, found: list[Case]) -> Iterator[Figure]:
