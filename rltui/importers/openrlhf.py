@@ -210,8 +210,6 @@ def _settings(source: Settings) -> dict[str, Any]:
     found = mapped(source, _TABLE, _DEFAULTS)
     if source.flag("adam_offload", "ds.adam_offload"):
         found["roles.learner.offload"] = found["roles.critic.offload"] = "optimizer"
-    if source.flag("async_train", "train.async_enable"):
-        found["train.async_steps"] = 1
     samples = product(found["train.prompts_per_step"], found["train.samples_per_prompt"])
     if steps := quotient(samples, source.integer("train_batch_size", "train.batch_size")):
         found["train.optimizer_steps"] = steps
