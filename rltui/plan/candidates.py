@@ -56,14 +56,13 @@ def learner_counts(request: Request) -> Iterator[int]:
 
 
 def training_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training]:
-    """Every way for bundles of ``gpus`` to train; offloaded, with shared sequences or in FSDP, ZeRO-3 alone."""
+    """Every way for bundles of ``gpus`` to train; offloaded or with shared sequences, ZeRO-3 alone."""
     if is_megatron(request.system):
         yield from _megatron_ways(request, gpus)
         return
     means = request.means
     rows = -(-request.most_learners // sum(gpus))
-    ours = request.system == "rltui"
-    for zero_stage in ZERO_STAGES if ours and means.sequence_parallel == 1 and not means.offload else ZERO_STAGES[1:]:
+    for zero_stage in ZERO_STAGES if means.sequence_parallel == 1 and not means.offload else ZERO_STAGES[1:]:
         for micro_batch in (size for size in MICRO_BATCHES if size <= rows):
             for recompute in (False, True):
                 yield trained_by(
@@ -91,7 +90,6 @@ def trained_by(system: str, way: Training) -> Training:
         way,
         megatron=is_megatron(system),
         trains_on_card=RECIPES[system].trains_on_card,
-        loops_experts=system.startswith("verl"),  # FSDP wraps transformers' modules of before its fifth version
     )
 
 

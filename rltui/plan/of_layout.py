@@ -184,7 +184,7 @@ def _asked(layout: Layout) -> Request:
         means=Means(pack=bool(layout.lengths.pack)),
         row_tokens=layout.lengths.pack,
         cut=(learner.tensor_parallel, learner.pipeline_parallel, learner.expert_parallel),
-        system=layout.system,
+        system=layout.system if is_megatron(layout.system) else "rltui",
     )
 
 
