@@ -54,8 +54,9 @@ def _roles(layout: Layout) -> Iterator[str]:
 
 def _learner(layout: Layout) -> Iterator[str]:
     learner = layout.roles.learner
-    if learner.tensor_parallel > 1:
-        yield f"learner tensor_parallel {learner.tensor_parallel}"
+    for way in ("tensor_parallel", "pipeline_parallel", "expert_parallel"):
+        if (size := getattr(learner, way)) > 1:
+            yield f"learner {way} {size}"
 
 
 def _training(layout: Layout) -> Iterator[str]:

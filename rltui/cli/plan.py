@@ -134,7 +134,7 @@ def _save(proposals: Sequence[Proposal], better: Better | None, folder: Path) ->
         folder.mkdir(parents=True, exist_ok=True)
         for proposal in proposals:
             path = folder / f"{proposal.layout.name}.yaml"
-            text = proposal.text if better is None else as_text(better.divided(proposal))
+            text = proposal.text if better is None else better.text(proposal)
             path.write_text(text, encoding="utf-8")
             paths.append(str(path))
     except OSError as error:

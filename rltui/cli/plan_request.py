@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import structs
 
 from rltui.cli.output import talk
-from rltui.cli.sources import find, is_script, load, said
+from rltui.cli.sources import load_opened, opened, said
 from rltui.cluster.profiles import load_profiles
 from rltui.dialects.load import load_dialects, recognised
 from rltui.errors import RltuiError, UsageError
@@ -73,13 +73,13 @@ def asked(options: argparse.Namespace) -> tuple[Request, Standing | None]:
 
 
 def _of_layout(options: argparse.Namespace) -> tuple[Standing, Request]:
-    layout = load(options.layout, options.overrides, said(options)).layout
+    path, script = opened(options.layout)
+    layout = load_opened(path, script, options.overrides, said(options)).layout
     request = wanted_of_layout(layout)
-    path = find(options.layout)
-    if not is_script(path):
+    if not script:
         again = ("rltui", "launch", options.layout, *said(options), *options.overrides)
         return Standing(name=options.layout, layout=layout, again=again), request
-    dialects = recognised(path.read_text(encoding="utf-8", errors="replace"), load_dialects().values())
+    dialects = recognised(script, load_dialects().values())
     return Standing(name=options.layout, layout=layout, words=dialects[0].words if dialects else {}), request
 
 

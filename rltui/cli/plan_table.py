@@ -11,18 +11,19 @@ from msgspec import Struct
 from rltui.check.findings import Finding
 from rltui.check.run import Report, check_text
 from rltui.cli.output import columns, wrapped
+from rltui.importers.values import printable
 from rltui.layout.load import load_text
 from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_layout
 from rltui.plan import measured
-from rltui.plan.assemble import as_text
+from rltui.plan.assemble import DIVIDED_ANEW, as_text
 from rltui.plan.cards import rates as rates_in_use
 from rltui.plan.decoding import decode_step, sequences_at_once, steady_s
 from rltui.plan.of_layout import OWN
 from rltui.plan.rank import DEFAULT_COUNT, Proposal
 from rltui.plan.rates import TRUST, family, trust_in, unmeasured_card
 from rltui.plan.request import Request
-from rltui.plan.setup import Setup
+from rltui.plan.setup import Setup, Training
 from rltui.plan.standing import Standing, changes, differences, divided_like
 from rltui.plan.training import train_terms
 
@@ -74,6 +75,10 @@ class Better(Struct, frozen=True, kw_only=True):
         """It in the division of ``proposal``."""
         return divided_like(self.standing.layout, proposal.layout)
 
+    def text(self, proposal: Proposal) -> str:
+        """It in that division as YAML, which says where it is from."""
+        return as_text(self.divided(proposal), DIVIDED_ANEW.format(printable(self.standing.name)))
+
     def changes(self, proposal: Proposal) -> tuple[str, ...]:
         """The overrides that divide it so."""
         return changes(self.standing.layout, self.divided(proposal))
@@ -90,7 +95,7 @@ def lines(
     yield from wrapped(_sentences(request, proposals, better))
     yield ""
     if saved:
-        yield from (f"rltui launch {path}" for path in saved)
+        yield from (_with(path, each, better) for path, each in zip(saved, proposals, strict=True))
     elif better is None:
         yield f"save:   {_again(request, len(proposals))} --save plans"
         yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
@@ -99,6 +104,12 @@ def lines(
     else:
         yield "#1 differs from it, in a layout's keys, and in its own words where rltui knows them:"
         yield from (f"  {line}" for line in differences(better.standing, better.divided(proposals[0])))
+
+
+def _with(path: str, proposal: Proposal, better: Better | None) -> str:
+    """What can be done with a proposal that was saved; what the bundled trainers do not run is not launched."""
+    runs = all(finding.code != "E390" for finding in report(proposal, better).findings)
+    return f"rltui {'launch' if runs else 'check'} {path}"
 
 
 def _sentences(request: Request, proposals: Sequence[Proposal], better: Better | None) -> Iterator[str]:
@@ -213,7 +224,7 @@ def _cells(request: Request, proposal: Proposal) -> Iterator[tuple[str, str]]:
 def _training(proposal: Proposal) -> str:
     """How it trains, what its engines may take where they share the card, and whether memory is tight."""
     setup, way = proposal.setup, proposal.setup.learner
-    words = [f"ZeRO-{way.zero_stage}", f"micro-batch {way.micro_batch}"]
+    words = [_cut(way) if way.megatron else f"ZeRO-{way.zero_stage}", f"micro-batch {way.micro_batch}"]
     if way.gradient_checkpointing:
         words.append("gradient checkpointing")
     if way.offload:
@@ -222,13 +233,24 @@ def _training(proposal: Proposal) -> str:
         words.append(f"optimizer in host memory{size}")
     if proposal.layout.lengths.pack:
         words.append("packed rows")
-    if way.sequence_parallel > 1:
+    if way.sequence_parallel > 1 and not way.megatron:
         words.append(f"{way.sequence_parallel} GPUs share a sequence")
     if setup.placement != "apart":
         words.append(f"engines take {setup.utilization:g} of a card{' and sleep' if setup.sleeps else ''}")
     fullest = max(setup.memories.values(), key=lambda memory: memory.peak_gib)
     words.append(f"memory {proposal.verdict}: {fullest.role} {fullest.peak_gib:.0f} of {fullest.capacity_gib:.0f} GiB")
     return ", ".join(words)
+
+
+def _cut(way: Training) -> str:
+    """How Megatron divides the model, in its own words."""
+    sizes = {
+        "TP": way.tensor_parallel,
+        "PP": way.pipeline_parallel,
+        "CP": way.sequence_parallel,
+        "EP": way.expert_parallel,
+    }
+    return "Megatron " + (" × ".join(f"{name}{size}" for name, size in sizes.items() if size > 1) or "undivided")
 
 
 def _again(request: Request, count: int) -> str:

@@ -83,6 +83,18 @@ def is_script_text(text: str, path: Path) -> bool:
     return True
 
 
+def opened(word: str) -> tuple[Path, str]:
+    """The file that ``word`` means, and what it says where it is a launch script; nothing of a layout.
+
+    Raises:
+        UsageError: There is no such file, or a script that cannot be read.
+    """
+    from rltui.importers.source import read_source
+
+    path = find(word)
+    return path, read_source(path) if is_script(path) else ""
+
+
 def load(word: str, overrides: Sequence[str] = (), given: Sequence[str] = ()) -> LoadedLayout:
     """The layout that ``word`` means; for a script, the one that it comes to.
 
@@ -95,13 +107,17 @@ def load(word: str, overrides: Sequence[str] = (), given: Sequence[str] = ()) ->
         LayoutError: A layout that cannot be read.
         UsageError: There is no such file, or no layout can be made of the script.
     """
-    path = find(word)
-    if not is_script(path):
+    return load_opened(*opened(word), overrides, given)
+
+
+def load_opened(path: Path, script: str, overrides: Sequence[str], given: Sequence[str]) -> LoadedLayout:
+    """``load`` for what was opened."""
+    if not script:
         return load_layout(path, [*given, *overrides])
     from rltui.importers.layout_of import as_yaml
     from rltui.importers.read import import_file
 
-    found = import_file(path, given)
+    found = import_file(path, given, script)
     if found.layout is None:
         reason = found.unmapped[0].removeprefix("layout: ") if found.unmapped else "it says too little"
         raise UsageError(

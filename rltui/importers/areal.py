@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
+from rltui.importers.facts import MEGATRON, Facts, Teacher, mapped, on_megatron, remarks
 from rltui.importers.values import product, total
 
 NAME = "areal"
@@ -57,6 +57,8 @@ class Allocation(Struct, frozen=True):
     data: int | None = None
     tensor: int | None = None
     pipeline: int | None = None
+    context: int | None = None
+    expert: int | None = None
 
     @property
     def generates(self) -> bool:
@@ -74,6 +76,7 @@ def read_allocation(text: str) -> Allocation:
         return Allocation("", None)
     backend = match["backend"] or ""
     size = match["size"].strip()
+    experts = re.search(r"ffn[:.]\w*e(\d+)", size)
     if size.startswith("("):
         attention = next((part for part in size.strip("()").split("|") if part.startswith("attn")), "")
         size = attention.partition(":")[2] or attention.partition(".")[2]
@@ -82,7 +85,9 @@ def read_allocation(text: str) -> Allocation:
         return Allocation(backend, None)
     numbers = {name: int(count) for name, count in factors.items()}
     gpus = product(*(numbers.get(name, 1) for name in "dptc"))
-    return Allocation(backend, gpus, numbers.get("d", 1), numbers.get("t", 1), numbers.get("p", 1))
+    data, tensor, pipeline, context = (numbers.get(name, 1) for name in "dtpc")
+    expert = int(experts[1]) if experts else numbers.get("e", 1)
+    return Allocation(backend, gpus, data, tensor, pipeline, context, expert)
 
 
 def is_config(values: dict[str, Any]) -> bool:
@@ -126,7 +131,7 @@ def from_config(values: dict[str, Any]) -> Facts:
         teacher=_teacher(source) if isinstance(values.get("teacher"), dict) else None,
         other_gpus=others,
         source=source,
-        settings=_settings(source),
+        settings=_settings(source, trainer),
         unsure=_unsure(trainer),
         notes=remarks(source),
     )
@@ -198,15 +203,18 @@ def _algorithm(values: dict[str, Any], generates: bool) -> str:
     return "ppo" if isinstance(values.get("critic"), dict) else "grpo"
 
 
-def _settings(source: Settings) -> dict[str, Any]:
+def _settings(source: Settings, trainer: Allocation | None) -> dict[str, Any]:
     found = mapped(source, _TABLE, _DEFAULTS)
     engine = "vllm" if "vllm" in source.text("rollout.backend") + source.text("allocation_mode") else "sglang"
     share = source.number("vllm.gpu_memory_utilization" if engine == "vllm" else "sglang.mem_fraction_static")
     if share is not None:
         found["roles.rollout.memory_utilization"] = share
-    trainer = read_allocation(source.text("actor.backend")) if source.text("actor.backend") else None
-    if trainer and trainer.tensor and trainer.tensor > 1:
-        found["roles.learner.tensor_parallel"] = trainer.tensor
+    words = {"tensor": "tensor", "context": "sequence", "pipeline": "pipeline", "expert": "expert"}
+    for way, key in words.items():
+        if (size := getattr(trainer, way, None)) and size > 1:
+            found[f"roles.learner.{key}_parallel"] = size
+    if trainer and trainer.backend == "megatron":
+        found |= MEGATRON
     if "grpo.clip_low" in found:
         found.setdefault("grpo.clip_high", found["grpo.clip_low"])
     if "lengths.pack" not in found and source.integer("actor.mb_spec.n_mbs", default=1) == 1:

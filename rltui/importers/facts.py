@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -180,19 +180,26 @@ def on_megatron(*pipelines: int | None) -> tuple[str, ...]:
     """What a layout is not sure of where Megatron trains: its recomputation and its own sharing of states.
 
     Args:
-        pipelines: Ways of cutting a model for which a layout has no word; one that is not 1 takes data-parallel ranks.
+        pipelines: Ways of cutting a model that take data-parallel ranks; None: it is cut, and how is not known.
     """
     words = ["gradient_checkpointing", "zero_stage", "sequence_parallel"]
-    if any(size != 1 for size in pipelines):
+    if None in pipelines:
         words.append("tensor_parallel")
     return tuple(f"roles.{role}.{word}" for role in ("learner", "critic") for word in words)
 
 
-def cuts(source: Settings, *names: str) -> Iterator[tuple[str, str, int]]:
-    """Kind (such as ``pipeline``), name and size of the settings that cut a model as no layout does, where they do."""
-    for name in names:
-        if (size := source.integer(name)) is not None and size > 1:
-            yield name.rsplit(".", 1)[-1].partition("_")[0], name, size
+MEGATRON: dict[str, Any] = {"system": "megatron", "roles.learner.zero_stage": 1}
+"""Of a layout whose learner is Megatron's: its distributed optimizer shards what ZeRO stage 1 does."""
+
+
+IN_TURNS: dict[str, Any] = {**MEGATRON, "system": "megatron in turns", "roles.learner.offload": "all"}
+"""The same where all its states leave for host memory while the engines generate, and come back to train."""
+
+
+def megatron_cuts(prefix: str = "") -> dict[str, str]:
+    """Megatron's own words for how it divides a model, behind ``prefix``, and a layout's."""
+    words = {"tensor_model": "tensor", "pipeline_model": "pipeline", "context": "sequence", "expert_model": "expert"}
+    return {f"{prefix}{own}_parallel_size": f"roles.learner.{key}_parallel" for own, key in words.items()}
 
 
 def first_of(text: str) -> str:

@@ -103,7 +103,7 @@ def _without_words(flat: dict[str, Any], unsure: list[str], assumed: list[str]) 
     # place a published script leaves to its reader
     unsure.extend(("data.train", "data.eval"))
     unsure.extend(key for key, value in flat.items() if key.endswith(".model") and _is_place(str(value)))
-    if flat.get("system", "").startswith("verl"):
+    if flat.get("system", "").startswith(("verl", "megatron in turns")):
         # which states are on the card at once is its own code's choice, and changes with its version
         unsure.extend(
             key for key in ("roles.learner.offload", "roles.critic.offload") if flat.get(key, "none") != "none"

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Teacher, cuts, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import (
+    IN_TURNS,
+    MEGATRON,
+    Facts,
+    Teacher,
+    mapped,
+    megatron_cuts,
+    on_megatron,
+    remarks,
+    uncounted,
+)
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
 
 NAME = "nemo-rl"
@@ -127,7 +137,6 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         unsure=_unsure(source, colocated),
         notes=(
             *(f"defaults: {file} is not there, so what it sets is not known" for file in missing),
-            *_notes(source),
             *remarks(source),
         ),
     )
@@ -205,10 +214,15 @@ def _settings(source: Settings) -> dict[str, Any]:
     megatron = source.flag("policy.megatron_cfg.enabled", default=False)
     automodel = source.flag("policy.automodel_cfg.enabled", default=False)
     prefix = "policy.megatron_cfg" if megatron else "policy.automodel_cfg" if automodel else "policy.dtensor_cfg"
-    names = ("tensor_model_parallel_size",) if megatron else ("tensor_parallel_size",)
+    found["roles.learner.zero_stage"] = 3
+    if megatron:
+        colocated = source.flag(f"{_GENERATION}.colocated.enabled", default=True)
+        found |= mapped(source, megatron_cuts(f"{prefix}.")) | (IN_TURNS if colocated else MEGATRON)
+    else:
+        ways = {"tensor": "tensor", "context": "sequence", "expert": "expert"}
+        names = {f"{prefix}.{own}_parallel_size": f"roles.learner.{key}_parallel" for own, key in ways.items()}
+        found |= mapped(source, names)
     learner = {
-        "roles.learner.tensor_parallel": source.integer(*(f"{prefix}.{name}" for name in names)),
-        "roles.learner.sequence_parallel": source.integer(f"{prefix}.context_parallel_size"),
         "roles.learner.gradient_checkpointing": source.flag(f"{prefix}.activation_checkpointing", default=None),
         "train.learning_rate": source.number("policy.megatron_cfg.optimizer.lr") if megatron else None,
     }
@@ -223,7 +237,6 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["roles.learner.offload"] = "all"
     if source.flag(f"{prefix}.lora_cfg.enabled") and (rank := source.integer(f"{prefix}.lora_cfg.dim")):
         found["roles.learner.lora_rank"] = rank
-    found["roles.learner.zero_stage"] = 3
     if source.text("grpo.adv_estimator.name") == "gdpo":
         found["grpo.advantage"] = "gdpo"
     elif source.flag("grpo.use_leave_one_out_baseline") and source.flag("grpo.normalize_rewards") is False:
@@ -272,13 +285,6 @@ def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
     if whole and source.integer(f"{_GENERATION}.max_new_tokens", default=whole) == whole:
         keys.extend(("lengths.prompt", "lengths.response"))
     return tuple(keys)
-
-
-def _notes(source: Settings) -> list[str]:
-    if not source.flag("policy.megatron_cfg.enabled", default=False):
-        return []
-    found = cuts(source, *(f"policy.megatron_cfg.{way}_model_parallel_size" for way in ("pipeline", "expert")))
-    return [f"policy.megatron_cfg: {kind} parallelism of {size} has no place in a layout" for kind, _, size in found]
 
 
 def distils(values: dict[str, Any]) -> bool:

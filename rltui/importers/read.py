@@ -80,20 +80,21 @@ class Imported(Struct, frozen=True, kw_only=True):
     unmapped: tuple[str, ...]
 
 
-def import_file(path: str | Path, overrides: Sequence[str] = ()) -> Imported:
+def import_file(path: str | Path, overrides: Sequence[str] = (), text: str | None = None) -> Imported:
     """Read the launch script or configuration at ``path``; nothing in it is run, sourced or fetched.
 
     Args:
         path: The file.
         overrides: What the script leaves open, or is to be taken otherwise: ``hardware.gpus_per_node=8`` of the layout,
             ``NNODES=4`` of the script's environment. They count before the layout is judged complete.
+        text: What it says, where it was read already.
 
     Raises:
         UsageError: Not readable, no training system that is known, or an override that is neither.
     """
     path = Path(path)
     try:
-        return import_text(read_source(path), path, overrides)
+        return import_text(read_source(path) if text is None else text, path, overrides)
     except UsageError as error:
         place = "" if str(path) in error.message else f"{path}: "
         raise UsageError(printable(place + error.message), error.hint) from error

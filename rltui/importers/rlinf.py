@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, cuts, mapped, on_megatron, remarks
+from rltui.importers.facts import MEGATRON, Facts, mapped, megatron_cuts, on_megatron, remarks
 from rltui.importers.values import is_known, product, quotient
 
 NAME = "rlinf"
@@ -26,7 +26,7 @@ _TABLE: Mapping[str, str] = {
     "actor.optim.lr": "train.learning_rate",
     "actor.optim.weight_decay": "train.weight_decay",
     "actor.optim.clip_grad": "train.gradient_clip",
-    "actor.model.tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    **megatron_cuts("actor.model."),
     "rollout.gpu_memory_utilization": "roles.rollout.memory_utilization",
     "rollout.enforce_eager": "roles.rollout.enforce_eager",
     "runner.max_steps": "train.steps",
@@ -84,10 +84,6 @@ def from_config(values: Mapping[str, Any]) -> Facts:
             *(("train.samples_per_prompt",) if source.text("algorithm.adv_type", default="grpo") != "grpo" else ()),
         ),
         notes=(
-            *(
-                f"{name}: {kind} parallelism of {ways} has no place in a layout"
-                for kind, name, ways in cuts(source, *_CUTS)
-            ),
             *(
                 f"{_PLACEMENT}: {name} is on all GPUs, and no node's are counted"
                 for name, gpus in placed.items()
@@ -156,7 +152,9 @@ def _settings(source: Settings) -> dict[str, Any]:
     clip = source.number("algorithm.ratio_clip_eps")
     if clip is not None:
         found |= {"grpo.clip_low": clip, "grpo.clip_high": clip}
-    found["roles.learner.zero_stage"] = 1 if source.text("actor.training_backend") == "megatron" else 3
+    found |= {"roles.learner.zero_stage": 3}
+    if source.text("actor.training_backend") == "megatron":
+        found |= MEGATRON
     if files := source.words("data.train_data_paths"):
         found["data.train"] = str(files[0])
     return found

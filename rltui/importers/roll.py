@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import Facts, Teacher, mapped, remarks
+from rltui.importers.facts import MEGATRON, Facts, Teacher, mapped, megatron_cuts, remarks
 from rltui.importers.values import product, quotient, to_int
 
 NAME = "roll"
@@ -32,8 +32,7 @@ _OF_TRAINER: Mapping[str, str] = {
     "training_args.weight_decay": "train.weight_decay",
     "training_args.warmup_steps": "train.warmup_steps",
     "training_args.per_device_train_batch_size": "roles.learner.micro_batch",
-    "strategy_args.strategy_config.tensor_model_parallel_size": "roles.learner.tensor_parallel",
-    "strategy_args.strategy_config.context_parallel_size": "roles.learner.sequence_parallel",
+    **megatron_cuts("strategy_args.strategy_config."),
 }
 _OF_ENGINES: Mapping[str, str] = {
     "generating_args.temperature": "train.temperature",
@@ -217,9 +216,9 @@ def _settings(source: Settings, trainer: str, engines: str) -> dict[str, Any]:
     found |= mapped(source, {f"{trainer}.{name}": target for name, target in _OF_TRAINER.items()})
     if engines:
         found |= mapped(source, {f"{engines}.{name}": target for name, target in _OF_ENGINES.items()})
-    strategy = source.text(f"{trainer}.strategy_args.strategy_name")
-    # Megatron's distributed optimizer shards what ZeRO stage 1 does
-    found["roles.learner.zero_stage"] = 1 if "megatron" in strategy else 3
+    found["roles.learner.zero_stage"] = 3
+    if "megatron" in source.text(f"{trainer}.strategy_args.strategy_name"):
+        found |= MEGATRON
     files = source.words(f"{trainer}.data_args.file_name")
     if files:
         found["data.train"] = str(files[0])

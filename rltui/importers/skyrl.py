@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rltui.importers.arguments import Settings, from_overrides
-from rltui.importers.facts import Facts, Teacher, cuts, first_of, mapped, on_megatron, only_training, remarks, uncounted
+from rltui.importers.facts import (
+    IN_TURNS,
+    MEGATRON,
+    Facts,
+    Teacher,
+    first_of,
+    mapped,
+    megatron_cuts,
+    on_megatron,
+    only_training,
+    remarks,
+    uncounted,
+)
 from rltui.importers.values import product, quotient
 from rltui.importers.variants import Variants
 
@@ -30,7 +42,7 @@ _TABLE: Mapping[str, str] = {
     "trainer.max_prompt_length": "lengths.prompt",
     "generator.sampling_params.max_generate_length": "lengths.response",
     "trainer.policy.sequence_parallel_size": "roles.learner.sequence_parallel",
-    "trainer.policy.megatron_config.tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    **megatron_cuts("trainer.policy.megatron_config."),
     "trainer.gradient_checkpointing": "roles.learner.gradient_checkpointing",
     "trainer.policy.model.lora.rank": "roles.learner.lora_rank",
     "trainer.micro_train_batch_size_per_gpu": "roles.learner.micro_batch",
@@ -191,6 +203,8 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["system"] = "verl"  # FSDP2 with the same float32 weights, loss and step
         if source.flag(f"{_PLACEMENT}.colocate_all", default=True):
             found["roles.learner.offload"] = "all"  # it leaves for the host while the engines are awake
+    if source.text("trainer.strategy", default="fsdp2") == "megatron":
+        found |= IN_TURNS if source.flag(f"{_PLACEMENT}.colocate_all", default=True) else MEGATRON
     return found
 
 
@@ -202,13 +216,8 @@ def _unsure(source: Settings, colocated: bool | None) -> tuple[str, ...]:
 
 
 def _notes(source: Settings) -> list[str]:
-    megatron = "trainer.policy.megatron_config"
-    ways = ("pipeline_model", "pipeline", "context_model", "context")
-    found = cuts(source, *(f"{megatron}.{way}_parallel_size" for way in ways))
-    notes = [f"{megatron}: {kind} parallelism of {size} has no place in a layout" for kind, _, size in found]
-    if not source.has(f"{_PLACEMENT}.policy_num_gpus_per_node"):
-        notes.append(f"{_PLACEMENT}.policy_num_gpus_per_node: not said")
-    return notes
+    said = source.has(f"{_PLACEMENT}.policy_num_gpus_per_node")
+    return [] if said else [f"{_PLACEMENT}.policy_num_gpus_per_node: not said"]
 
 
 def _supervised(source: Settings) -> Facts:

@@ -6,8 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
 from rltui.importers.arguments import Settings, from_flags
-from rltui.importers.facts import Facts, Teacher, cuts, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import (
+    IN_TURNS,
+    MEGATRON,
+    Facts,
+    Teacher,
+    mapped,
+    megatron_cuts,
+    on_megatron,
+    remarks,
+    uncounted,
+)
 from rltui.importers.script import Script, ray_gpus, servers
 from rltui.importers.values import HOLE, product, quotient, total
 from rltui.importers.variants import Variants
@@ -15,7 +27,6 @@ from rltui.importers.variants import Variants
 NAME = "slime"
 _PROGRAM = re.compile(r"train(?:_\w+)?\.py\Z")
 _COUNTED = ("actor_", "critic_", "rollout_", "sglang_", "prefill_", "num_gpus_per_node")
-_CUTS = ("pipeline_model_parallel_size", "expert_model_parallel_size")
 _OWN = {"actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus", "rollout_num_gpus_per_engine"}
 _TABLE: Mapping[str, str] = {
     "num_rollout": "train.steps",
@@ -31,8 +42,7 @@ _TABLE: Mapping[str, str] = {
     "rollout_max_prompt_len": "lengths.prompt",
     "rollout_max_response_len": "lengths.response",
     "max_tokens_per_gpu": "lengths.pack",
-    "tensor_model_parallel_size": "roles.learner.tensor_parallel",
-    "context_parallel_size": "roles.learner.sequence_parallel",
+    **megatron_cuts(),
     "micro_batch_size": "roles.learner.micro_batch",
     "lora_rank": "roles.learner.lora_rank",
     "sglang_mem_fraction_static": "roles.rollout.memory_utilization",
@@ -58,10 +68,13 @@ def is_entry(word: str) -> bool:
 def from_script(script: Script) -> list[Facts]:
     """What each training that the script starts needs."""
     found = []
-    for _, behind in script.after(is_entry):
+    for command, behind in script.after(is_entry):
         source = from_flags(behind)
         if _OWN & source.values.keys():
-            found.append(from_flags_of(script, source))
+            facts = from_flags_of(script, source)
+            program = next(word for word in command.words if is_entry(word))
+            ahead = {"train.async_steps": 1} if "async" in program.rsplit("/", 1)[-1] else {}
+            found.append(structs.replace(facts, settings=facts.settings | ahead))
     return found
 
 
@@ -103,10 +116,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
         source=source,
         settings=_settings(source),
         unsure=_unsure(source, colocated),
-        notes=(
-            *(f"--{name}: {size} has no place in a layout" for _, name, size in cuts(source, *_CUTS)),
-            *remarks(source, "--"),
-        ),
+        notes=remarks(source, "--"),
     )
 
 
@@ -183,8 +193,8 @@ def _settings(source: Settings) -> dict[str, Any]:
     samples = product(found.get("train.prompts_per_step"), found.get("train.samples_per_prompt"))
     if steps := quotient(samples, source.integer("global_batch_size")):
         found["train.optimizer_steps"] = steps
-    # Megatron's distributed optimizer, which slime switches on, shards what ZeRO stage 1 does
-    found["roles.learner.zero_stage"] = 1
+    moves = source.flag("colocate") and "roles.learner.offload" not in found
+    found |= IN_TURNS if moves else MEGATRON
     budget = product(found.pop("lengths.pack", None), source.integer("context_parallel_size", default=1))
     if source.flag("use_dynamic_batch_size") and budget:
         found["lengths.pack"] = budget

@@ -10,7 +10,7 @@ from typing import Any
 from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
-from rltui.importers.facts import Facts, Teacher, mapped, on_megatron, remarks
+from rltui.importers.facts import MEGATRON, Facts, Teacher, mapped, megatron_cuts, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
 from rltui.importers.shell_run import Started
 from rltui.importers.trl import COMMON, has_reference
@@ -27,7 +27,7 @@ _TABLE: Mapping[str, str] = {
     **COMMON,
     "max_length": "lengths.prompt",
     "lora_rank": "roles.learner.lora_rank",
-    "tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    **megatron_cuts(),
     "eval_steps": "data.eval_every",
     "dataset": "data.train",
     "lr": "train.learning_rate",
@@ -144,7 +144,7 @@ def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str,
     """
     found = mapped(source, _TABLE) | _prompt(source)
     if program == "megatron":
-        return found, on_megatron(source.integer("pipeline_model_parallel_size", default=1))
+        return found | MEGATRON, on_megatron(source.integer("pipeline_model_parallel_size", default=1))
     tuner = source.text("tuner_type", "train_type", "sft_type", default="lora")
     if tuner == "full":
         found.pop("roles.learner.lora_rank", None)

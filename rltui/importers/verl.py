@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_mapping, from_overrides
-from rltui.importers.facts import Facts, cuts, first_of, mapped, on_megatron, remarks, uncounted
+from rltui.importers.facts import MEGATRON, Facts, first_of, mapped, megatron_cuts, on_megatron, remarks, uncounted
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 from rltui.importers.verl_others import generation, supervised
 
@@ -53,7 +53,7 @@ _TABLE: Mapping[str, str] = {
     "actor_rollout_ref.model.lora_rank": "roles.learner.lora_rank",
     f"{_ACTOR}.ulysses_sequence_parallel_size": "roles.learner.sequence_parallel",
     f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size": "roles.learner.sequence_parallel",
-    f"{_ACTOR}.megatron.tensor_model_parallel_size": "roles.learner.tensor_parallel",
+    **megatron_cuts(f"{_ACTOR}.megatron."),
     f"{_ACTOR}.ppo_micro_batch_size_per_gpu": "roles.learner.micro_batch",
     f"{_ROLLOUT}.gpu_memory_utilization": "roles.rollout.memory_utilization",
     f"{_ROLLOUT}.enforce_eager": "roles.rollout.enforce_eager",
@@ -216,7 +216,7 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         source=_as_started(source, entry, behind),
         settings=settings,
         unsure=(*_unsure(source), *(("hardware.nodes",) if teacher and on_slurm is None else ())),
-        notes=(*notes, *_parallel_notes(source), *variant.notes, *remarks(source)),
+        notes=(*notes, *variant.notes, *remarks(source)),
     )
 
 
@@ -284,13 +284,6 @@ def _reward_pool(source: Settings) -> int | None:
     return gpus
 
 
-def _parallel_notes(source: Settings) -> list[str]:
-    """Ways to cut a model that a layout does not have."""
-    ways = ("pipeline_model", "expert_model", "context")
-    found = cuts(source, *(f"{_ACTOR}.megatron.{way}_parallel_size" for way in ways))
-    return [f"{name}: {kind} parallelism of {size} has no place in a layout" for kind, name, size in found]
-
-
 def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     found = mapped(source, _TABLE, _DEFAULTS)
     found |= _trained(source, "learner", (_ACTOR, "actor_rollout_ref.model"), trainer)
@@ -302,7 +295,9 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
         found["train.optimizer_steps"] = steps
     found |= _streamed(source)
     found["roles.learner.zero_stage"] = 3
-    if not _on_megatron(source, _ACTOR):
+    if _on_megatron(source, _ACTOR):
+        found |= {**MEGATRON, "system": "megatron in turns"}  # what it says of offload is what leaves and comes back
+    else:
         in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
         found["system"] = "verl bf16" if in_bf16 else "verl"
     if found.get("train.steps") == 0:

@@ -145,7 +145,15 @@ class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = field(default_factory=list)
     pool: PoolName = ""
     tensor_parallel: Annotated[Slots, Meta(description="GPUs that share one copy of each layer.")] = 1
-    sequence_parallel: Annotated[Slots, Meta(description="GPUs that share the tokens of each row (Ulysses).")] = 1
+    sequence_parallel: Annotated[
+        Slots, Meta(description="GPUs that share the tokens of each row: Ulysses, or Megatron's context parallelism.")
+    ] = 1
+    pipeline_parallel: Annotated[
+        Slots, Meta(description="Groups of layers, each on GPUs of its own; Megatron's trainers alone have them.")
+    ] = 1
+    expert_parallel: Annotated[
+        Slots, Meta(description="GPUs that divide the experts of each layer; not the bundled trainers.")
+    ] = 1
     zero_stage: Annotated[
         Literal[0, 1, 2, 3], Meta(description="DeepSpeed ZeRO stage; in fp16 and bf16, 0 is run as 1.")
     ] = 2
@@ -173,6 +181,11 @@ class Learner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gather_whole_model: Annotated[
         bool, Meta(description="At a weight sync, gather all parameters at once instead of layer by layer.")
     ] = False
+
+    @property
+    def ranks_of_a_row(self) -> int:
+        """Ranks that work on the same row together: on its tokens, on each matrix, on groups of layers."""
+        return self.tensor_parallel * self.sequence_parallel * self.pipeline_parallel
 
     @property
     def num_learners(self) -> int:

@@ -30,7 +30,7 @@ ModelName = Annotated[str, Meta(min_length=1, max_length=500)]
 
 Algorithm = Literal["grpo", "ppo", "opd"]
 Precision = Literal["fp32", "bf16", "fp16"]
-System = Literal["rltui", "verl", "verl bf16", "prime-rl"]
+System = Literal["rltui", "verl", "verl bf16", "prime-rl", "megatron", "megatron in turns"]
 
 CPU = "cpu"
 """The value of ``hardware.gpu`` that makes every "GPU" of a layout a CPU slot: same placement, no card."""

@@ -130,8 +130,7 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def num_ranks(self) -> int:
         """Data-parallel ranks of the learner."""
-        learner = self.roles.learner
-        return self.slots_of("learner") // (learner.tensor_parallel * learner.sequence_parallel)
+        return self.slots_of("learner") // self.roles.learner.ranks_of_a_row
 
     @property
     def exports(self) -> bool:
@@ -143,6 +142,10 @@ class Layout(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def entropy_coefficient(self) -> float:
         """Weight of the entropy bonus in the objective; 0 where the algorithm has none."""
         return {"grpo": self.grpo.entropy_coefficient, "ppo": self.ppo.entropy_coefficient}.get(self.algorithm, 0.0)
+
+    def cut_of(self, role: Learner | Critic) -> Learner | Critic:
+        """What says how the model of the learner or critic is cut: Megatron's critics are cut as policies are."""
+        return self.roles.learner if self.system.startswith("megatron") else role
 
     def sharing_of(self, role: str) -> int:
         """How many neighbouring ranks of a role share the tokens of their rows."""

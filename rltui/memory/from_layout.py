@@ -83,14 +83,16 @@ def states_of(role: Learner | Critic, system: str = "rltui") -> s.States:
 def sharding_of(layout: Layout, name: str) -> s.Sharding:
     """How the learner or critic called ``name`` is divided over its GPUs or its pool's."""
     role: Learner | Critic = getattr(layout.roles, name)
-    recipe = RECIPES[layout.system]
+    recipe, cut = RECIPES[layout.system], layout.cut_of(role)
     return s.Sharding(
         gpus=max(1, layout.slots_of(name)),
         backend=recipe.backend,
         zero_stage=effective_stage(role),
         trains_on_card=recipe.trains_on_card,
-        tensor_parallel=getattr(role, "tensor_parallel", 1),
-        context_parallel=getattr(role, "sequence_parallel", 1),
+        tensor_parallel=getattr(cut, "tensor_parallel", 1),
+        context_parallel=getattr(cut, "sequence_parallel", 1),
+        pipeline_parallel=getattr(cut, "pipeline_parallel", 1),
+        expert_parallel=getattr(cut, "expert_parallel", 1),
         hpz=max(1, getattr(role, "hpz_partition", 1)),
         offload="" if role.offload == "none" else role.offload,
         buckets_by_width=layout.system == "rltui",
@@ -106,7 +108,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
     """
     role: Learner | Critic = getattr(layout.roles, name)
     lengths, split = layout.lengths, sharding_of(layout, name)
-    ranks = max(1, split.gpus // (split.tensor_parallel * split.context_parallel))
+    ranks = max(1, split.replicas // split.context_parallel)
     samples = max(1, -(-layout.train.samples_per_step // (layout.train.optimizer_steps * ranks)))
     length = lengths.prompt + lengths.response
     available = -(-samples * length // lengths.pack) if lengths.pack else samples
@@ -122,6 +124,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
         head="none" if name == "critic" else head,
         delta_rule="torch" if layout.system == "rltui" else "fused",  # the trainers do without its kernels
         mask=not lengths.pack and split.context_parallel == 1,
+        pipeline_micro_batches=-(-available // rows) if split.pipeline_parallel > 1 else 0,
     )
 
 
@@ -155,7 +158,7 @@ def deferred_gradients_gib(layout: Layout, model: Architecture) -> float:
     """
     learner, train = layout.roles.learner, layout.train
     told = learner_training(layout)
-    ranks = max(1, told.sharding.gpus // (told.sharding.tensor_parallel * told.sharding.context_parallel))
+    ranks = max(1, told.sharding.replicas // told.sharding.context_parallel)
     rows = -(-train.samples_per_step // (train.optimizer_steps * ranks))
     several = 0 < learner.micro_batch < rows
     if not layout.system.startswith("verl") or told.adapter is not None or not several:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.estimate import GIB, HostEstimate
-from rltui.memory.states import trained_parameters
+from rltui.memory.states import slice_of, trained_parameters
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -57,14 +57,15 @@ def estimate_host(
     processes = learners + engine_gpus
     loading = 0.0
     if learners and sharding.zero_stage < 3:
-        loading = total * states.weights * learners  # every rank reads the model into host memory before the card
+        part = slice_of(model, sharding).whole
+        loading = part * states.weights * learners  # every rank reads its part into host memory before the card
     offloaded = 0.0
     if sharding.offload in ("optimizer", "all"):
         trained = trained_parameters(model, adapter, freeze_vision=freeze_vision)
         moved = trained * (states.master + states.moments + 4)
         stored = states.weights if adapter is None else adapter.base_bytes
         moved += total * stored if sharding.offload == "all" else 0.0
-        offloaded = moved / sharding.replicas * learners * PINNED_BUFFER
+        offloaded = moved / sharding.gpus * learners * PINNED_BUFFER
     parts = {
         "processes": PROCESS_GIB * processes + RAY_GIB,
         "loading": loading / GIB,

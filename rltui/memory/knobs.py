@@ -27,6 +27,9 @@ def training_knob(
         )
     if tokens > states:
         return _token_knob(parts, workload)
+    if sharding.backend == "megatron" and sharding.replicas > 1:
+        wider = f"roles.learner.pipeline_parallel={2 * sharding.pipeline_parallel}"
+        return wider, f"{states:.1f} GiB are weights, gradients and optimizer"
     if sharding.zero_stage < 3 and sharding.replicas > 1:
         return "roles.learner.zero_stage=3", f"{states:.1f} GiB are weights, gradients and optimizer"
     more = 2 * sharding.gpus

@@ -119,6 +119,7 @@ RECIPES: dict[str, Recipe] = {
     ),
     "litgpt": structs.replace(_PLAIN, kernels="litgpt"),
     "megatron": _MEGATRON,
+    "megatron in turns": structs.replace(_MEGATRON, trains_on_card=True),
     "megatron bridge": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_GRADIENTS, head="in_place"),
     "megatron bridge bf16 moments": structs.replace(_MEGATRON, states=s.MEGATRON_BF16_MOMENTS, head="in_place"),
     "transformers": Recipe(backend="deepspeed", zero_stage=3, states=s.DEEPSPEED_BF16, kernels="eager", head="full"),

@@ -114,7 +114,9 @@ def _role_lines(layout: Layout) -> Iterator[str]:
 
 def _training(layout: Layout, name: str) -> str:
     role: Learner | Critic = getattr(layout.roles, name)
-    return f"ZeRO-{effective_stage(role)}, {role.precision}"
+    ways = {way: getattr(role, f"{way}_parallel", 1) for way in ("tensor", "sequence", "pipeline", "expert")}
+    cut = "".join(f", {way} parallel {size}" for way, size in ways.items() if size > 1)
+    return f"ZeRO-{effective_stage(role)}{cut}, {role.precision}"
 
 
 def _ranks(count: int) -> str:

@@ -14,7 +14,15 @@ from msgspec import Struct, structs
 from rltui.memory.estimate import TIGHT_HEADROOM, LayoutEstimate
 from rltui.memory.layouts import estimate_roles
 from rltui.plan.assemble import layout_of
-from rltui.plan.candidates import engine_choices, engines_beside, packed, role_of, sparest_way, training_ways
+from rltui.plan.candidates import (
+    engine_choices,
+    engines_beside,
+    packed,
+    preferred_s,
+    role_of,
+    sparest_way,
+    training_ways,
+)
 from rltui.plan.setup import WHOLE, EngineChoice, Placement, Setup, Training
 from rltui.plan.throughput import step_time
 from rltui.plan.training import train_s
@@ -147,7 +155,7 @@ def trainings(request: Request, division: Division) -> list[Way]:
     critic = request.critic or request.model
 
     def seconds(way: Way) -> float:
-        return train_s(request, way[0])[0] + (train_s(request, way[1], critic)[0] if way[1] else 0.0)
+        return preferred_s(request, way[0]) + (train_s(request, way[1], critic)[0] if way[1] else 0.0)
 
     return sorted(ways, key=seconds)
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from rltui.plan.request import Request
     from rltui.plan.setup import Setup, Training
 
+PROPOSED = "Proposed by `rltui plan`. Set data, train.steps and slurm before a long run."
+DIVIDED_ANEW = "{} as it stands, divided anew by `rltui plan`: nothing but the division is changed."
+
 STEPS = 200
 LEARNING_RATE = 1e-6
 HOMES = {"apart": ("", ""), "standard": ("all", "all"), "split": ("policy", "value")}
@@ -53,9 +56,12 @@ def learner_role(request: Request, choice: Training, home: str = "") -> Learner:
         model=request.model_name,
         gpus=[] if home else list(choice.gpus),
         pool=home,
+        tensor_parallel=choice.tensor_parallel,
         sequence_parallel=choice.sequence_parallel,
+        pipeline_parallel=choice.pipeline_parallel,
+        expert_parallel=choice.expert_parallel,
         zero_stage=choice.zero_stage,
-        offload="optimizer" if choice.offload else "none",
+        offload="none" if not choice.offload else "all" if choice.trains_on_card else "optimizer",
         micro_batch=choice.micro_batch,
         gradient_checkpointing=choice.gradient_checkpointing,
         precision=request.precision,
@@ -130,6 +136,7 @@ def assemble(request: Request, roles: Roles, pools: dict[str, Pool] | None = Non
         ppo=msgspec.convert(penalty, Ppo) if algorithm == "ppo" else Ppo(),
         data=Data(train=request.data, reward=request.reward),
         checkpoint=Checkpoint(every=50, keep=3),
+        system=request.system,
     )
     named = _name(request, layout, placement)
     return msgspec.structs.replace(layout, name=named, summary=_summary(layout, placement))
@@ -165,8 +172,8 @@ def _summary(layout: Layout, placement: str) -> str:
     return f"Planned: {', '.join(words)}{where.get(placement, '')}."
 
 
-def as_text(layout: Layout) -> str:
-    """The layout as YAML without what it does not have or read; equal when loaded."""
+def as_text(layout: Layout, comment: str = PROPOSED) -> str:
+    """The layout as YAML without what it does not have or read, below ``comment``; equal when loaded."""
     import yaml
 
     unread = {"grpo", "ppo", "opd"} - {layout.algorithm}
@@ -174,4 +181,4 @@ def as_text(layout: Layout) -> str:
     values["roles"] = {name: role for name, role in values["roles"].items() if role is not None}
     kept = {key: value for key, value in values.items() if key not in unread and value != {}}
     dumped = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=120)
-    return f"# Proposed by `rltui plan`. Set data, train.steps and slurm before a long run.\n{dumped}"
+    return f"# {comment}\n{dumped}"

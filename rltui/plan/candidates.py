@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
 from rltui.layout.schema import Learner, Roles, Rollout, Teacher
 from rltui.memory.layouts import estimate_roles
+from rltui.memory.recipes import RECIPES
 from rltui.plan.assemble import assemble, learner_role
 from rltui.plan.setup import EngineChoice, LearnerChoice, Training
+from rltui.plan.training import kept_parameters, train_s
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -22,6 +25,12 @@ ZERO_STAGES: tuple[Literal[2], Literal[3]] = (2, 3)
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 TENSOR_PARALLEL = (1, 2, 4, 8, 16, 32, 64)
+PIPELINE_PARALLEL = (1, 2, 4, 8, 16)
+EXPERT_PARALLEL = (1, 2, 4, 8, 16, 32, 64)
+CUT_WORTH = 1.5
+"""A model is cut otherwise than its script cuts it where that makes training shorter by more than this factor: times of
+cuts are known no better."""
+
 EVERY_SIZE_UP_TO = 256
 """Up to so many learners every number is tried; beyond that, whole nodes only."""
 
@@ -40,30 +49,95 @@ def learner_counts(request: Request) -> Iterator[int]:
     """Numbers of learners that leave at least one GPU and give each rank a sample."""
     for count in range(1, min(request.total_gpus - 1, request.most_learners) + 1):
         whole = count % request.means.sequence_parallel == 0
+        if is_megatron(request.system):  # every rank of a group of layers or experts needs its fellows
+            whole = whole and (count % request.gpus_per_node == 0 or count in TENSOR_PARALLEL)
         if whole and (count <= EVERY_SIZE_UP_TO or count % request.gpus_per_node == 0):
             yield count
 
 
 def training_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training]:
     """Every way for bundles of ``gpus`` to train; offloaded or with shared sequences, ZeRO-3 alone."""
+    if is_megatron(request.system):
+        yield from _megatron_ways(request, gpus)
+        return
     means = request.means
     rows = -(-request.most_learners // sum(gpus))
     for zero_stage in ZERO_STAGES if means.sequence_parallel == 1 and not means.offload else ZERO_STAGES[1:]:
         for micro_batch in (size for size in MICRO_BATCHES if size <= rows):
             for recompute in (False, True):
-                yield Training(
-                    gpus=gpus,
-                    zero_stage=zero_stage,
-                    micro_batch=micro_batch,
-                    gradient_checkpointing=recompute,
-                    offload=means.offload,
-                    sequence_parallel=means.sequence_parallel,
-                    packed_tokens=request.packed_tokens,
+                yield trained_by(
+                    request.system,
+                    Training(
+                        gpus=gpus,
+                        zero_stage=zero_stage,
+                        micro_batch=micro_batch,
+                        gradient_checkpointing=recompute,
+                        offload=means.offload,
+                        sequence_parallel=means.sequence_parallel,
+                        packed_tokens=request.packed_tokens,
+                    ),
                 )
+
+
+def is_megatron(system: str) -> bool:
+    """Whether the trainers of ``system`` cut a model as Megatron does."""
+    return RECIPES[system].backend == "megatron"
+
+
+def trained_by(system: str, way: Training) -> Training:
+    """``way`` with the kernels of the trainers of ``system``, and where what they offload is stepped."""
+    return structs.replace(
+        way,
+        megatron=is_megatron(system),
+        trains_on_card=RECIPES[system].trains_on_card,
+    )
+
+
+def _megatron_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training]:
+    """Every cut of the model into tensor, pipeline and expert parallel parts that divides its GPUs, one row at a time.
+
+    Matrices are divided within a node, the context as the means say, and experts by whole ones over a node at least, as
+    published recipes have them: what NVLink carries hides behind their products.
+    """
+    model, means, ranks = request.model, request.means, sum(gpus)
+    experts = model.experts.count if model.experts is not None else 1
+    for tensor, pipeline in product(TENSOR_PARALLEL, PIPELINE_PARALLEL):
+        sharing = tensor * pipeline * means.sequence_parallel
+        torn = any(bundle % tensor for bundle in gpus) or pipeline > model.layers
+        if torn or not _heads_divide(model, tensor) or ranks % sharing or ranks // sharing > request.samples_per_step:
+            continue
+        widest = min(experts, request.gpus_per_node, ranks // pipeline)
+        for expert, recompute in product(EXPERT_PARALLEL, (False, True)):
+            if experts % expert == 0 and (ranks // pipeline) % expert == 0 and 2 * expert > widest:
+                yield trained_by(
+                    request.system,
+                    Training(
+                        gpus=gpus,
+                        zero_stage=1,
+                        micro_batch=1,
+                        gradient_checkpointing=recompute,
+                        offload=means.offload,
+                        sequence_parallel=means.sequence_parallel,
+                        tensor_parallel=tensor,
+                        pipeline_parallel=pipeline,
+                        expert_parallel=expert,
+                        packed_tokens=request.packed_tokens,
+                    ),
+                )
+
+
+def preferred_s(request: Request, way: Training) -> float:
+    """Seconds in which ``way`` trains, longer by a half where it cuts the model otherwise than was chosen already."""
+    seconds, _ = train_s(request, way)
+    is_own = request.cut in ((), (way.tensor_parallel, way.pipeline_parallel, way.expert_parallel))
+    return seconds if is_own else CUT_WORTH * seconds
 
 
 def sparest_way(request: Request, gpus: tuple[int, ...]) -> Training:
     """The way to train that takes least."""
+    if is_megatron(request.system):
+        ways = [way for way in training_ways(request, gpus) if way.gradient_checkpointing]
+        return min(ways, key=lambda way: (kept_parameters(request.model, way), -way.tensor_parallel))
     return next(
         way for way in training_ways(request, gpus) if way.zero_stage == ZERO_STAGES[-1] and way.gradient_checkpointing
     )

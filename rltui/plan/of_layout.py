@@ -15,6 +15,8 @@ from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
 from rltui.memory.from_layout import ENGINE_SEQUENCES, number_bytes
 from rltui.memory.layouts import estimate_roles
+from rltui.memory.recipes import RECIPES
+from rltui.plan.candidates import is_megatron, trained_by
 from rltui.plan.cards import ITEM_BYTES
 from rltui.plan.measured import Measured
 from rltui.plan.rates import TRUST, Family, Rates, family, trust_in
@@ -127,9 +129,10 @@ def request_of_layout(layout: Layout) -> Request:
     """
     roles = layout.roles
     learner, critic = roles.learner, roles.critic
+    in_host = "all" in (learner.offload, critic.offload if critic is not None else "")
     _refuse(
-        ("all" in (learner.offload, critic.offload if critic is not None else ""), "weights in host memory"),
-        (learner.zero_stage not in (2, 3), "ZeRO below stage 2"),
+        (in_host and not RECIPES[layout.system].trains_on_card, "weights in host memory"),
+        (learner.zero_stage not in (2, 3) and not is_megatron(layout.system), "ZeRO below stage 2"),
     )
     return _asked(layout)
 
@@ -179,6 +182,9 @@ def _asked(layout: Layout) -> Request:
         weight_bytes=number_bytes(roles.rollout, "quantization", ITEM_BYTES),
         kv_bytes=number_bytes(roles.rollout, "kv_cache_dtype", ITEM_BYTES),
         means=Means(pack=bool(layout.lengths.pack)),
+        row_tokens=layout.lengths.pack,
+        cut=(learner.tensor_parallel, learner.pipeline_parallel, learner.expert_parallel),
+        system=layout.system if is_megatron(layout.system) else "rltui",
     )
 
 
@@ -206,17 +212,21 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
     """How a role trains, on its own GPUs or its pool's."""
     own: Sequence[int] = getattr(role, "gpus", ())
     pool = role.pool or layout.roles.learner.pool
-    stage: Literal[2, 3] = 2 if role.zero_stage == 2 else 3
-    return Training(
+    cut = layout.cut_of(role)
+    stage: Literal[1, 2, 3] = 1 if is_megatron(layout.system) else 2 if role.zero_stage == 2 else 3
+    way = Training(
         gpus=tuple(layout.pools[pool].gpus if pool else own or layout.roles.learner.gpus),
         zero_stage=stage,
         micro_batch=role.micro_batch or 1,
         gradient_checkpointing=role.gradient_checkpointing,
         offload=role.offload != "none",
-        sequence_parallel=getattr(role, "sequence_parallel", 1),
-        tensor_parallel=getattr(role, "tensor_parallel", 1),
+        sequence_parallel=getattr(cut, "sequence_parallel", 1),
+        tensor_parallel=getattr(cut, "tensor_parallel", 1),
+        pipeline_parallel=getattr(cut, "pipeline_parallel", 1),
+        expert_parallel=getattr(cut, "expert_parallel", 1),
         packed_tokens=layout.lengths.pack,
     )
+    return trained_by(layout.system, way)
 
 
 def setup_of_layout(layout: Layout) -> Setup:

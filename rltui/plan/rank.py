@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 
 from msgspec import Struct, structs
 
@@ -14,16 +14,16 @@ from rltui.plan.assemble import as_text, layout_of
 from rltui.plan.candidates import (
     engine_choices,
     engines_beside,
-    learner_choices,
     learner_counts,
     packed,
+    preferred_s,
     sparest_way,
+    training_ways,
     with_its_memory,
 )
 from rltui.plan.request import Means, Request
-from rltui.plan.setup import EngineChoice, LearnerChoice, Setup
+from rltui.plan.setup import EngineChoice, LearnerChoice, Setup, Training
 from rltui.plan.throughput import StepTime, step_time
-from rltui.plan.training import train_s
 
 Sound = Callable[[str, str], bool]
 
@@ -140,12 +140,20 @@ def _order(candidate: Candidate) -> tuple[float, int, int, int]:
 
 def best_learner(request: Request, count: int) -> LearnerChoice | None:
     """The fastest way for ``count`` learners to train; a tight one only where none has room to spare."""
-    choices = [choice for choice in learner_choices(request, count) if choice.memory.verdict != "no"]
-    return min(
-        choices,
-        key=lambda choice: (choice.memory.verdict == "tight", train_s(request, choice)[0], choice.memory.peak_gib),
-        default=None,
-    )
+
+    def seconds(way: Training) -> float:
+        return preferred_s(request, way)
+
+    ways = training_ways(request, packed(count, request.gpus_per_node))
+    tight: LearnerChoice | None = None
+    for _, alike in groupby(sorted(ways, key=seconds), key=seconds):
+        choices = sorted((with_its_memory(request, way) for way in alike), key=lambda choice: choice.memory.peak_gib)
+        for choice in choices:
+            if choice.memory.verdict == "fits":
+                return choice
+            if choice.memory.verdict == "tight" and tight is None:
+                tight = choice
+    return tight
 
 
 def propose(request: Request, sound: Sound, count: int = DEFAULT_COUNT) -> tuple[Proposal, ...]:
@@ -168,8 +176,11 @@ def elsewhere(request: Request, count: int = DEFAULT_COUNT) -> tuple[Proposal, .
 
 
 def _with_more_means(request: Request) -> Iterator[Request]:
-    """``request`` as it is, then with each further means with which its learners could fit at all."""
+    """``request`` as it is, with rows no longer than it needs, then with each means by which its learners may fit."""
     yield request
+    if request.packed_tokens > request.prompt_tokens + request.response_tokens:
+        request = structs.replace(request, row_tokens=0)
+        yield request
     own = request.means
     if own.offload or own.sequence_parallel > 1 or not any(_fitting(request)):
         return

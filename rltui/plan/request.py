@@ -13,6 +13,7 @@ from rltui.plan.measured import Measured
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
     from rltui.hardware.gpus import Gpu
+    from rltui.layout.scalars import System
     from rltui.plan.rates import Rates
 
 Algorithm = Literal["grpo", "ppo", "opd"]
@@ -64,6 +65,9 @@ class Request(Struct, frozen=True, kw_only=True):
         weight_bytes: Bytes of a parameter of the engines' layers: 2, or 1 in fp8.
         kv_bytes: Of a number in their KV cache.
         means: What may be used beyond the ordinary.
+        row_tokens: Tokens of a packed row as somebody chose them; never fewer than the longest sample takes.
+        cut: Tensor, pipeline and expert parallelism of the learner as somebody chose them; empty: nobody did.
+        system: Whose trainers: how they can divide a model, and what they keep of it.
         data: What is trained on.
         reward: Its reward.
     """
@@ -94,6 +98,9 @@ class Request(Struct, frozen=True, kw_only=True):
     weight_bytes: float = 2.0
     kv_bytes: float = 2.0
     means: Means = Means()
+    row_tokens: int = 0
+    cut: tuple[int, ...] = ()
+    system: System = "rltui"
     data: str = "builtin/sort-digits"
     reward: Literal["exact", "coin", "math", "code", "none"] = "exact"
 
@@ -135,7 +142,7 @@ class Request(Struct, frozen=True, kw_only=True):
     @property
     def packed_tokens(self) -> int:
         """Length of the rows in which samples lie one behind the other; 0: a row a sample."""
-        return self.prompt_tokens + self.response_tokens if self.means.pack else 0
+        return max(self.row_tokens, self.prompt_tokens + self.response_tokens) if self.means.pack else 0
 
     @property
     def precision(self) -> Literal["bf16", "fp16"]:

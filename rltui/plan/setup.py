@@ -20,10 +20,11 @@ class Training(Struct, frozen=True, kw_only=True):
 
     Attributes:
         gpus: Bundles, each on a node of its own.
-        zero_stage: DeepSpeed's.
+        zero_stage: DeepSpeed's, or what shares as much: 1 for Megatron's distributed optimizer, 3 for FSDP.
         micro_batch: Samples of a pass.
         gradient_checkpointing: Whether activations are computed once more.
-        offload: Whether the optimizer's states are in host memory, and are stepped there.
+        offload: Whether the optimizer's states are in host memory.
+        trains_on_card: Whether all that is in host memory comes back to train, and is not stepped there.
         sequence_parallel: GPUs that share one sequence.
         tensor_parallel: GPUs that divide each matrix of attention and of dense feed-forward networks.
         expert_parallel: GPUs that divide the experts of each layer.
@@ -38,10 +39,11 @@ class Training(Struct, frozen=True, kw_only=True):
     """
 
     gpus: tuple[int, ...]
-    zero_stage: Literal[2, 3]
+    zero_stage: Literal[1, 2, 3]
     micro_batch: int
     gradient_checkpointing: bool
     offload: bool = False
+    trains_on_card: bool = False
     sequence_parallel: int = 1
     tensor_parallel: int = 1
     expert_parallel: int = 1
@@ -57,6 +59,11 @@ class Training(Struct, frozen=True, kw_only=True):
     def ranks(self) -> int:
         """GPUs in all, one rank each."""
         return sum(self.gpus)
+
+    @property
+    def expert_cut(self) -> int:
+        """Parts into which a layer's experts are cut: whole ones by expert parallelism, else as all matrices are."""
+        return self.expert_parallel if self.expert_parallel > 1 else self.tensor_parallel
 
     @property
     def sharing(self) -> int:

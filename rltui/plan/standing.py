@@ -18,8 +18,8 @@ from rltui.plan.throughput import step_time
 
 DIVIDING = {
     "learner": (
-        *("gpus", "pool", "tensor_parallel", "sequence_parallel", "zero_stage", "hpz_partition", "offload"),
-        *("micro_batch", "gradient_checkpointing"),
+        *("gpus", "pool", "tensor_parallel", "sequence_parallel", "pipeline_parallel", "expert_parallel"),
+        *("zero_stage", "hpz_partition", "offload", "micro_batch", "gradient_checkpointing"),
     ),
     "rollout": ("engines", "pool", "engine", "tensor_parallel", "memory_utilization", "sleep_while_training"),
     "reference": ("pool", "zero_stage"),
@@ -59,20 +59,27 @@ def as_it_stands(standing: Standing, request: Request) -> Proposal:
 
 
 def divided_like(layout: Layout, planned: Layout) -> Layout:
-    """``layout`` with the hardware and the division of ``planned``, and all its other settings."""
+    """``layout`` with the hardware and the division of ``planned``, and all its other settings.
+
+    A pool that has the GPUs of one that is there already has its name.
+    """
+    known = {tuple(pool.gpus): name for name, pool in layout.pools.items()}
+    names = {name: known.get(tuple(pool.gpus), name) for name, pool in planned.pools.items()}
     roles, theirs = layout.roles, planned.roles
     changed: dict[str, Any] = {}
     for name, keys in DIVIDING.items():
         own, other = getattr(roles, name), getattr(theirs, name)
         if own is not None and other is not None:
-            changed[name] = structs.replace(own, **{key: getattr(other, key) for key in keys})
+            values = {key: getattr(other, key) for key in keys}
+            values["pool"] = names.get(values["pool"], "")
+            changed[name] = structs.replace(own, **values)
     hardware = {name: getattr(planned.hardware, name) for name in ("nodes", "gpus_per_node")}
     if find_gpu(layout.hardware.gpu) != find_gpu(planned.hardware.gpu):
         hardware["gpu"] = planned.hardware.gpu
     return structs.replace(
         layout,
         hardware=structs.replace(layout.hardware, **hardware),
-        pools=planned.pools,
+        pools={names[name]: pool for name, pool in planned.pools.items()},
         roles=structs.replace(roles, **changed),
         lengths=structs.replace(layout.lengths, pack=planned.lengths.pack),
     )

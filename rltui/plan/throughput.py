@@ -80,8 +80,8 @@ def load_s(request: Request, engine: EngineChoice) -> float:
 
 
 def gather_s(request: Request, learner: Training) -> float:
-    """Seconds in which rank 0 gathers all weights; with ZeRO-2 it has them."""
-    if learner.zero_stage == 2:
+    """Seconds in which rank 0 gathers all weights; uncut, with ZeRO-2 or less, it has them."""
+    if learner.zero_stage < 3 and learner.sharing == learner.expert_parallel == 1:
         return 0.0
     return _weights(request.model) / link_bytes_per_s(request, learner.gpus)
 

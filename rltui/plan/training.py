@@ -43,6 +43,8 @@ eight DDR5 channels have. Assumed."""
 OPTIMIZER_BYTES = 28
 """Bytes that AdamW moves for each parameter: float32 gradient, master weight and two moments, read and written."""
 
+STATE_BYTES = 12
+"""Of each parameter's master weight and two moments."""
 
 TENSOR_EXPOSED = 0.7
 """Share of what ranks that divide matrices send each other for which they wait. Chosen on torchtitan's Llama-3.1 on 64
@@ -81,10 +83,11 @@ def train_terms(
     swap_s = _sent_passes(passes) * _exchange_s(request, model, learner)
     tokens = _micro_batch_tokens(request, learner)[0] / learner.sharing
     parts_s = _sent_passes(passes) * _division_s(request, model, learner, tokens)
+    exchanges = "the ring of context" if learner.megatron else "Ulysses' exchanges"
     terms = (
         (compute_s, "FLOPs"),
         (talk_s, "ZeRO's traffic"),
-        (swap_s, "Ulysses' exchanges"),
+        (swap_s, exchanges),
         (parts_s, "divided layers"),
     )
     overlaps = zero_traffic(learner.zero_stage, model.hidden).overlaps
@@ -102,11 +105,12 @@ def _division_s(request: Request, model: Architecture, learner: Training, tokens
 
     Divided along the sequence (Korthikanti et al. 2022), activations are gathered before each divided part of a layer
     and scattered behind it: twice for attention of any kind, twice for a dense feed-forward network. Experts get their
-    tokens and give them back.
+    tokens and give them back, over the network or, where their matrices are divided like all others, as these do.
     """
     width, seconds = learner.tensor_parallel, dispatch_s(request, model, learner, tokens)
     if width > 1:
         parts = model.softmax_layers + model.dense_layers + (model.linear.layers if model.linear else 0)
+        parts += model.experts.layers if model.experts and learner.expert_parallel == 1 else 0
         sent = 2 * ITEM_BYTES * model.hidden * (width - 1) * parts * tokens
         bundles = learner.gpus[:1] if width <= nvlink_gpus(request) else learner.gpus
         seconds += TENSOR_EXPOSED * sent / link_bytes_per_s(request, bundles)
@@ -126,26 +130,37 @@ def _exchange_s(request: Request, model: Architecture, learner: Training) -> flo
 
     In each layer a rank keeps its part of queries, keys, values and the attention's output of its tokens, and sends the
     other ranks theirs (Jacobs et al. 2023, DeepSpeed Ulysses); key heads are copied where there are fewer than ranks.
-    The backward pass sends the gradients of the same.
+    The backward pass sends the gradients of the same. Megatron's ranks pass keys and values on in a ring (Liu et al.
+    2023) while they attend to those that came before: what takes longer than that is waited for.
     """
     size = learner.sequence_parallel
     if size == 1:
         return 0.0
-    heads = 2 * model.heads + 2 * max(model.kv_heads, size)
-    tokens = _micro_batch_tokens(request, learner)[0] / size
-    sent = model.layers * tokens * heads * model.head_dim * ITEM_BYTES * (size - 1) / size
-    return sent / link_bytes_per_s(request, learner.gpus[:1] if size <= min(learner.gpus) else learner.gpus)
+    tokens, length = _micro_batch_tokens(request, learner)
+    sent = (2 * model.heads + 2 * max(model.kv_heads, size)) * model.head_dim * (size - 1) / size
+    hidden_s = 0.0
+    if learner.megatron:
+        sent, hidden_s = 2.0 * model.kv_dim * (size - 1), tokens * _attention_s(request, model, length) / size
+    sent *= model.softmax_layers * tokens / size * ITEM_BYTES / (learner.tensor_parallel * learner.pipeline_parallel)
+    inside = learner.tensor_parallel * size <= min(learner.gpus)
+    return max(0.0, sent / link_bytes_per_s(request, learner.gpus[:1] if inside else learner.gpus) - hidden_s)
 
 
 def _optimizer_s(request: Request, model: Architecture, learner: Training) -> float:
     """Seconds of AdamW's pass over its states: on the card, or in the host memory that a node's ranks share.
 
-    Offloaded, gradients come from the card and weights go back to it.
+    Offloaded, gradients come from the card and weights go back to it; or all states come to the card, and leave it.
+    Where ranks share the optimizer alone (stage 1), gradients in float32 are added up and new weights gathered then.
     """
     mine = count_parameters(model).total / learner.ranks
-    if not learner.offload:
-        return OPTIMIZER_BYTES * mine / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
-    moved_s = 2 * ITEM_BYTES * mine / host_bytes_per_s(request)
+    shared_s = 0.0
+    if learner.zero_stage == 1:
+        shared_s = (4 + ITEM_BYTES) * kept_parameters(model, learner) / link_bytes_per_s(request, learner.gpus)
+    if not learner.offload or learner.trains_on_card:
+        step_s = OPTIMIZER_BYTES * mine / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
+        moved = 2 * STATE_BYTES * mine if learner.offload else 0.0
+        return shared_s + step_s + moved / host_bytes_per_s(request)
+    moved_s = shared_s + 2 * ITEM_BYTES * mine / host_bytes_per_s(request)
     return moved_s + OPTIMIZER_BYTES * mine * max(learner.gpus) / HOST_BYTES_PER_S
 
 
@@ -200,9 +215,8 @@ def _pass_s(
     cards with much bandwidth for their FLOP/s, as fast as they are: their size needs no share of its own.
     """
     matrices = forward_flops_per_token(model, 0, head)
-    attention = forward_flops_per_token(model, length / 2, head) - matrices
     compute_s = (matrices + waiting_flops(model, learner)) / of_peak(request, rates(request, model).training)
-    compute_s += attention / of_peak(request, training_share(ATTENTION_FLOPS_SHARE, request.gpu))
+    compute_s += _attention_s(request, model, length)
     layer_bytes = mean_layer_bytes(model, megatron=learner.megatron)
     logit = HEAD_BYTES["full"] + CACHED_LOGIT["full"] if head else 0
     moved = TENSOR_MOVES * (model.layers * layer_bytes + logit * model.vocab)
@@ -211,20 +225,39 @@ def _pass_s(
     return max(tokens * (compute_s + moved_s), least_s) + launch_s(model, learner)
 
 
+def _attention_s(request: Request, model: Architecture, length: float) -> float:
+    """Seconds in which one token of a sequence of ``length`` attends to those before it, in all layers."""
+    flops = forward_flops_per_token(model, length / 2) - forward_flops_per_token(model, 0)
+    return flops / of_peak(request, training_share(ATTENTION_FLOPS_SHARE, request.gpu))
+
+
 def reference_s(request: Request, learner: Training) -> float:
     """Seconds in which the reference on the learner's GPUs passes all samples once.
 
-    Where its weights are divided over them, each layer is gathered in every pass.
+    Where its weights are divided over them, each layer is gathered in every pass; Megatron's is cut as the learner is.
     """
     compute_s = _passes_s(request, request.model, learner, 1, head=True)
+    if learner.megatron:
+        tokens = _micro_batch_tokens(request, learner)[0] / learner.sharing
+        compute_s += _division_s(request, request.model, learner, tokens)
+        return _micro_batches(request, learner) * compute_s * (1 + _bubble(request, learner))
     size = ITEM_BYTES * count_parameters(request.model).total * (learner.ranks - 1) / learner.ranks
     if request.reference_stage == 0:
         size = 0.0
     return _micro_batches(request, learner) * max(compute_s, size / link_bytes_per_s(request, learner.gpus))
 
 
+def kept_parameters(model: Architecture, learner: Training) -> float:
+    """Parameters of a rank's part of the model, as it is cut before ZeRO shares it."""
+    count, stages = count_parameters(model), learner.pipeline_parallel
+    shared, routed = (count.total - count.routed) / learner.tensor_parallel, count.routed / learner.expert_cut
+    return (shared + routed) / stages
+
+
 def _zero_bytes(model: Architecture, learner: Training) -> float:
-    """Bytes that each rank sends for one micro-batch."""
+    """Bytes that each rank sends for one micro-batch; where the optimizer alone is shared, a step sends, not those."""
+    if learner.zero_stage == 1:
+        return 0.0
     passes = 1 if learner.zero_stage == 2 else 4 + learner.gradient_checkpointing
     parts = learner.tensor_parallel * learner.pipeline_parallel
     share = (learner.ranks - parts) / learner.ranks

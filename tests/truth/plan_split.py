@@ -1,8 +1,8 @@
 """Whether ``rltui plan`` proposes the division of GPUs that a published, working script has, among its first three.
 
-The scripts are those of the import's gate, on its card, with packed rows and a reference where the script has them. A
-division is learner GPUs beside engine GPUs, or colocated, and is the same within an eighth of all GPUs or a node,
-whichever is less: exactly that number up to fifteen GPUs.
+The scripts are those of the import's gate, on its card, with packed rows and a reference where the script has them;
+Megatron's cuts are left out. A division is learner GPUs beside engine GPUs, or colocated, and is the same within an
+eighth of all GPUs or a node, whichever is less: exactly that number up to fifteen GPUs.
 
 Nearly all scripts are colocated or divide in half, and ``plan`` proposes half on principle, so a blind guess of these
 two does as well: what the ranking itself is worth is seen in the uneven divisions alone.

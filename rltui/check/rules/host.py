@@ -103,9 +103,10 @@ def offload_on_cpu(subject: Subject) -> Iterator[Trouble]:
 def offload_without_shards(subject: Subject) -> Iterator[Trouble]:
     """Offload is a part of ZeRO: optimizer states can leave the card with ZeRO-1 to 3, weights with ZeRO-3 only.
 
-    With a lower stage they stay where they are, and the card needs the memory that was to be saved.
+    With a lower stage they stay where they are, and the card needs the memory that was to be saved. Of other systems'
+    trainers, which move states by themselves, nothing is said.
     """
-    for name, role in subject.roles("learner", "critic"):
+    for name, role in () if subject.layout.system != "rltui" else subject.roles("learner", "critic"):
         needed = {"none": 0, "optimizer": 1, "all": 3}[role.offload]
         if role.zero_stage < needed:
             key = f"roles.{name}.zero_stage"

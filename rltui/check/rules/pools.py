@@ -151,24 +151,27 @@ def pool_idle_while_generating(subject: Subject) -> Iterator[Trouble]:
         )
 
 
+_WAYS = ("tensor_parallel", "sequence_parallel", "pipeline_parallel")
+
+
 @rule("P118", "error")
 def learner_group_spans_nodes(subject: Subject) -> Iterator[Trouble]:
-    """The learner's tensor or sequence parallel groups do not divide its GPUs.
+    """The learner's tensor, sequence or pipeline parallel groups do not divide its GPUs.
 
-    World size = bundles' GPUs; it must be a multiple of tensor_parallel × sequence_parallel, and each bundle a multiple
-    of tensor_parallel, or a layer would be split over the network.
+    World size = bundles' GPUs; it must be a multiple of tensor_parallel × sequence_parallel × pipeline_parallel, and
+    each bundle a multiple of tensor_parallel, or a layer would be split over the network.
     """
     layout, learner = subject.layout, subject.layout.roles.learner
-    slots, width = layout.slots_of("learner"), learner.tensor_parallel * learner.sequence_parallel
+    slots, sizes = layout.slots_of("learner"), {way: getattr(learner, way) for way in _WAYS}
     pool = layout.pools.get(learner.pool)
     bundles = pool.gpus if pool else learner.gpus
     torn = [size for size in bundles if size % learner.tensor_parallel]
-    if slots and (slots % width or torn):
+    if slots and (slots % learner.ranks_of_a_row or torn):
+        groups = " × ".join(f"{way} {size}" for way, size in sizes.items() if way in _WAYS[:2] or size > 1)
         yield Trouble(
-            f"{slots} learner {subject.unit} in bundles {bundles} do not divide into groups of tensor_parallel "
-            f"{learner.tensor_parallel} × sequence_parallel {learner.sequence_parallel}",
-            "roles.learner.tensor_parallel" if learner.tensor_parallel > 1 else "roles.learner.sequence_parallel",
-            ("roles.learner.tensor_parallel=1", "roles.learner.sequence_parallel=1"),
+            f"{slots} learner {subject.unit} in bundles {bundles} do not divide into groups of {groups}",
+            "roles.learner." + next((way for way, size in sizes.items() if size > 1), _WAYS[0]),
+            tuple(f"roles.learner.{way}=1" for way, size in sizes.items() if way in _WAYS[:2] or size > 1),
         )
 
 
