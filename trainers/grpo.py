@@ -58,7 +58,7 @@ class Grpo(Loop):
         metrics |= signal_metrics(drawn, self.layout.grpo.filter)
         if self.layout.grpo.active_sampling_limit > 1:
             metrics["prompts_tried"] = float(len(drawn.prompts))
-        return metrics | self.timings(drawn.prompts, drawn.groups, time.monotonic() - began)
+        return metrics | self.meter.measure(drawn.prompts, drawn.groups, time.monotonic() - began)
 
     def draw(self, number: int) -> Drawn:
         """Sample the prompts of step ``number``, and further ones as long as too few groups have a signal."""
@@ -112,12 +112,12 @@ class Grpo(Loop):
     def scored(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
         """The samples with what the policy and the reference say of their tokens, where that is needed."""
         grpo = self.layout.grpo
-        kinds = {}
+        kinds = []
         needs_policy = grpo.kl == "reward" or self.layout.train.truncates  # engines' are of another distribution then
         if self.needs_old_log_probs or (grpo.penalises_kl and needs_policy):
-            kinds["learner"] = "log_probs"
+            kinds.append("learner")
         if grpo.penalises_kl:
-            kinds["reference"] = "log_probs"
+            kinds.append("reference")
         if not kinds:
             return list(samples), {}
         with self.phase("measure"):

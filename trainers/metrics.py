@@ -329,3 +329,20 @@ def clock(seconds: float) -> str:
     if whole < 60:
         return f"{whole}s"
     return f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def check_routes(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> None:
+    """See that the engines said which experts each token had that a model reads.
+
+    Raises:
+        TrainingError: Some routes did not come: the learner would choose experts by itself without a word.
+    """
+    for prompt, group in zip(prompts, groups, strict=True):
+        for one in (part for sample in group for part in sample.sequences):
+            asked, found = len(one.asked(prompt.token_ids)), 0 if one.routes is None else len(one.routes)
+            wanted = asked + len(one.token_ids) - 1
+            if found != wanted:
+                raise TrainingError(
+                    f"roles.rollout.router_replay: an engine told the experts of {found} tokens of a sample, not of "
+                    f"{wanted}; set it to false, or try roles.rollout.engine=hf"
+                )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from trainers.roles.completions import grouped
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from trainers.data.prompts import Prompt
     from trainers.roles.completions import Completion
 
-    OnAnswer = Callable[[int, int, Sequence[Completion]], None]
+OnAnswer: TypeAlias = "Callable[[int, int, Sequence[Completion]], None]"
+"""Takes the number of the first prompt that was answered, how many were, and their completions."""
 
 Found = TypeVar("Found")
 

@@ -17,10 +17,10 @@ from trainers.data.prompts import Prompt
 from trainers.episodes import Episode
 from trainers.groups import Drawn
 from trainers.grpo import owners_of
+from trainers.lookahead import StalenessCounter
 from trainers.metrics import sample_metrics
 from trainers.roles.completions import Completion, derive_seed
 from trainers.roles.sampling import SamplingSettings
-from trainers.staleness import StalenessCounter
 from waiting import eventually
 
 pytestmark = pytest.mark.trainers

@@ -20,11 +20,10 @@ from trainers.data.curriculum import make_curriculum
 from trainers.data.sort_digits import SortDigits
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
-from trainers.lookahead import Lookahead
+from trainers.lookahead import Lookahead, StalenessCounter
 from trainers.phases import Phases
 from trainers.prefetch import Prefetch
 from trainers.roles.completions import Completion, derive_seed
-from trainers.staleness import StalenessCounter
 
 if TYPE_CHECKING:
     from trainers.roles.sampling import SamplingSettings

@@ -11,6 +11,7 @@ from trainers.data.chat import Renderer
 from trainers.data.codec import Codec
 from trainers.rewards.verdicts import question_of
 from trainers.rewards.workers import Failures
+from trainers.roles.reward_model import RewardModel
 
 if TYPE_CHECKING:
     from rltui.layout.grading import Scoring
@@ -104,7 +105,8 @@ class RewardModels:
             order += order[:1] * (-len(order) % replicas)
         shares = [order[number::replicas] for number in range(replicas)]
         with self._asking:
-            asked = self._fleet.begin("reward_model", "score", [[rows[place] for place in share] for share in shares])
+            own = [[rows[place] for place in share] for share in shares]
+            asked = self._fleet.begin("reward_model", RewardModel.score, own)
         answered = self._fleet.finish(asked, "scoring answers")
         found = dict[int, float]()
         for share, scores in zip(shares, answered, strict=True):

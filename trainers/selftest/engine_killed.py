@@ -6,7 +6,7 @@ import sys
 
 from trainers.grpo import main as train
 from trainers.roles.calls import Role, RoleDiedError
-from trainers.roles.transfers import Transfers
+from trainers.weight_sync import Transfers
 
 VERSION = 2
 
