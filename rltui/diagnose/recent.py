@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from rltui.cluster.jobs import JobSnapshot
-from rltui.watch.node_samples import HostSnapshot
+from rltui.watch.node_samples import GpuSample, HostSnapshot
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 LEAST_STEPS = 3
@@ -62,22 +62,15 @@ class EngineCounters(Struct, frozen=True, kw_only=True):
     tokens_per_second: float | None = None
 
 
-class GpuRecord(Struct, frozen=True, kw_only=True):
-    """One GPU over the last minute or so."""
+class GpuRecord(GpuSample, frozen=True, kw_only=True):
+    """One GPU over the last minute or so: use, power and clock are means, and ``held_back`` is of most of that time."""
 
     host: str
-    index: int
-    gpu: str
     role: str
     """Whose process is on it, such as ``learner``; empty where nobody knows."""
     program: str = ""
     """What that process runs, such as ``python train.py``: what is known of one without a role."""
-    utilization_percent: float
     power_w: float
-    temperature_c: float | None = None
-    clock_mhz: float | None = None
-    held_back: tuple[str, ...] = ()
-    """Why the hardware lowered its clocks for most of that time."""
 
     @property
     def place(self) -> str:

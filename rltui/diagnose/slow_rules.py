@@ -374,5 +374,5 @@ def _alike(gpus: Sequence[GpuRecord]) -> Iterator[list[GpuRecord]]:
     alike: dict[tuple[str, str], list[GpuRecord]] = {}
     for one in gpus:
         if one.whose:
-            alike.setdefault((one.whose, one.gpu), []).append(one)
+            alike.setdefault((one.whose, one.name), []).append(one)
     return (group for group in alike.values() if len(group) > LEAST_PEERS)
