@@ -45,13 +45,13 @@ class AgentEpisodes:
     """Has agents play the samples of prompts; takes the place of ``Rollouts`` before the loop's look ahead.
 
     Args:
-        playing: What agents need.
+        turns: What agents need.
         rollouts: What samples an answer.
         seed: What tasks are given: the run's, or the evaluation's.
     """
 
-    def __init__(self, playing: AgentPlaying, rollouts: Rollouts, seed: int) -> None:
-        self._playing, self._rollouts, self._seed = playing, rollouts, seed
+    def __init__(self, turns: AgentTurns, rollouts: Rollouts, seed: int) -> None:
+        self._turns, self._rollouts, self._seed = turns, rollouts, seed
         self._changed = threading.Condition()
 
     @staticmethod
@@ -74,7 +74,7 @@ class AgentEpisodes:
         for place, prompt in enumerate(prompts):
             own = replace(sampling, seed=derive_seed(sampling.seed, drawn + place))
             for number in range(count):
-                self._playing.threads.submit(self._play, episodes, place, number, prompt, own)
+                self._turns.threads.submit(self._play, episodes, place, number, prompt, own)
         return episodes
 
     def collect(self, episodes: SamplesOfPrompts, check: Callable[[], None]) -> list[list[Completion]]:
@@ -102,7 +102,7 @@ class AgentEpisodes:
         def sample(token_ids: list[int], settings: SamplingSettings) -> Completion:
             try:
                 ticket = self._rollouts.submit_each([(token_ids, settings)], first=True)
-                [[found]] = self._rollouts.collect(ticket, self._playing.check)
+                [[found]] = self._rollouts.collect(ticket, self._turns.check)
             except BaseException as error:
                 self._fail(episodes, error)
                 raise
@@ -110,7 +110,7 @@ class AgentEpisodes:
 
         try:
             if episodes.failure is None:
-                found = self._playing.play(place, number, prompt, sampling, self._seed, sample)
+                found = self._turns.play(place, number, prompt, sampling, self._seed, sample)
                 with self._changed:
                     episodes.take(place, number, found)
                     self._changed.notify_all()
@@ -123,7 +123,7 @@ class AgentEpisodes:
             self._changed.notify_all()
 
 
-class AgentPlaying:
+class AgentTurns:
     """What stands between the data, the engines and the agents of a run.
 
     Args:

@@ -47,7 +47,7 @@ class Grpo(Loop):
         number = self.state.step + 1
         drawn = self.draw(number)
         self.rest()
-        trained, measured, metrics = self.judge(drawn)
+        trained, measured, metrics = self.with_advantages(drawn)
         with self.phase("train"):
             metrics |= self.optimize(number, trained, measured)
         version += bool(trained)
@@ -79,7 +79,7 @@ class Grpo(Loop):
                 drawn.signal = teaches(torch.tensor(drawn.rewards)).tolist()
         return drawn
 
-    def judge(self, drawn: Drawn) -> tuple[list[Sample], list[Sample], dict[str, float]]:
+    def with_advantages(self, drawn: Drawn) -> tuple[list[Sample], list[Sample], dict[str, float]]:
         """Samples to train on, with their advantages; those that are only measured; metrics.
 
         Of what is not trained on, one sample a group is measured: a pass over all would cost a third of training them
@@ -96,7 +96,7 @@ class Grpo(Loop):
             return [], measured, {}
         owners = owners_of(drawn, chosen)
         groups = groups_of(drawn, chosen, limit, grpo.overlong_penalty_tokens)
-        samples, metrics = self.scored(samples)
+        samples, metrics = self.with_log_probs(samples)
         if grpo.penalises_kl and grpo.kl == "reward":
             groups = replace(groups, rewards=self.less_kl(groups.rewards, samples, owners))
         advantages = variant(grpo, "advantage")(groups).reshape(-1).tolist()
@@ -109,7 +109,7 @@ class Grpo(Loop):
         cut = {i: bare(sample) for sample, (i, is_cut) in zip(samples, numbered, strict=True) if is_cut}
         return trained, [*measured, *cut.values()], metrics
 
-    def scored(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
+    def with_log_probs(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
         """The samples with what the policy and the reference say of their tokens, where that is needed."""
         grpo = self.layout.grpo
         kinds = []

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainers.agents import AgentPlaying
+from trainers.agents import AgentTurns
 from trainers.colocation import begins_early, concurrent
 from trainers.data.batch import Rows, Sample, Shard, join_columns, packing_efficiency, shard, split, without_routes
 from trainers.data.codec import Codec
@@ -23,13 +23,13 @@ from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
 from trainers.lookahead import Lookahead, StalenessCounter
 from trainers.metrics import LogProbGap, check_numbers, check_routes, merge
+from trainers.multi_turn import EnvironmentTurns, make_multi_turn
 from trainers.phases import Phases, StepMeter
-from trainers.playing import Playing, make_playing
 from trainers.prefetch import OnAnswer, Prefetch, expect_all
 from trainers.reporting import Reporter
 from trainers.resuming import initial_state
 from trainers.rewards.actors import RunRewards
-from trainers.rewards.judge import judge
+from trainers.rewards.composed import score_groups
 from trainers.roles.calls import Role
 from trainers.roles.completions import Completion, derive_seed
 from trainers.roles.critic import Critic
@@ -67,26 +67,26 @@ class Loop(abc.ABC):
         memory_gib: Memory of each learner rank in the last step.
         has_experts: Whether the policy routes tokens to experts, and learners choose these by themselves.
         sample_log: Where some answers are written.
-        playing: The environments or agents; None where answers have one turn.
+        multi_turn: The environments or agents; None where answers have one turn.
     """
 
     has_experts = False
     sample_log: SampleLog | None = None
-    playing: Playing | AgentPlaying | None = None
+    multi_turn: EnvironmentTurns | AgentTurns | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout, train = session.layout, session.layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
         self.phases = Phases(session.board)
-        self.playing = make_playing(session, fleet, codec)
-        task = self.playing.task() if self.playing else make_task(layout, codec)
+        self.multi_turn = make_multi_turn(session, fleet, codec)
+        task = self.multi_turn.task() if self.multi_turn else make_task(layout, codec)
         self.task = self.curriculum = make_curriculum(layout, task)
         if self.task.left_out:
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
             log.warning(text)
         self.reward = RunRewards(session, fleet)
-        self.prefetched_rewards = Prefetch(self.judged)
+        self.prefetched_rewards = Prefetch(self.compute_rewards)
         self.prefetches: list[Prefetch[Any]] = [self.prefetched_rewards]
         self.rollouts = Rollouts(
             fleet.engines,
@@ -109,17 +109,17 @@ class Loop(abc.ABC):
         self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         queues = {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         session.board.watch_queues(queues | ({"Judge Queue": self.reward.judges.queue} if self.reward.judges else {}))
-        parts = session, fleet, codec, self.rollouts, self.playing, self.rewards
-        self.evaluations = Evaluations(*parts, self.check if self.playing else self.check_others, self.weights.mend)
+        parts = session, fleet, codec, self.rollouts, self.multi_turn, self.rewards
+        self.evaluations = Evaluations(*parts, self.check if self.multi_turn else self.check_others, self.weights.mend)
         self.memory_gib: list[float] = []
 
     def _look_ahead(self) -> Lookahead:
         """What draws prompts and has them answered: in one turn, or in several by an environment."""
         train = self.layout.train
         steps = train.prompts_per_step, train.async_steps, train.steps, lambda: self.phase("data")
-        if self.playing is None:
+        if self.multi_turn is None:
             return Lookahead(self.task, self.rollouts, self.sampling, *steps, expect=self.expect)
-        talks = self.playing.conversations(self.rollouts, train.seed)
+        talks = self.multi_turn.conversations(self.rollouts, train.seed)
         return Lookahead(self.task, talks, self.sampling, *steps, as_asked=talks.as_asked)
 
     def _proof_gap(self, engine: Role) -> LogProbGap:
@@ -132,7 +132,7 @@ class Loop(abc.ABC):
 
     def close(self) -> None:
         """End what the loop started, all of it even where a part fails."""
-        started = [self.rollouts, self.reward, *self.prefetches, self.saver, self.reward.judges, self.playing]
+        started = [self.rollouts, self.reward, *self.prefetches, self.saver, self.reward.judges, self.multi_turn]
         with contextlib.ExitStack() as stack:
             for one in started:
                 if one is not None:
@@ -174,17 +174,19 @@ class Loop(abc.ABC):
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
         parts = self.prefetched_rewards.take(prompts)
-        found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        found = (
+            self.compute_rewards(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        )
         self.curriculum.note(prompts, found)
         if self.sample_log is not None:
             self.sample_log.write(self.state.step + 1, prompts, groups, found)
         return found
 
-    def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
+    def compute_rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """What the reward, or the environment, says of each sample of each prompt."""
-        if self.playing:
+        if self.multi_turn:
             return [[one.outcome.reward if one.outcome else 0.0 for one in group] for group in groups]
-        return judge(self.reward, self.codec, prompts, groups)
+        return score_groups(self.reward, self.codec, prompts, groups)
 
     def measure(self, kinds: Sequence[str], samples: Sequence[Sample]) -> dict[str, list[NDArray[np.float32]]]:
         """Ask roles for a number a response token: by kind of role, one array a sample.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.memory import estimate_layout
 from rltui.onnode import rundir
-from trainers.notes import unless_full
+from trainers.full_disk import unless_full
 from trainers.roles.meter import memory_report
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
-from trainers.notes import Lines
+from trainers.full_disk import Lines
 
 if TYPE_CHECKING:
     import numpy as np

@@ -38,7 +38,7 @@ from trainers.metrics import sample_metrics, source_metrics
 from trainers.prefetch import Prefetch
 from trainers.rewards import training_rewards
 from trainers.roles.completions import Completion
-from trainers.roles.fleet import Fleet, Request
+from trainers.roles.fleet import Fleet, RoleCall
 from trainers.roles.teacher import Teacher
 from trainers.session import Session
 from trainers.stopping import leave
@@ -53,7 +53,7 @@ SCORES = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class TeacherCalls:
     """Samples that the teacher is asked about.
 
     Attributes:
@@ -64,7 +64,7 @@ class Asked:
 
     samples: Sequence[Sample]
     parts: Sequence[Rows]
-    requests: Sequence[Request]
+    requests: Sequence[RoleCall]
 
 
 class Opd(Loop):
@@ -95,7 +95,7 @@ class Opd(Loop):
             samples = [reference_sample(prompt, self.codec, self.layout.lengths.response) for prompt in prompts]
         self.rest()
         with self.phase("teacher"):
-            samples = self.scored(samples)
+            samples = self.with_teacher_scores(samples)
         with self.phase("train"):
             metrics = self.optimize(number, samples)
         self.sync(version)
@@ -113,9 +113,9 @@ class Opd(Loop):
         self.rest()
         with self.phase("reward"):
             true_rewards = self.rewards(prompts, groups)
-            samples = self.samples(prompts, groups, self.worth(true_rewards, number))
+            samples = self.samples(prompts, groups, self.reward_advantages(true_rewards, number))
         with self.phase("teacher"):
-            samples = self.scored(samples, prompts)
+            samples = self.with_teacher_scores(samples, prompts)
         with self.phase("train"):
             metrics = self.optimize(number, samples)
         self.sync(version)
@@ -124,7 +124,7 @@ class Opd(Loop):
         metrics |= source_metrics(prompts, true_rewards, self.layout.data.eval_pass)
         return metrics | self.meter.measure(prompts, groups, time.monotonic() - began)
 
-    def worth(self, true_rewards: list[list[float]], number: int) -> list[list[float]]:
+    def reward_advantages(self, true_rewards: list[list[float]], number: int) -> list[list[float]]:
         """Group advantages of the rewards with the weight that the layout gives them beside the teacher."""
         import torch
 
@@ -148,17 +148,17 @@ class Opd(Loop):
             for sample, advantage in zip(group, values, strict=True)
         ]
 
-    def ask_about(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> Asked:
+    def ask_about(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> TeacherCalls:
         """Ask the teacher about all samples of ``prompts``."""
         pairs = zip(prompts, groups, strict=True)
         return self.ask_teacher([sampled(prompt, sample) for prompt, group in pairs for sample in group])
 
-    def ask_teacher(self, samples: Sequence[Sample]) -> Asked:
+    def ask_teacher(self, samples: Sequence[Sample]) -> TeacherCalls:
         """Ask the teacher about ``samples``."""
         parts = self.split(samples, "teacher")
-        return Asked(samples, parts, self.fleet.begin("teacher", Teacher.score, parts))
+        return TeacherCalls(samples, parts, self.fleet.begin("teacher", Teacher.score, parts))
 
-    def scored(self, samples: Sequence[Sample], prompts: Sequence[Prompt] = ()) -> list[Sample]:
+    def with_teacher_scores(self, samples: Sequence[Sample], prompts: Sequence[Prompt] = ()) -> list[Sample]:
         """The samples with the teacher's scores, and with the policy's own where the step has several updates.
 
         Args:

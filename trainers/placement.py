@@ -286,7 +286,7 @@ def process_location(_actor: Any) -> ProcessLocation:
     import ray
 
     from trainers.roles.card import visible_cards
-    from trainers.roles.witness import tell_stacks
+    from trainers.roles.flight_recorder import tell_stacks
 
     tell_stacks()
     return ProcessLocation(

@@ -73,7 +73,7 @@ class Ppo(Loop):
         with self.phase("measure"):
             samples = self.measured(prompts, groups)
         with self.phase("advantages"):
-            samples, metrics, coefficient = self.judge(samples, [r for group in rewards for r in group])
+            samples, metrics, coefficient = self.with_advantages(samples, [r for group in rewards for r in group])
         with self.phase("train"):
             metrics |= self.update(number, samples)
         version += not self.warming_up
@@ -104,7 +104,7 @@ class Ppo(Loop):
         found = self.measure(kinds, samples)
         return with_columns(samples, {COLUMN_OF[kind]: values for kind, values in found.items()})
 
-    def judge(
+    def with_advantages(
         self, samples: Sequence[Sample], rewards: Sequence[float]
     ) -> tuple[list[Sample], dict[str, float], float | None]:
         """The samples with advantages and returns; metrics; and the KL coefficient of the next step."""

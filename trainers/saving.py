@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainers.checkpoint import Checkpoints, NoSpaceError
-from trainers.notes import FULL
+from trainers.full_disk import FULL
 from trainers.roles.calls import RoleDiedError, RoleError
 
 if TYPE_CHECKING:

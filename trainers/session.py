@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
-from trainers.notes import Lines
+from trainers.full_disk import Lines
 from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
 from trainers.tracking import Tracker

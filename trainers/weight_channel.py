@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from trainers.roles.witness import RECORD
+from trainers.roles.flight_recorder import RECORD
 
 BUCKET_BYTES = 2**29
 """Largest bucket, in bytes, unless a group says otherwise; the learner has two, one filling while one travels."""

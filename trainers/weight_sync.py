@@ -20,11 +20,10 @@ from rltui.onnode import rundir
 from trainers.data.batch import Sample, sampled
 from trainers.data.prompts import Prompt
 from trainers.metrics import LogProbGap, check_parity, log_prob_gap
-from trainers.placement import planned_roles
+from trainers.placement import PlannedRole, planned_roles
 from trainers.roles.calls import Role, RoleDiedError, RoleError, call_all, deaths
 from trainers.roles.engine import WEIGHTS_GROUP
 from trainers.roles.fleet import Fleet, ask, meeting_host
-from trainers.roles.routes import colocated_learners
 from trainers.roles.sampling import SamplingSettings
 from trainers.session import Session
 from trainers.stopping import StopRequestedError
@@ -163,7 +162,7 @@ class Transfers:
         in_flight: Whether engines have a thread for weights.
         timeout_s: Most seconds for opening, and for a transfer.
         check: Called while the group opens; what it raises ends the wait.
-        colocated: The learners on whose cards each engine's workers are, see ``trainers.roles.routes``.
+        colocated: The learners on whose cards each engine's workers are, see ``colocated_learners``.
 
     Attributes:
         versions: Weight version that each engine acknowledged last, by its name.
@@ -355,3 +354,25 @@ def proof_gap(fleet: Fleet, engine: Role, prompt: Prompt, settings: SamplingSett
     samples = [sampled(prompt, one) for one in completions]
     found = np.concatenate(measure(["learner"], samples)["learner"])
     return log_prob_gap(found, np.concatenate([one.log_probs for one in completions]))
+
+
+def colocated_learners(planned: Sequence[PlannedRole]) -> Mapping[str, tuple[str, ...]]:
+    """The learners on whose slots the workers of each engine sit, in the order of the workers, by the engine's name.
+
+    Empty where some worker has a slot of its own: then all engines get their weights from rank 0, over one group.
+    """
+    owners = {
+        (plan.group, plan.bundle, plan.offset + slot): plan.name
+        for plan in planned
+        if plan.role == "learner"
+        for slot in range(plan.slots)
+    }
+    found: dict[str, tuple[str, ...]] = {}
+    for plan in planned:
+        if plan.role == "engine":
+            slots = [(plan.group, plan.bundle, plan.offset + slot) for slot in range(plan.slots)]
+            if not all(slot in owners for slot in slots):
+                return {}
+            found[plan.name] = tuple(owners[slot] for slot in slots)
+    hosts = [learner for learners in found.values() for learner in learners]
+    return found if len(set(hosts)) == len(hosts) else {}

@@ -172,7 +172,7 @@ class Recent(Struct, frozen=True, kw_only=True):
         return sum(took) / wall_s, sum(each > 0.1 * total_s for each in took)
 
     def early_and_late(self, name: str, least_s: float = 0.0) -> tuple[float, float] | None:
-        """Medians of ``early`` and of the last few steps; None where there are too few.
+        """Medians of ``baseline`` and of the last few steps; None where there are too few.
 
         Args:
             name: The metric.
@@ -180,7 +180,7 @@ class Recent(Struct, frozen=True, kw_only=True):
                 one time, which says nothing.
         """
         told = [step for step in self.steps if name in step.values]
-        early = self.early(name)
+        early = self.baseline(name)
         if len(told) < BASELINE_STEPS or not early:
             return None
         span_s = told[-1].at - told[0].at
@@ -190,7 +190,7 @@ class Recent(Struct, frozen=True, kw_only=True):
             return None
         return statistics.median(early), statistics.median(step.values[name] for step in late)
 
-    def early(self, name: str) -> list[float]:
+    def baseline(self, name: str) -> list[float]:
         """A metric in ``first``, else in the first half of the steps.
 
         Early steps warm up (compilation, caches), so the very first two do not count.

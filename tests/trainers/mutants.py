@@ -89,7 +89,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     from trainers.phases import Phases
     from trainers.prefetch import Prefetch
     from trainers.resuming import initial_state
-    from trainers.rewards.judge import make_reward
+    from trainers.rewards.composed import make_reward
     from trainers.roles.completions import derive_seed, grouped
     from trainers.roles.sampling import SamplingSettings
 
@@ -112,7 +112,7 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
     loop.task = loop.curriculum = make_curriculum(layout, make_task(layout, loop.codec))
     loop.reward = make_reward(layout, lambda *_: None)
-    loop.prefetched_rewards, loop.prefetched_scores = Prefetch(loop.judged), None
+    loop.prefetched_rewards, loop.prefetched_scores = Prefetch(loop.compute_rewards), None
     loop.state, loop.memory_gib, loop.phases = initial_state(layout), [], Phases(loop.session.board)
     loop.meter = SimpleNamespace(measure=lambda *_: {})
     loop.weights = SimpleNamespace(send=fleet.send_weights)

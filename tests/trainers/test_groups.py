@@ -122,7 +122,7 @@ def loop(*words: str) -> Any:
     )
     made.session = type("Session", (), {"board": type("Board", (), {"enter": staticmethod(lambda name: None)})})
     made.phases = Phases(made.session.board)
-    made.prefetched_rewards = Prefetch(made.judged)
+    made.prefetched_rewards = Prefetch(made.compute_rewards)
     made.reward = type("Sorted", (), {"score": staticmethod(lambda answers: [is_sorted(one) for one in answers])})
     return made
 
@@ -137,7 +137,7 @@ def steps(made: Any, first: int, last: int) -> list[tuple[Any, ...]]:
     found = []
     for number in range(first, last + 1):
         drawn = made.draw(number)
-        trained, _, _ = made.judge(drawn)
+        trained, _, _ = made.with_advantages(drawn)
         made.state = structs.replace(made.state.after_step(len(drawn.prompts), 0), ahead=made.lookahead.starts)
         found.append(
             (made.state.cursor, tuple(p.token_ids for p in drawn.prompts), tuple(s.response_ids for s in trained))
@@ -220,7 +220,7 @@ def test_the_kl_in_the_reward_is_each_samples_sum_before_the_group_is_compared()
         }
 
     made.measure = measure
-    trained, _, metrics = made.judge(drawn_groups())
+    trained, _, metrics = made.with_advantages(drawn_groups())
     rewards = [1.0 - 0.1 * 0.2 * 2, -0.1 * 0.2 * 3, -0.1 * 0.2 * 4]  # k1 is 0.2 a token
     assert advantages_of(trained) == pytest.approx([r - sum(rewards) / 3 for r in rewards], abs=1e-6)
     assert asked == [{"learner": "log_probs", "reference": "log_probs"}]
@@ -246,5 +246,5 @@ def test_only_what_is_needed_is_measured(words: list[str], kinds: set[str]) -> N
         return {kind: [np.zeros(len(s.response_ids), np.float32) for s in samples] for kind in wanted}
 
     made.measure = measure
-    made.judge(drawn_groups())
+    made.with_advantages(drawn_groups())
     assert asked == kinds

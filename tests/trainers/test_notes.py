@@ -14,8 +14,8 @@ import pytest
 
 from rltui.onnode import rundir
 from trainers import notes
+from trainers.full_disk import Lines, unless_full
 from trainers.metrics import MetricsLog
-from trainers.notes import Lines, unless_full
 from trainers.stages import Stages
 
 

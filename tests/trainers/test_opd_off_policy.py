@@ -37,7 +37,7 @@ def loop() -> Any:
     rollouts.dispatch.busy_s.return_value = [0.0]
     counted = rollouts, MagicMock(take_rate=dict), phases, StalenessCounter(0)
     made.meter = StepMeter(made.session, made.fleet, *counted, "")
-    made.scored, made.optimize, made.sync = list, lambda *_: {"loss": 1.0}, lambda *_: None
+    made.with_teacher_scores, made.optimize, made.sync = list, lambda *_: {"loss": 1.0}, lambda *_: None
     return made
 
 

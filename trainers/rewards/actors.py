@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.settings import rewards_of
 from rltui.onnode import rundir
-from trainers.rewards.judge import make_reward
+from trainers.rewards.composed import make_reward
 from trainers.rewards.model_judge import ModelJudge, make_judges
 from trainers.rewards.parts import has_failed
 from trainers.rewards.reward_models import RewardModels

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from trainers.data.chat import Renderer
 from trainers.data.codec import Codec
 from trainers.dispatch import DispatchClosedError
-from trainers.rewards.verdicts import filled, worth
+from trainers.rewards.verdicts import filled, reward_of_verdict
 from trainers.rewards.workers import Failures
 from trainers.roles.completions import derive_seed
 from trainers.roles.sampling import SamplingSettings
@@ -172,12 +172,12 @@ class ModelJudge:
             continuations = [filled(self._settings.continuation, answer) for answer in answers]
             found = self._judges.likelihoods(list(zip(prompts, continuations, strict=True)))
             return [self._judges.failed(NOT_SCORED) if one is None else one for one in found]
-        return [self._worth(verdict) for verdict in self._judges.verdicts(prompts)]
+        return [self._reward(verdict) for verdict in self._judges.verdicts(prompts)]
 
-    def _worth(self, verdict: str | None) -> float:
+    def _reward(self, verdict: str | None) -> float:
         if verdict is None:
             return self._judges.failed(CUT)
-        found = worth(verdict, self._settings)
+        found = reward_of_verdict(verdict, self._settings)
         return self._judges.failed(UNREADABLE) if found is None else found
 
     def close(self) -> None:

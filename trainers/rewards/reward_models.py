@@ -61,7 +61,10 @@ class RewardModels:
         fits = [1 <= len(row) <= self._context for row in rows]
         answered = iter(self._ask([row for row, one in zip(rows, fits, strict=True) if one]))
         scores = [next(answered) if one else None for one in fits]
-        return [self._settings.failed if one is None else worth(one, self._settings) for one in self._noted(scores)]
+        return [
+            self._settings.failed if one is None else reward_of_score(one, self._settings)
+            for one in self._noted(scores)
+        ]
 
     def _noted(self, scores: Sequence[float | None]) -> list[float | None]:
         """``scores`` without those that are no finite numbers, counted; the first failures of each kind are events."""
@@ -114,7 +117,7 @@ class RewardModels:
         return [found[place] for place in range(len(rows))]
 
 
-def worth(score: float, settings: Scoring) -> float:
+def reward_of_score(score: float, settings: Scoring) -> float:
     """What ``score`` is worth: (score - center) / spread, or the sigmoid of that.
 
     By Bradley and Terry (1952) the sigmoid is the chance that the answer is preferred to one of score ``center``.

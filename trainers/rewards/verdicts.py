@@ -40,7 +40,7 @@ def _text_of(content: object) -> str:
     return "" if content is None else str(content)
 
 
-def worth(verdict: str, settings: Judging) -> float | None:
+def reward_of_verdict(verdict: str, settings: Judging) -> float | None:
     """What ``verdict`` is worth; None where it says nothing that can be read.
 
     What the judge thought before it spoke does not count. A number is placed between ``lowest``, worth 0, and

@@ -20,10 +20,10 @@ from trainers.durable import files_of_rank
 from trainers.roles.card import importing, own_threads, share_of_cpus
 from trainers.roles.checkpoint_writer import CheckpointWriter
 from trainers.roles.completions import derive_seed
+from trainers.roles.flight_recorder import record_torch
 from trainers.roles.meter import METER, measured, resident_now_gib
 from trainers.roles.optimizers import learning_rate_factor, new_optimizer
 from trainers.roles.reshard import load_resharded, reshard
-from trainers.roles.witness import record_torch
 from trainers.roles.zero import TORCH_DTYPES, deepspeed_config, forbid_compiling, full_shape, loaded_in_shards
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ log = logging.getLogger("trainers")
 
 
 @dataclass(frozen=True)
-class Request:
+class RoleCall:
     """A call that is under way, and how to make it again.
 
     Attributes:
@@ -52,7 +52,7 @@ class Request:
         """Whether another process has taken the place of the one that was asked."""
         return self.actor is not self.role.actor
 
-    def again(self) -> Request:
+    def again(self) -> RoleCall:
         """The same, asked of the role's process of now."""
         return ask(self.role, self.method, *self.arguments)
 
@@ -208,11 +208,11 @@ class Fleet:
         reference = getattr(first.actor, method).remote()
         return call_all([(first, reference)], self.deadlines.place_s, f"answering {method}", check=self._check)[0]
 
-    def begin(self, kind: str, method: Callable[..., Any], arguments: Sequence[Any]) -> list[Request]:
+    def begin(self, kind: str, method: Callable[..., Any], arguments: Sequence[Any]) -> list[RoleCall]:
         """Start ``method`` on all roles of a kind, each with its own argument; ``finish`` waits for them."""
         return [ask(role, method.__name__, argument) for role, argument in zip(self.of(kind), arguments, strict=True)]
 
-    def finish(self, requests: Sequence[Request], doing: str) -> list[Any]:
+    def finish(self, requests: Sequence[RoleCall], doing: str) -> list[Any]:
         """Wait for requests that were begun; the answers in their order.
 
         A role of frozen weights that dies, or does not answer in time, is started again and asked again: what it says
@@ -347,10 +347,10 @@ class Fleet:
             remove_placement_group(handle)
 
 
-def ask(role: Role, method: str, *arguments: Any) -> Request:
+def ask(role: Role, method: str, *arguments: Any) -> RoleCall:
     """Ask ``role`` something; ``Fleet.finish`` waits for the answer."""
     actor = role.actor
-    return Request(role, method, arguments, getattr(actor, method).remote(*arguments), actor)
+    return RoleCall(role, method, arguments, getattr(actor, method).remote(*arguments), actor)
 
 
 def meeting_host(roles: Sequence[Role]) -> str:

@@ -130,7 +130,7 @@ class RewardWorker:
             ValueError: A package or a setting that it needs is missing.
             RuntimeError: The sandbox is open, and the layout does not allow that.
         """
-        from trainers.rewards.judge import make_rewards_of
+        from trainers.rewards.composed import make_rewards_of
 
         if self._layout.data.environment and self._layout.data.environment_kind == "agent":
             from trainers.roles.agent_relay import AgentRelay

@@ -96,7 +96,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The line under the cursor decides."""
         row = self.pane.selected
-        return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
+        return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.can_open)
 
     def on_line_opened(self) -> None:
         """A double click opens."""
@@ -170,7 +170,7 @@ class WhyPane(ListPane):
         self._report = report
         self._made = (-1, [])
         rows = self.lines
-        self.cursor = next((index for index, row in enumerate(rows) if row.leads), 0)
+        self.cursor = next((index for index, row in enumerate(rows) if row.can_open), 0)
         self.top = 0
         self.repaint()
 
@@ -221,7 +221,7 @@ class WhyPane(ListPane):
     def build(self) -> Sequence[Line]:
         """From the top, where the first stop can be seen from there: what stands above it is its headline."""
         if self.cursor < self.size.height and self.cursor <= next(
-            (index for index, row in enumerate(self.lines) if row.leads), 0
+            (index for index, row in enumerate(self.lines) if row.can_open), 0
         ):
             self.top = 0
         return super().build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainers.agents import AgentPlaying
+from trainers.agents import AgentTurns
 from trainers.conversations import Conversations
 from trainers.data.chat import Renderer
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainers.session import Session
 
 
-class Playing:
+class EnvironmentTurns:
     """What stands between the data, the engines and the environments.
 
     Args:
@@ -64,13 +64,13 @@ class Playing:
         return OpenedTask(task, self.environments, self._renderer, longest, seed, self._session.event)
 
 
-def make_playing(session: Session, fleet: Fleet, codec: Codec) -> Playing | AgentPlaying | None:
+def make_multi_turn(session: Session, fleet: Fleet, codec: Codec) -> EnvironmentTurns | AgentTurns | None:
     """The environments or agents of the session's layout; None where it names none.
 
     Raises:
         ValueError: The environment cannot be imported.
     """
     if session.layout.data.environment and session.layout.data.environment_kind == "agent":
-        return AgentPlaying(session, codec, fleet.of("reward"))
+        return AgentTurns(session, codec, fleet.of("reward"))
     environments = make_environments(session, fleet)
-    return None if environments is None else Playing(session, environments, codec)
+    return None if environments is None else EnvironmentTurns(session, environments, codec)
