@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rltui.tui.keys import key_items
 from rltui.tui.refresh import TICK_S
 from rltui.tui.screens.keyed import KeyedScreen
@@ -45,8 +47,8 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """What stands between header and footer."""
         return ()
 
+    @override
     def compose(self) -> ComposeResult:
-        """Header, body, footer."""
         yield self.header
         yield from self.body()
         yield self.footer

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Input
+from typing_extensions import override
 
 from rltui.tui.spans import BLANK, Line, line, rule, wrapped
 from rltui.tui.widgets.pane import Pane
@@ -92,8 +93,8 @@ class DoorScreen(Screen[tuple[str, ...]], inherit_bindings=False):
         self._input = _Answer(self)
         self._box = Container(self._words, self._input, _Hint(id="door-hint"), id="door")
 
+    @override
     def compose(self) -> ComposeResult:
-        """The box."""
         yield self._box
 
     def on_mount(self) -> None:

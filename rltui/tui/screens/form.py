@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.layout.diff import setting_text
 from rltui.layout.fields import Field, value_problem
@@ -72,12 +73,12 @@ class FormScreen(CockpitScreen):
         self._key = self._shown = ""
         """The key whose value is being typed, and the value as it stood there first."""
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The keys."""
         return [self.pane]
 
+    @override
     def on_mount(self) -> None:
-        """Ask for the keys."""
         super().on_mount()
         self._read()
 
@@ -91,8 +92,8 @@ class FormScreen(CockpitScreen):
             self.pane.show(message.fields)
             self.tick()
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
         return [self._run_id, "resubmit with"] if self._run_id else ["launch", self._preset]
 
     def key_context(self) -> KeyContext:
@@ -102,8 +103,8 @@ class FormScreen(CockpitScreen):
         is_set = one is not None and one.is_set
         return KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
 
+    @override
     def mover(self) -> FormPane:
-        """The keys."""
         return self.pane
 
     def on_line_opened(self) -> None:
@@ -213,8 +214,8 @@ class FormPane(ItemsPane["Field"]):
         self.words, is_set = words, words.lower().split() == ["set"]
         self.put([one for one in self.all_fields if (one.is_set if is_set else fits(_text_of(one), words))])
 
+    @override
     def key_of(self, item: Field) -> str:
-        """Its name."""
         return item.key
 
     def complain(self, problem: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
+from typing_extensions import override
 
 from rltui.layout.presets import FIRST
 from rltui.service.launch_review import opened_file
@@ -99,12 +100,12 @@ class LaunchScreen(CockpitScreen):
         self._launching = False
         self._opened = ""
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """Presets and review."""
         return [Container(self.presets, self.review_pane, self.script_pane, id="launch")]
 
+    @override
     def on_mount(self) -> None:
-        """Ask for the presets."""
         super().on_mount()
         self._share_width()
         self.cockpit.controller.ask_presets()
@@ -234,8 +235,8 @@ class LaunchScreen(CockpitScreen):
         """Where you are, and where it would run."""
         return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.typing.sweep.words else [])]
 
+    @override
     def mover(self) -> PresetList:
-        """The presets."""
         return self.presets
 
     def pager(self) -> ReviewPane | ScriptPane:

@@ -8,6 +8,7 @@ from functools import partialmethod
 from typing import ClassVar
 
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.errors import UsageError
 from rltui.service.replay import ReplayClock, ReplayCockpit, moment_of
@@ -49,8 +50,8 @@ class ReplayBar(Pane):
         super().__init__(id="replay")
         self._recording = recording
 
+    @override
     def build(self) -> Sequence[Line]:
-        """The line."""
         return [replay_line(self._recording.clock, self._recording.said, self.size.width, self.glyphs)]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rltui.service.cockpit import Action, Ask, WhyReport
 from rltui.tui import messages
 from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, may_change, needs
@@ -49,8 +51,8 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.pane = WhyPane(id="why")
         self._asked_of = ("", 0)
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The list."""
         return [self.pane]
 
     def on_mount(self) -> None:
@@ -80,17 +82,17 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         elif isinstance(message, messages.RequestFailed) and message.asked == messages.why_phrase(self.run_id):
             self.pane.fail(message.error)
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
         return [self.run_id, "why"]
 
+    @override
     def state_spans(self) -> Sequence[Span]:
-        """State of the run."""
         run = self.cockpit.pictures.summary(self.run_id)
         return stage.state_spans(run, self.cockpit.glyphs) if run is not None else ()
 
+    @override
     def mover(self) -> WhyPane:
-        """The list."""
         return self.pane
 
     def key_context(self) -> KeyContext:
@@ -226,12 +228,12 @@ class WhyPane(ListPane):
             self.top = 0
         return super().build()
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self.lines)
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         row = self.lines[index].line
         if not self.is_selected(index):
             return row

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from rltui.tui import progress
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.picking import fits
@@ -55,16 +57,16 @@ class ChosenTable(GpuTable):
         self._rows = self._grouped(chosen) if by_role else self._by_node(chosen)
 
     @property
+    @override
     def count(self) -> int:
-        """Number of rows."""
         return max(0, len(self._rows) - 1)
 
     def node(self, index: int) -> str:
         """The node that a row is of; of a role's row its first card's."""
         return next((one.host.host for one in map(_card_of, self._rows[index:]) if one is not None), "")
 
+    @override
     def row(self, index: int) -> Line:
-        """One row."""
         row = self._rows[index]
         return self.gpu_row(row.host, row.place, self._name_width) if isinstance(row, Card) else row
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from rltui.tui.picking import after
 from rltui.tui.spans import Line, wrapped
 from rltui.tui.views import actors as view
@@ -83,12 +85,12 @@ class ActorsPane(ListPane):
         picture = self._pictured()
         return () if picture is None else tabs.actors_head(picture, self.size.width, self.glyphs, self.order)
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self._all())
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         return self._all()[index].line._replace(selected=self.is_selected(index))
 
     def empty(self) -> Sequence[Line]:

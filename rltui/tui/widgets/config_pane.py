@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from rltui.tui.picking import fits
 from rltui.tui.spans import line, wrapped
 from rltui.tui.views import config as view
@@ -71,12 +73,12 @@ class ConfigPane(ListPane):
         shown = len(self._settings())
         return [view.head(self.config, shown, self.filtered, self.changed_only, self.size.width, self.glyphs)]
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self._all())
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         return self._all()[index]
 
     def empty(self) -> Sequence[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from textual import events
+from typing_extensions import override
 
 from rltui.tui.messages import CursorMoved, LineOpened
 from rltui.tui.spans import Line, line
@@ -47,8 +48,8 @@ class ListPane(Pane):
         """What stands there where there are no rows."""
         return ()
 
+    @override
     def build(self) -> Sequence[Line]:
-        """Head and visible rows."""
         head = list(self.head())
         total = self.count()
         if not total:
@@ -155,6 +156,6 @@ class ItemsPane(ListPane, Generic[Item]):
         """The item under the cursor."""
         return self.items[self.cursor] if self.cursor < len(self.items) else None
 
+    @override
     def count(self) -> int:
-        """Number of items."""
         return len(self.items)

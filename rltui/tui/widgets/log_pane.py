@@ -6,6 +6,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from rltui.tui import formats
 from rltui.tui.messages import LogEdge
 from rltui.tui.spans import Line, Role, Span, clean, clip, line, rule
@@ -301,8 +303,8 @@ class LogPane(ListPane):
         """Rows that can be seen at once."""
         return max(1, self.size.height - 1)
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self.lines)
 
     def row(self, index: int) -> Line:
