@@ -154,11 +154,11 @@ class AgentTurns:
         self.threads = ThreadPoolExecutor(layout.data.max_episodes, thread_name_prefix="agent")
 
     def task(self) -> Task:
-        """What is trained on."""
+        """The prompts of training, as the agents get them."""
         return make_task(self._layout, self._codec)
 
     def evaluation_task(self) -> Task:
-        """What is evaluated on."""
+        """The prompts of the evaluation set, as the agents get them."""
         return make_evaluation_task(self._layout, self._codec)
 
     def conversations(self, rollouts: Rollouts, seed: int) -> AgentEpisodes:

@@ -69,7 +69,7 @@ class Conversation:
         return self.turns.token_ids, settings
 
     def over(self, *, failed: bool, cut: bool) -> Completion:
-        """The whole sample."""
+        """End the conversation: all of its turns as one sample, with what the environment gave for it."""
         assert self.turns.said is not None
         outcome = Outcome(0.0 if failed else self.reward, len(self.play.answers), failed)
         reason = "length" if cut else self.turns.said.finish_reason

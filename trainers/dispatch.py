@@ -21,7 +21,7 @@ class Sized(Protocol):
 
     @property
     def samples(self) -> int:
-        """Samples that it takes."""
+        """Samples that are drawn for it: what it takes of an engine's slots."""
 
 
 Item = TypeVar("Item", bound=Sized)
@@ -165,7 +165,7 @@ class Dispatch(Generic[Item]):
             return [done + now - self._since.get(engine, now) for engine, done in enumerate(self._busy_s)]
 
     def close(self) -> None:
-        """End all waiting."""
+        """End the feeders' waits, who then give up; prompts that wait are dropped."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

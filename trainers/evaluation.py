@@ -48,7 +48,7 @@ log = logging.getLogger("trainers")
 
 
 class Asks(Protocol):
-    """Has the engines answer."""
+    """How an evaluation has its prompts answered: by a run's engines, or by one engine alone."""
 
     def __call__(
         self, prompts: Sequence[EnginePrompt], settings: Callable[[int], SamplingSettings]

@@ -93,7 +93,7 @@ class MemoryLog:
         self._roles[role.name] = {"role": role.name, "kind": role.kind, **report, "moments": {**known, **moments}}
 
     def document(self) -> dict[str, Any]:
-        """What the file holds."""
+        """What ``memory.json`` holds: each role's peaks, beside what was estimated."""
         roles = [self._roles[role.name] for role in self._fleet.roles if role.name in self._roles]
         return {"schema": rundir.SCHEMA, "units": UNITS, "roles": _rounded(roles), "estimate": _rounded(self._estimate)}
 

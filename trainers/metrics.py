@@ -324,7 +324,7 @@ def summary(step: int, steps: int, metrics: Mapping[str, float], steps_per_secon
 
 
 def clock(seconds: float) -> str:
-    """``45s``, ``1m12s``, ``2h05m``."""
+    """Seconds for people: ``45s``, ``1m12s``, ``2h05m``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

@@ -40,7 +40,7 @@ class EnvironmentTurns:
         self._renderer = Renderer(codec, data.chat, data.system, tools=self._tools)
 
     def task(self) -> Task:
-        """What is trained on."""
+        """The prompts of training, each opened by its environment."""
         return self._opened(make_task(self._layout, self._codec, self._tools), self._layout.train.seed)
 
     def evaluation_task(self) -> Task:
@@ -52,7 +52,7 @@ class EnvironmentTurns:
         return Conversations(rollouts, self.environments, self._codec, self._renderer, self._layout, seed)
 
     def close(self) -> None:
-        """End the environments."""
+        """End the environments, whatever they are at."""
         self.environments.close()
 
     def evaluation(self, rollouts: Rollouts) -> Conversations:

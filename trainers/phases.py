@@ -28,7 +28,7 @@ class Board(Protocol):
     """What shows the phase that a run is in."""
 
     def enter(self, phase: str) -> None:
-        """Show that ``phase`` began."""
+        """Show that ``phase`` has begun, and since when."""
 
 
 class Phases:
@@ -85,7 +85,7 @@ class IdleClock:
         self.begin()
 
     def begin(self) -> None:
-        """A step begins."""
+        """A step begins: what engines do from here on is its own."""
         self._began, self._before = time.monotonic(), list(self._busy_s())
 
     def engine_work_s(self) -> float:
@@ -139,7 +139,7 @@ class StepMeter:
         self._mfu = mfu_meter(session.layout, model_path)
 
     def begin(self) -> None:
-        """A step begins."""
+        """A step begins: what is measured from here on is its own."""
         self._idle.begin()
 
     def measure(

@@ -73,7 +73,7 @@ class Prefetch(Generic[Found]):
         return None if expected is None else [part.result() for _, part in sorted(expected.parts.items())]
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more; what is under way comes to its end, and nobody asks for it."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

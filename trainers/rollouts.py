@@ -53,7 +53,7 @@ class PendingPrompt:
 
     @property
     def samples(self) -> int:
-        """Samples that it takes."""
+        """Samples that are drawn for it: what it takes of an engine's slots."""
         return self.request.sampling.samples_per_prompt
 
 
@@ -66,7 +66,7 @@ class QueueDepth:
 
     @property
     def current(self) -> int:
-        """Prompts that wait now."""
+        """Prompts that wait at this moment, for the status endpoint."""
         return self.read()
 
 

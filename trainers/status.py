@@ -75,7 +75,7 @@ class StatusBoard:
             self._values.update(values, last_updated=time.time())
 
     def enter(self, phase: str) -> None:
-        """Show that ``phase`` began."""
+        """Show that ``phase`` has begun, and since when."""
         self.update(phase={"name": phase, "since": time.time()})
 
     def count_step(
@@ -130,7 +130,7 @@ class StatusServer:
         self._server.daemon_threads = True
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Serve from a thread, and announce address and token in the attempt's folder."""
         threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
         announcement = {"schema": rundir.SCHEMA, "url": url, "token": self._token, "pid": os.getpid()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of one sample."""
+    """Tokens of one sequence: what the engine read, and what it wrote."""
 
     prompt: int
     response: int

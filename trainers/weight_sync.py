@@ -290,7 +290,7 @@ class Transfers:
         return call.remote(*arguments)
 
     def _ask(self, role: Role, method: str) -> Any:
-        """Call a short ``method``."""
+        """Call a short ``method`` of one role and wait for its answer."""
         call = (role, getattr(role.actor, method).remote())
         return call_all([call], self._timeout_s, f"answering {method}", check=self._check)[0]
 

@@ -179,7 +179,7 @@ class WeightSender:
             raise
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group of the weights; a later transfer opens another."""
         self._channel.close()
 
     def _stream(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> int:
@@ -254,7 +254,7 @@ class WeightReceiver:
                 self.close()  # the learner must not wait for this rank to take the rest
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group of the weights; a later transfer opens another."""
         self._channel.close()
 
     def _take(self, bucket: Bucket, version: int) -> list[tuple[str, torch.Tensor]]:

@@ -17,7 +17,7 @@ INTERNAL = 70
 
 
 def run() -> None:
-    """Console script."""
+    """Entry point of the console script ``rltui``: ``main`` on the arguments of this process."""
     sys.exit(main(sys.argv[1:]))
 
 

@@ -93,12 +93,12 @@ def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
 
 
 def rollout_bound(recent: Recent) -> Told | None:
-    """Learners wait for samples."""
+    """Learners wait for samples for most of a step: generation is what to make faster."""
     return _bound(recent, "learner", "generation", GENERATION, _occupancy(recent))
 
 
 def learner_bound(recent: Recent) -> Told | None:
-    """Engines wait for training."""
+    """Engines wait for training for most of a step: learners are what to make faster."""
     return _bound(recent, "engine", "training", LEARNER_WORK)
 
 

@@ -72,7 +72,7 @@ class EnvironmentProcess(Protocol):
         """The answer; None where it did not come in time, or the process died of the question."""
 
     def close(self) -> None:
-        """End it."""
+        """End the process with all environments in it."""
 
 
 class Environments:
@@ -133,7 +133,7 @@ class Environments:
             self._over[play.key % len(self._processes)].append(play.key)
 
     def close(self) -> None:
-        """End the processes."""
+        """End all processes, with every environment in them."""
         for threads in self._threads:
             threads.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:

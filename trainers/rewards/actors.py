@@ -156,7 +156,7 @@ class ByWorkers:
         return self._actors.score(answers, self._name)
 
     def close(self) -> None:
-        """Judge no more."""
+        """Judge no more; the fleet ends the processes."""
         self._actors.close()
 
 

@@ -119,7 +119,7 @@ class Judges:
         return {"judge_failed_fraction": failed / asked, "judge_verdict_length": tokens / asked}
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Hand no further question to the judges' engines."""
         self._closed = True
         self._rollouts.close()
 

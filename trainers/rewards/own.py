@@ -83,7 +83,7 @@ class Own:
         return {"found": found}
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes that run the user's function."""
         self._workers.close()
 
 

@@ -124,7 +124,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
     @property
     @abc.abstractmethod
     def _learning_rate(self) -> float:
-        """Learning rate after warm-up."""
+        """Learning rate once the warm-up is over."""
 
     @abc.abstractmethod
     def _model(self, dtype: Any) -> Any:

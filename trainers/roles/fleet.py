@@ -125,12 +125,12 @@ class Fleet:
 
     @property
     def learners(self) -> list[Role]:
-        """By rank."""
+        """The policy's ranks, by rank."""
         return self.of("learner")
 
     @property
     def engines(self) -> list[Role]:
-        """By number."""
+        """The rollout engines, by number."""
         return self.of("engine")
 
     def reserve(self) -> None:

@@ -67,11 +67,11 @@ class RemoteJudge:
         self._heard: queue.Queue[Reply] = queue.Queue()
 
     def verdicts(self, prompts: Sequence[Any], max_tokens: int = 0) -> list[str | None]:
-        """See ``Judges``."""
+        """As in ``Judges``, asked through the driver, which knows the judges."""
         return self._ask(Question("verdicts", (list(prompts), max_tokens)))
 
     def likelihoods(self, pairs: Sequence[Any]) -> list[float | None]:
-        """See ``Judges``."""
+        """As in ``Judges``, asked through the driver, which knows the judges."""
         return self._ask(Question("likelihoods", (list(pairs),)))
 
     def begin(self, work: Callable[[], Verdict]) -> Verdict | Question:

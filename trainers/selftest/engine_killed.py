@@ -12,7 +12,7 @@ VERSION = 2
 
 
 def main() -> int:
-    """As ``python -m trainers.grpo``."""
+    """As ``python -m trainers.grpo``, with the fault in it; returns the exit code."""
     send = Transfers.send
     killed: list[Role] = []
 

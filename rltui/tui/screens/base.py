@@ -54,7 +54,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         yield self.footer
 
     def on_mount(self) -> None:
-        """Show the bars."""
+        """Fill header and footer before the first frame."""
         self.tick()
 
     def moved(self) -> None:
@@ -78,7 +78,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Take what the controller has to say, if it concerns this screen."""
 
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
+        """Where the user is, as words of the header from the left."""
         return ()
 
     def state_spans(self) -> Sequence[Span]:
@@ -114,7 +114,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """The prompt was left without an answer."""
 
     def do_pause(self) -> None:
-        """Stop or start drawing."""
+        """Stop drawing new pictures, or go on: what is on the screen can be read and copied."""
         self.cockpit.toggle_pause()
 
     def do_take_back(self) -> None:
@@ -126,7 +126,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.cockpit.open("output", ("journal",), False)
 
     def do_help(self) -> None:
-        """Show the help."""
+        """Show all keys of this screen."""
         self.cockpit.open("help", self.bound)
 
     def back_to_all(self) -> bool:
@@ -148,7 +148,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.do_back()
 
     def do_command(self) -> None:
-        """Type a command."""
+        """Open the prompt for a command of the shell."""
         self.prompting.ask_command()
 
     def do_palette(self) -> None:

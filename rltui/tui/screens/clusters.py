@@ -19,7 +19,7 @@ from rltui.tui.widgets.list_pane import ItemsPane
 
 
 class ClusterList(ItemsPane[ClusterSummary]):
-    """One line a cluster."""
+    """The clusters, one a line, with their runs and how they can be reached."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -116,7 +116,7 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.controller.connect(self.clusters.selected.name)
 
     def do_queue(self) -> None:
-        """Open its queue."""
+        """Open the queue of the selected cluster."""
         if self.clusters.selected is not None:
             self.cockpit.open("queue", self.clusters.selected.name)
 

@@ -95,11 +95,11 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
         yield self._box
 
     def on_mount(self) -> None:
-        """Size the box."""
+        """Give the box the size that its text takes."""
         self._fit()
 
     def on_resize(self) -> None:
-        """Size the box."""
+        """Give the box the size that its text takes in the new terminal."""
         self._fit()
 
     def _fit(self) -> None:

@@ -108,11 +108,11 @@ class FormScreen(CockpitScreen):
         return self.pane
 
     def on_line_opened(self) -> None:
-        """A double click edits."""
+        """Edit the key that was clicked twice."""
         self.do_edit()
 
     def do_edit(self) -> None:
-        """Type another value."""
+        """Open the prompt for another value of the selected key."""
         one = self.pane.selected
         if one is not None:
             self._key, self._shown = one.key, _as_typed(one.value)
@@ -131,11 +131,11 @@ class FormScreen(CockpitScreen):
         self.cockpit.ask(Ask("edit", self._run_id, self.overrides))
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Open the prompt for words that a row has to have."""
         self.prompting.ask("filter", "/", self.pane.words, hint="words of key, value or meaning; set")
 
     def do_copy(self) -> None:
-        """Copy what is set."""
+        """Copy the overrides as one types them in a shell."""
         self.cockpit.copy(" ".join(self.overrides), "overrides")
 
     def do_escape(self) -> None:
@@ -195,7 +195,7 @@ WIDEST_VALUE = 400
 
 
 class FormPane(ItemsPane["Field"]):
-    """One row a key."""
+    """All keys of a layout, one a row, with value and meaning."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)

@@ -19,7 +19,7 @@ from rltui.tui.widgets.list_pane import ItemsPane
 
 
 class JobList(ItemsPane[OpenJob]):
-    """One line a job."""
+    """The user's jobs that no run of rltui is, one a line."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -104,18 +104,18 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.controller.adopt(self.jobs.selected.cluster, self.jobs.selected.job.job_id)
 
     def do_again(self) -> None:
-        """Ask again."""
+        """Ask all clusters for the jobs once more."""
         self.jobs.show(None, self.cockpit.wall_clock())
         self.cockpit.controller.ask_jobs()
 
     def do_copy(self) -> None:
-        """Copy the job's id."""
+        """Copy the id of the selected job."""
         if self.jobs.selected is not None:
             self.cockpit.copy(self.jobs.selected.job.job_id, "job")
 
 
 def job_head(width: int) -> Line:
-    """Titles of the columns."""
+    """Titles of the columns, above the jobs."""
     head = f"  {pad('JOB', 10)} {pad('CLUSTER', 12)} {pad('STATE', 10)} {pad('AGE', 6, right=True)}  NAME"
     return line((clip(head, width), "dim"))
 

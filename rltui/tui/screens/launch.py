@@ -133,7 +133,7 @@ class LaunchScreen(CockpitScreen):
                 self.changed()
 
     def watch_review(self) -> None:
-        """Show another review."""
+        """Draw the review that has come, with its findings."""
         self._show()
 
     def tick(self) -> None:
@@ -199,7 +199,7 @@ class LaunchScreen(CockpitScreen):
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """Where one can launch."""
+        """Names of the clusters that one can launch on."""
         return tuple(cluster.name for cluster in self.cockpit.pictures.clusters) or ("local",)
 
     @property
@@ -248,7 +248,7 @@ class LaunchScreen(CockpitScreen):
         self.moved()
 
     def do_submit(self) -> None:
-        """Launch what is shown."""
+        """Launch the layout that is shown, as it was reviewed."""
         self._launching = True
         self.cockpit.controller.launch(*self._asked, self.auto and not self.typing.sweep.words)
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
@@ -303,7 +303,7 @@ class LaunchScreen(CockpitScreen):
             self.cockpit.copy("\n".join(self.review.commands) if self.review is not None else "", "commands")
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Open the prompt for words that a preset has to have."""
         self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
     def typed(self, purpose: str, text: str) -> None:

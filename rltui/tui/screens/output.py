@@ -160,5 +160,5 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         self._text.pan(-1)
 
     def do_copy(self) -> None:
-        """Copy the text."""
+        """Copy all that the command printed."""
         self.cockpit.copy("\n".join(self._text.lines), "text")

@@ -22,7 +22,7 @@ MAX_WIDTH = 84
 
 
 class PickList(ItemsPane[PickItem]):
-    """The lines."""
+    """The items that one of is to be chosen, narrowed by what is typed."""
 
     def __init__(self, title: str, items: Sequence[PickItem], hint: str) -> None:
         super().__init__(id="pick-list")
@@ -99,11 +99,11 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         yield self._box
 
     def on_mount(self) -> None:
-        """Size the box."""
+        """Give the box the size that its lines take."""
         self._fit()
 
     def on_resize(self) -> None:
-        """Size the box."""
+        """Give the box the size that its lines take in the new terminal."""
         self._fit()
 
     def _fit(self) -> None:
@@ -119,7 +119,7 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         return self.pick_list
 
     def on_line_opened(self) -> None:
-        """A double click chooses."""
+        """Choose the line that was clicked twice."""
         self.do_choose()
 
     def takes(self, event: Key) -> bool:

@@ -195,7 +195,7 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         return self.list
 
     def on_line_opened(self) -> None:
-        """A double click opens."""
+        """Open the run of the line that was clicked twice."""
         self.act("open")
 
     @property
@@ -220,7 +220,7 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.open_run(self._run_id)
 
     def do_part(self) -> None:
-        """List the next part."""
+        """List the next part: jobs that wait, jobs that run, nodes."""
         at = view.PARTS.index(self.list.part)
         self.list.turn_to(part=view.PARTS[(at + 1) % len(view.PARTS)])
 
@@ -237,10 +237,10 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
     do_previous_partition = partialmethod(_turn, -1)
 
     def do_again(self) -> None:
-        """Look again."""
+        """Ask the cluster for its queue once more."""
         self.cockpit.controller.ask_queue(self.cluster, again=True)
 
     def do_copy(self) -> None:
-        """Copy the job's id."""
+        """Copy the id of the selected job."""
         if self.list.selected is not None:
             self.cockpit.copy(self.list.selected.job_id, "job")

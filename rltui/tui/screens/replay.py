@@ -124,7 +124,7 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
     do_slower = partialmethod(_hurry, False)
 
     def do_moment(self) -> None:
-        """Ask for a time."""
+        """Open the prompt for the moment to go to."""
         self.prompting.ask("moment", "time", hint="90s, 12m, 1:02:03, 50%, end")
 
     def answer(self, purpose: str, text: str) -> str:

@@ -37,7 +37,7 @@ from rltui.watch.snapshots import LogFile, LogPart, RunSnapshot, RunSummary
 
 
 class RunScreen(CockpitScreen, inherit_bindings=False):
-    """The open run."""
+    """One run with its tabs: overview, metrics, GPUs, logs, samples and more."""
 
     KEYS: ClassVar[KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "run"
@@ -113,7 +113,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     @property
     def target(self) -> RunSummary | None:
-        """This run."""
+        """The run that keys act on; None until it was read."""
         return self.snapshot.summary if self.snapshot is not None else None
 
     def _show(self, index: int) -> None:
@@ -185,7 +185,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     @property
     def log_files(self) -> tuple[LogFile, ...]:
-        """The logs there are."""
+        """The logs that the run has; none until it was read."""
         return self.snapshot.logs if self.snapshot is not None else ()
 
     def key_context(self) -> KeyContext:

@@ -37,7 +37,7 @@ SETTLE_S = 0.08
 
 
 class RunsScreen(CockpitScreen, inherit_bindings=False):
-    """The list of runs."""
+    """All runs as a table, with a detail of the selected one beside it."""
 
     KEYS: ClassVar[KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
@@ -185,7 +185,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.tick()
 
     def on_line_opened(self) -> None:
-        """A double click opens."""
+        """Open the run that was clicked twice."""
         self.moved()
         self.act("open")
 
@@ -253,7 +253,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.part(SavedFilters).open_help()
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Open the prompt for words that a run has to have."""
         self.prompting.ask(
             "filter",
             "/",

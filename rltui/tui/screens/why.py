@@ -42,7 +42,7 @@ KEYS = key_table(
 
 
 class WhyScreen(CockpitScreen, inherit_bindings=False):
-    """The answer to `!`."""
+    """Why a run died, or what is wrong with it, and what helps."""
 
     KEYS: ClassVar[KeyTable] = KEYS
 
@@ -101,7 +101,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.can_open)
 
     def on_line_opened(self) -> None:
-        """A double click opens."""
+        """Open the evidence or remedy of the line that was clicked twice."""
         self.act("open")
 
     def do_open(self) -> None:
@@ -145,7 +145,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.ask(Ask("fix", self.run_id))
 
     def do_again(self) -> None:
-        """Read the logs again."""
+        """Read the logs anew: the run may have said more meanwhile."""
         self.pane.fail("")
         self._ask()
         self.cockpit.say(f"reading the logs {self.cockpit.glyphs.ellipsis}")
@@ -183,7 +183,7 @@ class WhyPane(ListPane):
 
     @property
     def report(self) -> WhyReport | None:
-        """What is shown."""
+        """The report that is shown; None until there is one."""
         return self._report
 
     @property

@@ -29,7 +29,7 @@ class Card(NamedTuple):
 
     @property
     def gpu(self) -> GpuSample:
-        """Its sample."""
+        """The card's newest sample."""
         return self.host.gpus[self.place]
 
 

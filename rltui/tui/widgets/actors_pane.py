@@ -28,7 +28,7 @@ class ActorsPane(ListPane):
         self._made: tuple[int, Sequence[tabs.ActorLine]] = (-1, ())
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show another picture."""
+        """Show the actors of a newer picture of the run."""
         self._snapshot = snapshot
         self._anew()
 

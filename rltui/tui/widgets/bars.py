@@ -32,14 +32,14 @@ class HeaderBar(Pane):
 
 
 class FooterBar(Pane):
-    """Which keys help."""
+    """The lowest line: keys that help at this moment."""
 
     def __init__(self) -> None:
         super().__init__(id="footer")
         self._hints: tuple[Hint, ...] = ()
 
     def show(self, hints: Sequence[Hint]) -> None:
-        """Show other hints."""
+        """Show other keys."""
         self._hints = tuple(hints)
         self.repaint()
 
@@ -57,7 +57,7 @@ class TabBar(Pane):
         self.current = 0
 
     def show(self, current: int) -> None:
-        """Mark another tab."""
+        """Mark another tab as the one that is open."""
         self.current = current
         self.repaint()
 

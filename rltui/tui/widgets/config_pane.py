@@ -36,7 +36,7 @@ class ConfigPane(ListPane):
         """A picture of the run has no settings in it: they are asked for."""
 
     def take(self, config: RunConfig) -> None:
-        """Show the settings."""
+        """Show the run's settings, which were read when the tab was opened."""
         self.config, self._problem = config, ""
         self.repaint()
 

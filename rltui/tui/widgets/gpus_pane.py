@@ -45,7 +45,7 @@ class GpusPane(ListPane):
         self._table: tuple[int, view.GpuTable | MapTable] | None = None
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show another picture."""
+        """Show the cards of a newer picture of the run, if anything of them is new."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.hosts == snapshot.hosts and before.actors == snapshot.actors:
             if silent_nodes(snapshot):
@@ -71,7 +71,7 @@ class GpusPane(ListPane):
         return table.node(self._cell(table) if isinstance(table, MapTable) else self.top)
 
     def toggle(self) -> None:
-        """The next view."""
+        """Go on to the next view: by node, by role, the map."""
         self.chosen = self._next
         self._came_from_map = False
         self._anew()

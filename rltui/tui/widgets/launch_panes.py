@@ -39,7 +39,7 @@ class PresetList(ItemsPane["PresetSummary"]):
         self.query_words = ""
 
     def show(self, presets: tuple[PresetSummary, ...]) -> None:
-        """Take the presets."""
+        """Show the presets that were found, narrowed as before."""
         self._presets = presets
         self._fetched = True
         self.narrow(self.query_words)
@@ -73,7 +73,7 @@ class PresetList(ItemsPane["PresetSummary"]):
 
     @property
     def names(self) -> list[str]:
-        """Names of all presets."""
+        """Names of all presets, narrowed or not."""
         return [preset.name for preset in self._presets]
 
     def head(self) -> Sequence[Line]:

@@ -41,7 +41,7 @@ class ListPane(Pane):
         raise NotImplementedError
 
     def row(self, index: int) -> Line:
-        """One row."""
+        """The line that stands at an index; asked only for what is in view."""
         raise NotImplementedError
 
     def empty(self) -> Sequence[Line]:
@@ -90,12 +90,12 @@ class ListPane(Pane):
         return False
 
     def pan(self, step: int) -> None:
-        """Move long lines sideways."""
+        """Show lines that are wider than the pane from further right, or left."""
         self.panned = max(0, self.panned + step * PAN_CELLS)
         self.repaint()
 
     def page(self, pages: int) -> None:
-        """Move by pages."""
+        """Move the cursor by pages, of which neighbours share a line."""
         self.move(pages * max(1, self.room - 1))
 
     def go_to(self, index: int) -> None:

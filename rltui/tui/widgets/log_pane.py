@@ -189,7 +189,7 @@ class LogPane(ListPane):
         self.repaint()
 
     def leave_part(self) -> None:
-        """Show the tail again."""
+        """Go back from a part within the log to its tail, and follow it."""
         self._expected = ""
         if self.part is not None:
             self.part, self.hit, self.following = None, None, True

@@ -85,7 +85,7 @@ class LinesPane(ListPane):
         self._made: tuple[int, Sequence[Line]] = (-1, ())
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show another picture."""
+        """Show the lines of a newer picture of the run."""
         self._snapshot = snapshot
         self._made = (-1, ())
         self.repaint()

@@ -190,7 +190,7 @@ class RunsTable(ListPane):
         self.repaint()
 
     def unmark(self) -> None:
-        """Take all marks away."""
+        """Take the marks off all runs."""
         self._marks.clear()
         self.repaint()
 

@@ -22,7 +22,7 @@ BESIDE_FROM = 110
 
 
 class SamplesPane(ListPane):
-    """Samples of a run."""
+    """Answers of a run, with their rewards, newest first, or those that a search found."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
