@@ -334,6 +334,7 @@ def verify(
 
 def _card_problems(planned: Sequence[PlannedRole], found: Sequence[ProcessLocation]) -> list[str]:
     problems: list[str] = []
+    # Ray numbers cards by node: card 0 of two nodes is not the same one
     owner: dict[tuple[str, str], str] = {}
     for plan, place in zip(planned, found, strict=True):
         if plan.is_guest or plan.role == "reward":

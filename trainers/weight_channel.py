@@ -191,6 +191,7 @@ class WeightChannel:
     def close(self) -> None:
         """Leave the group without waiting for the others; who waits for this rank gets an error at once."""
         if self._group is not None:
+            # NCCL's kernels of a broadcast that a dead peer left half way never return by themselves
             self._group.abort()
         # Gloo closes its connections only when the group is freed.
         self._group = None

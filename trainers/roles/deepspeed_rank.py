@@ -141,6 +141,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
         deepspeed = join_ranks(host, port, self._rank, self._world, patience(self._layout))
         import torch
 
+        # ranks have other rows each, and must not draw alike where a variant leaves tokens out by chance
         torch.manual_seed(self._layout.train.seed + self._rank)
         torch.set_num_threads(self._threads(on_card=torch.cuda.is_available()))
         self._initialize(deepspeed, torch)
@@ -211,6 +212,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
         import torch
 
         self._writer.open(copying)
+        # no file `latest`: which checkpoint is whole is said by a mark of ours, once every role has written its part
         self._engine.save_checkpoint(
             folder, tag=self.tag, save_latest=False, exclude_frozen_parameters=self._has_frozen_base
         )
