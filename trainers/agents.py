@@ -10,33 +10,28 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trainers.agent_workers import DIED, AgentWorkers
 from trainers.chat_endpoint import answers
 from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
+from trainers.data.prompts import Prompt, Task
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
 from trainers.environments.agent_place import AgentPlace
 from trainers.environments.opening import task_of
 from trainers.environments.pool import plain_task
 from trainers.episodes import Episode, Limits
+from trainers.prefetch import OnAnswer
 from trainers.rewards.actors import TRIES
 from trainers.rewards.workers import Failures
-from trainers.roles.calls import POLL_S
-from trainers.roles.completions import derive_seed
+from trainers.roles.calls import POLL_S, Role
+from trainers.roles.completions import Completion, derive_seed
 from trainers.roles.reward_worker import most_samples
+from trainers.roles.sampling import SamplingSettings
+from trainers.rollouts import Rollouts
+from trainers.session import Session
 from trainers.stopping import StopRequestedError
 from trainers.turns import SamplesOfPrompts
-
-if TYPE_CHECKING:
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import Prompt, Task
-    from trainers.prefetch import OnAnswer
-    from trainers.roles.calls import Role
-    from trainers.roles.completions import Completion
-    from trainers.roles.sampling import SamplingSettings
-    from trainers.rollouts import Rollouts
-    from trainers.session import Session
 
 NEVER_ASKED = "it ended without an answer of the policy: there is nothing to train"
 

@@ -10,27 +10,24 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.load import load_layout
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import newest_checkpoint
 from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images
 from trainers.data.models import model_names, resolve_model
+from trainers.loop import Loop
 from trainers.resuming import check_fits, restore
+from trainers.roles.calls import Role
 from trainers.roles.card import importing
 from trainers.roles.fleet import Fleet
 from trainers.session import Session
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.loop import Loop
-    from trainers.roles.calls import Role
 
 log = logging.getLogger("trainers")
 

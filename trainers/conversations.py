@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rltui.layout.schema import Layout
+from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
+from trainers.data.prompts import EnginePrompt, Prompt
 from trainers.environments.opening import task_of
 from trainers.environments.outcome import Outcome
-from trainers.environments.pool import Episode
+from trainers.environments.pool import Environments, Episode, EpisodeStep
+from trainers.prefetch import OnAnswer
 from trainers.roles.calls import POLL_S
-from trainers.roles.completions import derive_seed, grouped
+from trainers.roles.completions import Completion, derive_seed, grouped
+from trainers.roles.sampling import SamplingSettings
+from trainers.rollouts import Rollouts, Ticket
 from trainers.turns import SamplesOfPrompts, Turns
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from rltui.layout.schema import Layout
-    from trainers.data.chat import Renderer
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.environments.pool import Environments, EpisodeStep
-    from trainers.prefetch import OnAnswer
-    from trainers.roles.completions import Completion
-    from trainers.roles.sampling import SamplingSettings
-    from trainers.rollouts import Rollouts, Ticket
 
 
 @dataclass(eq=False)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
+from trainers.agents import AgentTurns
+from trainers.data.codec import Codec
+from trainers.data.prompts import EnginePrompt, Prompt
 from trainers.evaluation import Evaluation, ask_engines
+from trainers.multi_turn import EnvironmentTurns
 from trainers.roles.calls import RoleDiedError
-from trainers.rollouts import sequences_per_engine
+from trainers.roles.completions import Completion
+from trainers.roles.fleet import Fleet
+from trainers.roles.sampling import SamplingSettings
+from trainers.rollouts import Rollouts, sequences_per_engine
+from trainers.session import Session
 from trainers.stopping import StopRequestedError
-
-if TYPE_CHECKING:
-    from trainers.agents import AgentTurns
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.multi_turn import EnvironmentTurns
-    from trainers.roles.completions import Completion
-    from trainers.roles.fleet import Fleet
-    from trainers.roles.sampling import SamplingSettings
-    from trainers.rollouts import Rollouts
-    from trainers.session import Session
 
 
 class Evaluations:

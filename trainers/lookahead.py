@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainers.data.prompts import Prompt
 from trainers.metrics import TrainingError
-
-if TYPE_CHECKING:
-    from trainers.data.prompts import Prompt
-    from trainers.prefetch import OnAnswer
-    from trainers.roles.completions import Completion
-    from trainers.roles.sampling import SamplingSettings
+from trainers.prefetch import OnAnswer
+from trainers.roles.completions import Completion
+from trainers.roles.sampling import SamplingSettings
 
 
 @dataclass(frozen=True)

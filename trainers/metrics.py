@@ -10,21 +10,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
+from trainers.data.prompts import Prompt
 from trainers.full_disk import Lines
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rltui.layout.schema import Layout
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
-    from trainers.roles.critic import CriticReport
-    from trainers.roles.step_report import StepReport
-    from trainers.tracking import Tracker
+from trainers.roles.completions import Completion
+from trainers.roles.critic import CriticReport
+from trainers.roles.step_report import StepReport
+from trainers.tracking import Tracker
 
 LOG_INTERVAL_S = 0.5
 PACE_STEPS = 50

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trainers.agents import AgentTurns
 from trainers.conversations import Conversations
 from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
+from trainers.data.prompts import Task
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
 from trainers.environments.opening import OpenedTask
+from trainers.environments.pool import Environments
 from trainers.environments.processes import make_environments
-
-if TYPE_CHECKING:
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import Task
-    from trainers.environments.pool import Environments
-    from trainers.roles.fleet import Fleet
-    from trainers.rollouts import Rollouts
-    from trainers.session import Session
+from trainers.roles.fleet import Fleet
+from trainers.rollouts import Rollouts
+from trainers.session import Session
 
 
 class EnvironmentTurns:

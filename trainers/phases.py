@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from trainers.colocation import are_apart, begins_early
+from trainers.data.prompts import Prompt
 from trainers.lookahead import StalenessCounter, staleness_metrics
 from trainers.metrics import rates
+from trainers.roles.completions import Completion
+from trainers.roles.fleet import Fleet
 from trainers.rollouts import Rollouts
 from trainers.session import Session
 from trainers.utilization import lengths_of, mfu_meter
-
-if TYPE_CHECKING:
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
-    from trainers.roles.fleet import Fleet
-    from trainers.weight_sync import WeightSync
+from trainers.weight_sync import WeightSync
 
 LEARNER_PHASES = ("measure", "train", "weight_sync")
 """Phases of a step in which learners compute or send weights."""

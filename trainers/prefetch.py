@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from trainers.roles.completions import grouped
-
-if TYPE_CHECKING:
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
+from trainers.data.prompts import Prompt
+from trainers.roles.completions import Completion, grouped
 
 OnAnswer: TypeAlias = "Callable[[int, int, Sequence[Completion]], None]"
 """Takes the number of the first prompt that was answered, how many were, and their completions."""

@@ -6,16 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from trainers.checkpoint import TrainingState
 from trainers.memory_log import MemoryLog
 from trainers.metrics import MetricsLog
-
-if TYPE_CHECKING:
-    from trainers.checkpoint import TrainingState
-    from trainers.roles.fleet import Fleet
-    from trainers.session import Session
-    from trainers.weight_sync import WeightSync
+from trainers.roles.fleet import Fleet
+from trainers.session import Session
+from trainers.weight_sync import WeightSync
 
 MEMORY_INTERVAL_S = 10.0
 NEVER_ENDING_STEPS = 3

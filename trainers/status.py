@@ -13,14 +13,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
-from trainers.rollouts import sequences_per_engine
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.rollouts import QueueDepth
+from trainers.rollouts import QueueDepth, sequences_per_engine
 
 WINDOW_STEPS = 100
 """Rates and averages are those of the newest steps."""

@@ -12,13 +12,15 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rltui.onnode import rundir
 from trainers.data.batch import Sample, sampled
 from trainers.data.prompts import Prompt
+from trainers.dispatch import Dispatch
 from trainers.metrics import LogProbGap, check_parity, log_prob_gap
 from trainers.placement import PlannedRole, planned_roles
 from trainers.roles.calls import Role, RoleDiedError, RoleError, call_all, deaths
@@ -27,11 +29,6 @@ from trainers.roles.fleet import Fleet, ask, meeting_host
 from trainers.roles.sampling import SamplingSettings
 from trainers.session import Session
 from trainers.stopping import StopRequestedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from trainers.dispatch import Dispatch
 
 Measure: TypeAlias = "Callable[[Sequence[str], Sequence[Sample]], dict[str, list[NDArray[np.float32]]]]"
 """See ``Loop.measure``."""

@@ -9,17 +9,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from rltui.layout.settings import Data
+from trainers.environments import Task
 from trainers.rewards.workers import Failures, Worker, WorkerError
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from rltui.layout.settings import Data
-    from trainers.environments import Task
 
 WORKER = "trainers.environments.worker"
 BUILTIN = {

@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from rltui.layout.grading import Judging
 from trainers.data.chat import Renderer
 from trainers.data.codec import Codec
 from trainers.dispatch import DispatchClosedError
+from trainers.rewards.answers import Answer
 from trainers.rewards.verdicts import filled, reward_of_verdict
 from trainers.rewards.workers import Failures
-from trainers.roles.completions import derive_seed
+from trainers.roles.completions import Completion, derive_seed
+from trainers.roles.fleet import Fleet
 from trainers.roles.sampling import SamplingSettings
-from trainers.rollouts import SEQUENCES_PER_ENGINE, Rollouts, spare_of
-
-if TYPE_CHECKING:
-    from rltui.layout.grading import Judging
-    from trainers.rewards.answers import Answer
-    from trainers.roles.completions import Completion
-    from trainers.roles.fleet import Fleet
-    from trainers.rollouts import QueueDepth
-    from trainers.session import Session
+from trainers.rollouts import SEQUENCES_PER_ENGINE, QueueDepth, Rollouts, spare_of
+from trainers.session import Session
 
 Asked: TypeAlias = "str | Sequence[dict[str, Any]]"
 """What the judge is asked: a text, or messages."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rltui.layout.grading import Scoring
 from trainers.data.chat import Renderer
 from trainers.data.codec import Codec
+from trainers.rewards.answers import Answer
 from trainers.rewards.verdicts import question_of
 from trainers.rewards.workers import Failures
+from trainers.roles.fleet import Fleet
 from trainers.roles.reward_model import RewardModel
-
-if TYPE_CHECKING:
-    from rltui.layout.grading import Scoring
-    from trainers.rewards.answers import Answer
-    from trainers.roles.fleet import Fleet
-    from trainers.session import Session
+from trainers.session import Session
 
 TOO_LONG = "question and answer have more tokens than roles.reward_model.context, or none"
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rltui.layout.grading import Judging
-    from trainers.data.prompts import Prompt
-    from trainers.rewards.answers import Answer
+from rltui.layout.grading import Judging
+from trainers.data.prompts import Prompt
+from trainers.rewards.answers import Answer
 
 _PLACES = re.compile(r"\{(question|answer|reference)\}")
 THOUGHT_ENDS = "</think>"

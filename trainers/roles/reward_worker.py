@@ -7,17 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.layout.grading import SERVED_REWARDS
+from rltui.layout.schema import Layout
+from trainers.rewards.answers import Answer, Reward
+from trainers.rewards.workers import Worker
+from trainers.roles.agent_relay import AgentRelay, Asked, Over, Said
 from trainers.roles.calls import NotLoadedError
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.rewards.answers import Answer, Reward
-    from trainers.rewards.workers import Worker
-    from trainers.roles.agent_relay import AgentRelay, Asked, Over, Said
-
 
 LISTENERS = "listeners"
 """Ray's concurrency group for calls that wait for what an agent asks."""
