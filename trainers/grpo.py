@@ -50,6 +50,7 @@ class Grpo(Loop):
         trained, measured, metrics = self.with_advantages(drawn)
         with self.phase("train"):
             metrics |= self.optimize(number, trained, measured)
+        # without a trained sample no optimizer step was made, and the engines have these weights already
         version += bool(trained)
         self.sync(version)
         self.state = self.state.after_step(len(drawn.prompts), version)
@@ -75,6 +76,8 @@ class Grpo(Loop):
                 drawn.prompts += prompts
                 drawn.groups += groups
                 drawn.true_rewards += self.rewards(prompts, groups)
+                # of all groups so far: what a further draw earns must not depend on in how many draws the prompts
+                # came
                 drawn.rewards = training_rewards(self.layout.data.reward, drawn.true_rewards, train.seed, number)
                 drawn.signal = teaches(torch.tensor(drawn.rewards)).tolist()
         return drawn

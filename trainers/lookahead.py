@@ -131,6 +131,7 @@ class Lookahead:
         return prompts, self._rollouts.generate(asked, self._sampling(step), check, drawn)
 
     def _submit(self, step: int) -> None:
+        # steps that were ahead when a checkpoint was written sample their prompts again, not the next ones
         start = self._starts.popleft() if self._starts else self._take(self._count)
         prepared, prompts = self._prepared
         if prepared != start:

@@ -76,6 +76,7 @@ class Ppo(Loop):
             samples, metrics, coefficient = self.with_advantages(samples, [r for group in rewards for r in group])
         with self.phase("train"):
             metrics |= self.update(number, samples)
+        # while only the critic learns, the policy's weights stay as the engines have them
         version += not self.warming_up
         self.sync(version)
         state = self.state.after_step(train.prompts_per_step, version)

@@ -257,6 +257,7 @@ class Rollouts:
                 try:
                     streamed: Streamed = call_all([call], self._deadline_s, "generating")[0]
                 except RoleDiedError as error:
+                    # the death is that of the process that was asked
                     error.actor = actor  # by now, the role may have another one
                     under_way.clear()
                     self.dispatch.await_repair(number, error)

@@ -67,6 +67,7 @@ class Saver:
         """
         every, step = self._layout.checkpoint.every, state.step
         began = time.monotonic()
+        # the last step's is written by save, which waits for it
         if every and step % every == 0 and step != self._layout.train.steps:
             self._settle(step)
             try:

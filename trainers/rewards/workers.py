@@ -69,6 +69,7 @@ class Worker:
         try:
             assert process.stdin is not None
             while True:
+                # a process and not a thread: a question may never end, and only a process can be killed from outside
                 process.stdin.write(json.dumps(question) + "\n")
                 process.stdin.flush()
                 began = time.monotonic()

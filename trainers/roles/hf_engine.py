@@ -153,6 +153,7 @@ class HfEngine:
                     raise WeightTransferError(
                         f"engine {self._index}: the model has no parameter {name!r} of shape {tuple(tensor.shape)}"
                     )
+                # in place: tied weights, and whatever else holds the parameter, see the new values
                 parameters[name].copy_(tensor)
         # Tied parameters have several names; one of them is enough.
         received = {id(parameters[meta.name]) for meta in manifest}
@@ -200,6 +201,7 @@ class HfEngine:
         versions = [version()]
         output = self._forward(token_ids, mask[:, :prompt_tokens] if padded else None, positions, None, **images)
         cache = output.past_key_values
+        # the prompt is read once for all of its samples
         cache.batch_repeat_interleave(sampling.samples_per_prompt)
         logits, mask, last = (
             tensor.repeat_interleave(sampling.samples_per_prompt, dim=0) for tensor in (output.logits, mask, last)
@@ -210,6 +212,8 @@ class HfEngine:
         done = torch.zeros(len(logits), 1, dtype=torch.bool, device=self._device)
         rooms = torch.tensor(limits, device=self._device).unsqueeze(-1)
         for step in range(1, sampling.max_tokens + 1):
+            # in float32 and after the temperature, as the learner computes them: otherwise every token would look
+            # off-policy
             all_log_probs = torch.log_softmax(logits[:, -1].float() / (sampling.temperature or 1.0), dim=-1)
             if sampling.is_greedy:
                 token = all_log_probs.argmax(dim=-1, keepdim=True)
