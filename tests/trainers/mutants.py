@@ -151,7 +151,11 @@ def faults(name: str) -> list[Any]:
         return [patch.object(owner, attribute, negative(getattr(owner, attribute)))]
     if name == "critic not trained":
         nothing = dict.fromkeys((field.name for field in fields(CriticReport)), 0)
-        return [patch.object(Critic, "train", lambda *_: CriticReport(**{**nothing, "tokens": 1}))]
+
+        def train(*_: Any) -> CriticReport:
+            return CriticReport(**{**nothing, "tokens": 1})
+
+        return [patch.object(Critic, "train", train)]
     return quiet if name in ("no weights", "stale weights") else []
 
 
