@@ -191,10 +191,10 @@ def advantages_of(samples: Sequence[Any]) -> list[float]:
 
 
 def test_cut_samples_count_for_their_siblings_but_not_for_the_loss() -> None:
-    trained, measured, _ = loop("grpo.advantage=centered").judge(drawn_groups())
+    trained, measured, _ = loop("grpo.advantage=centered").with_advantages(drawn_groups())
     assert advantages_of(trained) == pytest.approx([2 / 3, -1 / 3, -1 / 3])
     assert [len(sample.response_ids) for sample in measured] == [2]  # one stands for the group without signal
-    trained, measured, _ = loop("grpo.advantage=centered", "grpo.mask_truncated=true").judge(drawn_groups())
+    trained, measured, _ = loop("grpo.advantage=centered", "grpo.mask_truncated=true").with_advantages(drawn_groups())
     assert advantages_of(trained) == pytest.approx([2 / 3, -1 / 3])
     assert [len(sample.response_ids) for sample in measured] == [2, 4]  # and one for those that were cut of the other
     assert {frozenset(sample.columns) for sample in measured} == {frozenset(["engine_log_probs", "staleness"])}
@@ -203,7 +203,7 @@ def test_cut_samples_count_for_their_siblings_but_not_for_the_loss() -> None:
 def test_the_overlong_penalty_is_part_of_the_reward_but_not_of_the_signal() -> None:
     """The limit is 4 tokens: a penalty over two of them fines 3 tokens with 1/2 and 4 with 1."""
     words = ["grpo.advantage=centered", "grpo.overlong_penalty_tokens=2"]
-    trained, measured, _ = loop(*words).judge(drawn_groups())
+    trained, measured, _ = loop(*words).with_advantages(drawn_groups())
     assert advantages_of(trained) == pytest.approx([1 + 1 / 6, -0.5 + 1 / 6, -1 + 1 / 6])
     assert len(measured) == 1
 
