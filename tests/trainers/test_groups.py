@@ -210,9 +210,9 @@ def test_the_overlong_penalty_is_part_of_the_reward_but_not_of_the_signal() -> N
 
 def test_the_kl_in_the_reward_is_each_samples_sum_before_the_group_is_compared() -> None:
     made = loop("grpo.advantage=centered", "grpo.kl=reward", "grpo.kl_coefficient=0.1", "grpo.kl_estimator=k1")
-    asked: list[dict[str, str]] = []
+    asked: list[list[str]] = []
 
-    def measure(kinds: dict[str, str], samples: Sequence[Any]) -> dict[str, Any]:
+    def measure(kinds: list[str], samples: Sequence[Any]) -> dict[str, Any]:
         asked.append(kinds)
         return {
             kind: [np.full(len(s.response_ids), -0.5 if kind == "learner" else -0.7, np.float32) for s in samples]
@@ -223,7 +223,7 @@ def test_the_kl_in_the_reward_is_each_samples_sum_before_the_group_is_compared()
     trained, _, metrics = made.with_advantages(drawn_groups())
     rewards = [1.0 - 0.1 * 0.2 * 2, -0.1 * 0.2 * 3, -0.1 * 0.2 * 4]  # k1 is 0.2 a token
     assert advantages_of(trained) == pytest.approx([r - sum(rewards) / 3 for r in rewards], abs=1e-6)
-    assert asked == [{"learner": "log_probs", "reference": "log_probs"}]
+    assert asked == [["learner", "reference"]]
     assert metrics["kl"] == pytest.approx(0.2, abs=1e-6)
 
 

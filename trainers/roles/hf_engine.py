@@ -201,7 +201,6 @@ class HfEngine:
         versions = [version()]
         output = self._forward(token_ids, mask[:, :prompt_tokens] if padded else None, positions, None, **images)
         cache = output.past_key_values
-        # the prompt is read once for all of its samples
         cache.batch_repeat_interleave(sampling.samples_per_prompt)
         logits, mask, last = (
             tensor.repeat_interleave(sampling.samples_per_prompt, dim=0) for tensor in (output.logits, mask, last)
@@ -212,8 +211,6 @@ class HfEngine:
         done = torch.zeros(len(logits), 1, dtype=torch.bool, device=self._device)
         rooms = torch.tensor(limits, device=self._device).unsqueeze(-1)
         for step in range(1, sampling.max_tokens + 1):
-            # in float32 and after the temperature, as the learner computes them: otherwise every token would look
-            # off-policy
             all_log_probs = torch.log_softmax(logits[:, -1].float() / (sampling.temperature or 1.0), dim=-1)
             if sampling.is_greedy:
                 token = all_log_probs.argmax(dim=-1, keepdim=True)
