@@ -241,7 +241,7 @@ def test_only_what_is_needed_is_measured(words: list[str], kinds: set[str]) -> N
     made = loop(*words)
     asked: set[str] = set()
 
-    def measure(wanted: dict[str, str], samples: Sequence[Any]) -> dict[str, Any]:
+    def measure(wanted: list[str], samples: Sequence[Any]) -> dict[str, Any]:
         asked.update(wanted)
         return {kind: [np.zeros(len(s.response_ids), np.float32) for s in samples] for kind in wanted}
 
