@@ -100,7 +100,7 @@ class Session:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """Their names, ``local`` first."""
+        """Names of the clusters that ``open`` and ``runs`` may be asked for; ``local`` is the first."""
         return self._clusters.names
 
     def runs(self, where: str = "") -> tuple[RunSummary, ...]:

@@ -40,7 +40,7 @@ class Poller:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start reading."""
+        """Start the thread that reads, the first time at once."""
         self._thread = _start(self._loop, self._name, daemon=True)
 
     def aim(self, target: str) -> None:
@@ -50,7 +50,7 @@ class Poller:
             self._wake.set()
 
     def hurry(self) -> None:
-        """Read again at once."""
+        """Read again at once, before the interval is over."""
         self._wake.set()
 
     def stop(self) -> None:

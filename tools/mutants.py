@@ -101,7 +101,7 @@ def _mutant(path: Path, text: str, node: ast.AST, change: str) -> Mutant:
 
 
 def tests_for(path: Path, tree: Path) -> list[str]:
-    """Return the test files that import the module of ``path``, those of tests/unit first."""
+    """Return the test files that import the module of ``path``: first those named like it, then tests/unit's."""
     module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
     package, _, name = module.rpartition(".")
     imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{re.escape(name)}\b")
@@ -110,7 +110,7 @@ def tests_for(path: Path, tree: Path) -> list[str]:
         for file in sorted((tree / "tests").rglob("test_*.py"))
         if file.relative_to(tree / "tests").parts[0] not in NEEDS_A_RUN and imports.search(file.read_text("utf-8"))
     ]
-    files.sort(key=lambda file: "unit" not in file.parts)
+    files.sort(key=lambda file: (name not in file.stem, "unit" not in file.parts))
     return [str(file.relative_to(tree)) for file in files[:MOST_TEST_FILES]]
 
 
@@ -130,17 +130,20 @@ def draw(tree: Path, packages: Sequence[str], count: int, chance: random.Random)
     return found
 
 
-def is_noticed(mutant: Mutant, tree: Path, tests: Sequence[str], deadline_s: float) -> bool:
-    """Run ``tests`` against the change, and put the file back; one that makes them hang is noticed too."""
+def verdict(mutant: Mutant, tree: Path, tests: Sequence[str], deadline_s: float) -> str:
+    """Run ``tests`` against the change, and put the file back: ``noticed``, ``hung`` or ``SURVIVED``.
+
+    A change that makes them hang is noticed too; it has a word of its own, as a machine that is busy looks the same.
+    """
     before = mutant.path.read_text(encoding="utf-8")
     mutant.path.write_text(mutant.text, encoding="utf-8")
     argv = [sys.executable, "-m", "pytest", "-x", "-q", *tests]
     try:
         done = subprocess.run(argv, cwd=tree, capture_output=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired:
-        return True
+        return "hung"
     else:
-        return done.returncode != 0
+        return "noticed" if done.returncode else "SURVIVED"
     finally:
         mutant.path.write_text(before, encoding="utf-8")
 
@@ -158,12 +161,10 @@ def tried(
     """Try each change, print a line about it, and return those that nobody noticed."""
     left = []
     for number, mutant in enumerate(mutants, 1):
-        caught = is_noticed(mutant, tree, tests[mutant], deadline_s)
-        left += [] if caught else [mutant]
-        place, word = f"{mutant.path.relative_to(tree)}:{mutant.line}", "noticed " if caught else "SURVIVED"
-        print(
-            f"{number:3} {word} {place}  {' '.join(mutant.old.split())}  ->  {' '.join(mutant.new.split())}", flush=True
-        )
+        word = verdict(mutant, tree, tests[mutant], deadline_s)
+        left += [mutant] if word == "SURVIVED" else []
+        old, new = (" ".join(text.split()) for text in (mutant.old, mutant.new))
+        print(f"{number:3} {word:8} {mutant.path.relative_to(tree)}:{mutant.line}  {old}  ->  {new}", flush=True)
     return left
 
 

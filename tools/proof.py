@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 SHORT_LINES, SMALL_LINES = 20, 40
 HEAVY = ("rltui", "trainers")
 
-WALKS = {
+WALKS: dict[str, tuple[tuple[str, str | tuple[str, ...]], ...]] = {
     "layout → sbatch": (
         ("rltui.cli.launch:run", "rltui.runs.script:render_script"),
         ("rltui.service.launch:launch", "rltui.cluster.slurm.client:"),
@@ -48,7 +48,7 @@ WALKS = {
         ("trainers.grpo:Grpo.step", "trainers.rollouts:"),
         ("trainers.grpo:Grpo.step", "trainers.roles.learner:Learner.train"),
         ("trainers.objectives:", "trainers.losses:policy_loss"),
-        ("trainers.grpo:Grpo.step", "trainers.roles.transfers:"),
+        ("trainers.grpo:Grpo.step", ("trainers.roles.transfers:", "trainers.weight_sync:Transfers")),
         ("trainers.roles.learner:Learner.send_weights", "trainers.weights:WeightSender.send"),
     ),
 }
@@ -149,8 +149,14 @@ def calls(files: Sequence[File]) -> dict[str, set[str]]:
     return graph
 
 
-def walk(graph: Mapping[str, set[str]], start: str, end: str) -> list[str] | None:
-    """The files on the way with the fewest changes of file from ``start`` to ``end``; None: no way is seen."""
+def walk(graph: Mapping[str, set[str]], start: str, end: str | tuple[str, ...]) -> list[str] | None:
+    """The files on the way with the fewest changes of file from ``start`` to ``end``; None: no way is seen.
+
+    Args:
+        graph: Who may call whom.
+        start: How the first function's name begins.
+        end: How the last one's does; several where it has moved between revisions.
+    """
     ways: dict[str, list[str]] = {one: [one.partition(":")[0]] for one in graph if one.startswith(start)}
     waiting = collections.deque(ways)
     best: dict[str, int] = dict.fromkeys(ways, 0)

@@ -45,12 +45,14 @@ def centered(groups: Groups) -> torch.Tensor:
 def rloo(groups: Groups) -> torch.Tensor:
     """REINFORCE leave-one-out: reward minus the mean of the group's other samples (Ahmadian et al. 2024)."""
     samples = groups.rewards.shape[1]
+    # r less the mean of the others is (r less the mean of all) * G / (G - 1)
     return centered(groups) * (samples / max(1, samples - 1))
 
 
 def opo(groups: Groups) -> torch.Tensor:
     """Reward minus the group's mean weighted by length, the baseline of least variance (OPO, Hao et al. 2025)."""
     lengths = groups.lengths.to(groups.rewards.dtype)
+    # a long response's gradient is a sum of more terms, so the baseline of least variance is nearer to its reward
     weights = lengths / lengths.sum(dim=1, keepdim=True).clamp(min=1)
     return groups.rewards - (groups.rewards * weights).sum(dim=1, keepdim=True)
 
@@ -61,6 +63,7 @@ def gdpo(groups: Groups) -> torch.Tensor:
     So a part that varies little still counts beside one that varies much (Liu et al. 2026, arXiv 2601.05242).
     """
     parts = groups.parts or {"reward": (groups.rewards, 1.0)}
+    # each before they are added: otherwise a part in small units drowns in one in large units
     total = sum(weight * _standardised(values) for values, weight in parts.values())
     return _standardised(torch.as_tensor(total).reshape(1, -1)).reshape(groups.rewards.shape)
 
@@ -79,6 +82,7 @@ def reinforce_plus_plus_baseline(groups: Groups) -> torch.Tensor:
 def _standardised(rewards: torch.Tensor) -> torch.Tensor:
     """Each row of [P, G] minus its mean, over its sample deviation (n - 1); zero where all of it is the same."""
     apart = rewards - rewards.mean(dim=1, keepdim=True)
+    # n - 1 is 0 for a single sample, and std then NaN
     return apart if rewards.shape[1] == 1 else apart / (rewards.std(dim=1, keepdim=True) + STD_EPSILON)
 
 
@@ -148,6 +152,7 @@ def token_rewards(
     """
     found = mask.new_zeros(mask.shape, dtype=rewards.dtype)
     filled = mask.any(dim=1)
+    # not the last column: rows are padded to the longest, and an environment may have had the last word
     last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
     found[filled, last[filled]] = rewards[filled]
     return found if kl is None else found - kl_coefficient * kl.masked_fill(~mask, 0.0)
@@ -179,14 +184,18 @@ def generalised_advantages(
     for t in reversed(range(values.shape[1])):
         chosen = mask[:, t]
         delta = rewards[:, t] + gamma * next_values - values[:, t]
+        # what an environment says between two tokens is no decision of the policy: it is neither discounted nor a
+        # step
         following = torch.where(chosen, delta + gamma * gae_lambda * following, following)
         next_values = torch.where(chosen, values[:, t], next_values)
         advantages[:, t] = following * weights[:, t]
+    # the critic's targets are lambda-returns (advantage plus the value it is measured against), not Monte Carlo ones
     return advantages, (advantages + values) * weights
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """``values`` [B, R] shifted and scaled to mean 0 and deviation 1 over the masked tokens; 0 elsewhere."""
+    # padding is zeros: with it, the mean would be drawn to 0 and the deviation made small
     chosen = values[mask]
     if chosen.numel() < 2:
         return values.masked_fill(~mask, 0.0)

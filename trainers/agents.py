@@ -10,33 +10,28 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from trainers.agent_workers import DIED, AgentWorkers
 from trainers.chat_endpoint import answers
 from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
+from trainers.data.prompts import Prompt, Task
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
 from trainers.environments.agent_place import AgentPlace
 from trainers.environments.opening import task_of
 from trainers.environments.pool import plain_task
 from trainers.episodes import Episode, Limits
+from trainers.prefetch import OnAnswer
 from trainers.rewards.actors import TRIES
 from trainers.rewards.workers import Failures
-from trainers.roles.calls import POLL_S
-from trainers.roles.completions import derive_seed
+from trainers.roles.calls import POLL_S, Role
+from trainers.roles.completions import Completion, derive_seed
 from trainers.roles.reward_worker import most_samples
+from trainers.roles.sampling import SamplingSettings
+from trainers.rollouts import Rollouts
+from trainers.session import Session
 from trainers.stopping import StopRequestedError
 from trainers.turns import SamplesOfPrompts
-
-if TYPE_CHECKING:
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import Prompt, Task
-    from trainers.prefetch import OnAnswer
-    from trainers.roles.calls import Role
-    from trainers.roles.completions import Completion
-    from trainers.roles.sampling import SamplingSettings
-    from trainers.rollouts import Rollouts
-    from trainers.session import Session
 
 NEVER_ASKED = "it ended without an answer of the policy: there is nothing to train"
 
@@ -45,13 +40,13 @@ class AgentEpisodes:
     """Has agents play the samples of prompts; takes the place of ``Rollouts`` before the loop's look ahead.
 
     Args:
-        playing: What agents need.
+        turns: What agents need.
         rollouts: What samples an answer.
         seed: What tasks are given: the run's, or the evaluation's.
     """
 
-    def __init__(self, playing: AgentPlaying, rollouts: Rollouts, seed: int) -> None:
-        self._playing, self._rollouts, self._seed = playing, rollouts, seed
+    def __init__(self, turns: AgentTurns, rollouts: Rollouts, seed: int) -> None:
+        self._turns, self._rollouts, self._seed = turns, rollouts, seed
         self._changed = threading.Condition()
 
     @staticmethod
@@ -74,7 +69,7 @@ class AgentEpisodes:
         for place, prompt in enumerate(prompts):
             own = replace(sampling, seed=derive_seed(sampling.seed, drawn + place))
             for number in range(count):
-                self._playing.threads.submit(self._play, episodes, place, number, prompt, own)
+                self._turns.threads.submit(self._play, episodes, place, number, prompt, own)
         return episodes
 
     def collect(self, episodes: SamplesOfPrompts, check: Callable[[], None]) -> list[list[Completion]]:
@@ -102,7 +97,7 @@ class AgentEpisodes:
         def sample(token_ids: list[int], settings: SamplingSettings) -> Completion:
             try:
                 ticket = self._rollouts.submit_each([(token_ids, settings)], first=True)
-                [[found]] = self._rollouts.collect(ticket, self._playing.check)
+                [[found]] = self._rollouts.collect(ticket, self._turns.check)
             except BaseException as error:
                 self._fail(episodes, error)
                 raise
@@ -110,7 +105,7 @@ class AgentEpisodes:
 
         try:
             if episodes.failure is None:
-                found = self._playing.play(place, number, prompt, sampling, self._seed, sample)
+                found = self._turns.play(place, number, prompt, sampling, self._seed, sample)
                 with self._changed:
                     episodes.take(place, number, found)
                     self._changed.notify_all()
@@ -123,7 +118,7 @@ class AgentEpisodes:
             self._changed.notify_all()
 
 
-class AgentPlaying:
+class AgentTurns:
     """What stands between the data, the engines and the agents of a run.
 
     Args:
@@ -154,11 +149,11 @@ class AgentPlaying:
         self.threads = ThreadPoolExecutor(layout.data.max_episodes, thread_name_prefix="agent")
 
     def task(self) -> Task:
-        """What is trained on."""
+        """The prompts of training, as the agents get them."""
         return make_task(self._layout, self._codec)
 
     def evaluation_task(self) -> Task:
-        """What is evaluated on."""
+        """The prompts of the evaluation set, as the agents get them."""
         return make_evaluation_task(self._layout, self._codec)
 
     def conversations(self, rollouts: Rollouts, seed: int) -> AgentEpisodes:

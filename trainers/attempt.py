@@ -8,26 +8,26 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.load import load_layout
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import newest_checkpoint
 from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images
 from trainers.data.models import model_names, resolve_model
-from trainers.resuming import check_fits
+from trainers.loop import Loop
+from trainers.resuming import check_fits, restore
+from trainers.roles.calls import Role
 from trainers.roles.card import importing
 from trainers.roles.fleet import Fleet
 from trainers.session import Session
 from trainers.stopping import EXIT_CODE, Stop, StopRequestedError
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.loop import Loop
-    from trainers.roles.calls import Role
 
 log = logging.getLogger("trainers")
 
@@ -45,12 +45,49 @@ def train(session: Session, make_loop: Callable[[Session, Fleet, Codec], Loop]) 
         session.event("roles", "; ".join(role.title for role in fleet.roles), roles=fleet.map())
         _load(fleet, session)
         loop = make_loop(session, fleet, Codec(model_paths["learner"], session.layout.train.stop))
-        loop.resume()
+        resume(loop)
         log.info("training from step %d to %d", loop.state.step + 1, layout.train.steps)
         stages.show("training", step=loop.state.step)
-        return loop.run()
+        return run_steps(loop)
     finally:
         fleet.close()
+
+
+def resume(loop: Loop) -> None:
+    """Go back to the newest checkpoint, where there is one, and bring the engines to the learners' weights."""
+    loop.weights.open()
+    found = loop.saver.checkpoints.newest()
+    if found is not None:
+        path, saved = found
+        loop.state = restore(path, saved, loop.state, loop.session, loop.fleet)
+        loop.lookahead.resume(saved.cursor, saved.ahead)
+        loop.curriculum.resume(saved.first_needed, saved.curriculum)
+        loop.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
+        log.info("resumed from %s", path)
+    loop.weights.send(loop.state.weight_version)
+    loop.fleet.engine_sleep.take_waking_s()  # of a start, and of no step
+
+
+def run_steps(loop: Loop) -> bool:
+    """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
+    last_step, stop = loop.layout.train.steps, loop.session.stop
+    with closing(loop):
+        if (found := loop.evaluations.of_beginning(loop.state.step)) is not None:
+            loop.reporter.note(loop.state.step, found)
+        while loop.state.step < last_step and not stop.requested:
+            loop.meter.begin()
+            try:
+                metrics = loop.step()
+            except StopRequestedError:
+                break  # a long generation was given up: what counts is the state after the last whole step
+            loop.state = structs.replace(loop.state, ahead=loop.lookahead.starts)
+            loop.state = structs.replace(loop.state, curriculum=loop.curriculum.state(loop.state.first_needed))
+            metrics |= loop.curriculum.measures() | loop.evaluations.after(loop.state.step) | loop.reward.measures()
+            metrics |= loop.saver.save_if_due(loop.state)
+            loop.reporter.report(loop.state, metrics, loop.memory_gib)
+        loop.saver.save(loop.state)  # first of all: rewards under way may take longer to end than a stop allows
+    loop.reporter.close()
+    return loop.state.step >= last_step
 
 
 def _prepare_models(session: Session) -> dict[str, str]:

@@ -54,7 +54,7 @@ class ChatEndpoint:
         self._answers.pop(policy.api_key, None)
 
     def close(self) -> None:
-        """Stop serving."""
+        """Take no further request; ones under way are answered."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rltui.layout.schema import Layout
+from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
+from trainers.data.prompts import EnginePrompt, Prompt
 from trainers.environments.opening import task_of
 from trainers.environments.outcome import Outcome
-from trainers.environments.pool import Episode
+from trainers.environments.pool import Environments, Episode, EpisodeStep
+from trainers.prefetch import OnAnswer
 from trainers.roles.calls import POLL_S
-from trainers.roles.completions import derive_seed, grouped
+from trainers.roles.completions import Completion, derive_seed, grouped
+from trainers.roles.sampling import SamplingSettings
+from trainers.rollouts import Rollouts, Ticket
 from trainers.turns import SamplesOfPrompts, Turns
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from rltui.layout.schema import Layout
-    from trainers.data.chat import Renderer
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.environments.pool import Environments, EpisodeStep
-    from trainers.prefetch import OnAnswer
-    from trainers.roles.completions import Completion
-    from trainers.roles.sampling import SamplingSettings
-    from trainers.rollouts import Rollouts, Ticket
 
 
 @dataclass(eq=False)
@@ -69,7 +63,7 @@ class Conversation:
         return self.turns.token_ids, settings
 
     def over(self, *, failed: bool, cut: bool) -> Completion:
-        """The whole sample."""
+        """End the conversation: all of its turns as one sample, with what the environment gave for it."""
         assert self.turns.said is not None
         outcome = Outcome(0.0 if failed else self.reward, len(self.play.answers), failed)
         reason = "length" if cut else self.turns.said.finish_reason

@@ -21,7 +21,7 @@ class Sized(Protocol):
 
     @property
     def samples(self) -> int:
-        """Samples that it takes."""
+        """Samples that are drawn for it: what it takes of an engine's slots."""
 
 
 Item = TypeVar("Item", bound=Sized)
@@ -93,6 +93,8 @@ class Dispatch(Generic[Item]):
         own = self._left[engine]
         everything = _samples(self._waiting) + sum(self._left)
         running = [left for other, left in enumerate(self._left) if other not in self._failures]
+        # no engine takes more than its share: at the end of a batch, one with many long answers would keep all others
+        # idle
         share = -(-everything // len(running))
         if own == 0 or own + self._waiting[0].samples <= min(share, self._most):
             return True
@@ -119,6 +121,7 @@ class Dispatch(Generic[Item]):
         with self._changed:
             lost, self._under_way[engine], self._left[engine] = self._under_way[engine], [], 0
             self._rest_if_idle(engine)
+            # they waited longest, and the step that is collected waits for them
             self._waiting.extendleft(reversed(lost))
             if error.role.actor is error.actor:
                 self._failures[engine] = error
@@ -165,7 +168,7 @@ class Dispatch(Generic[Item]):
             return [done + now - self._since.get(engine, now) for engine, done in enumerate(self._busy_s)]
 
     def close(self) -> None:
-        """End all waiting."""
+        """End the feeders' waits, who then give up; prompts that wait are dropped."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -33,6 +33,7 @@ def divergence(
     if kind == "forward_kl":
         return _kl(p, q)
     logs = torch.log(torch.tensor([jsd_beta, 1.0 - jsd_beta], dtype=q.dtype, device=q.device))
+    # in logarithms: the mixture of two probabilities that both underflow would be 0, and its logarithm -inf
     mixture = torch.logsumexp(torch.stack([p + logs[0], q + logs[1]]), dim=0)
     return jsd_beta * _kl(p, mixture) + (1.0 - jsd_beta) * _kl(q, mixture)
 
@@ -40,6 +41,7 @@ def divergence(
 def with_rest(log_probs: torch.Tensor) -> torch.Tensor:
     """[…, K] log-probabilities with that of all other tokens together behind them: […, K + 1]."""
     smallest = torch.finfo(log_probs.dtype).eps
+    # rounding can bring the K together to 1 or above, and the rest's logarithm to NaN
     rest = (1.0 - log_probs.exp().sum(dim=-1, keepdim=True)).clamp(min=smallest)
     return torch.cat([log_probs, rest.log()], dim=-1)
 

@@ -16,7 +16,7 @@ from trainers.rollouts import prompts_per_chunk, sequences_per_engine
 
 
 def dry_run(layout: Layout) -> list[str]:
-    """The lines of ``--dry-run``."""
+    """What ``--dry-run`` prints: placement, batches and estimated memory, without Ray or torch."""
     drawn = draw(layout, place(layout))
     refused = [f"not yet run by these trainers (E390): {reason}" for reason in unsupported(layout)]
     return [*drawn, "", *arithmetic(layout), "", *memory_lines(estimate_layout(layout)), *refused]

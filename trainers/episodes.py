@@ -12,17 +12,15 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
 from trainers.environments.outcome import Outcome
 from trainers.environments.tools import split_tool_calls
 from trainers.roles.completions import Completion, derive_seed
+from trainers.roles.sampling import SamplingSettings
 from trainers.turns import Turns
-
-if TYPE_CHECKING:
-    from trainers.data.chat import Renderer
-    from trainers.data.codec import Codec
-    from trainers.roles.sampling import SamplingSettings
 
 TOO_LONG = "context_length_exceeded"
 """What OpenAI calls it where a chat has no room for an answer: clients know it."""

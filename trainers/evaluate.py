@@ -21,7 +21,7 @@ from trainers.data.codec import Codec
 from trainers.data.models import resolve_model
 from trainers.data.prompts import EnginePrompt, Prompt
 from trainers.evaluation import Evaluation
-from trainers.rewards.judge import judge, make_reward
+from trainers.rewards.composed import make_reward, score_groups
 from trainers.roles.completions import Completion, grouped
 from trainers.roles.engine import EngineActor
 from trainers.roles.engine_environment import engine_environment
@@ -54,7 +54,7 @@ def evaluate(layout: Layout, model: str, folder: Path) -> dict[str, float]:
         return grouped(engine.generate(list(prompts), settings(0)), len(prompts))
 
     def score(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
-        return judge(reward, codec, prompts, groups)
+        return score_groups(reward, codec, prompts, groups)
 
     found = Evaluation(layout, codec, ask, score, folder)
     with closing(make_reward(layout, lambda _, text: log.info(text))) as reward:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_name
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task
-from trainers.notes import unless_full
+from trainers.full_disk import unless_full
 from trainers.roles.calls import call_all
 from trainers.roles.completions import derive_seed, grouped
 from trainers.roles.sampling import evaluation_settings
@@ -48,7 +48,7 @@ log = logging.getLogger("trainers")
 
 
 class Asks(Protocol):
-    """Has the engines answer."""
+    """How an evaluation has its prompts answered: by a run's engines, or by one engine alone."""
 
     def __call__(
         self, prompts: Sequence[EnginePrompt], settings: Callable[[int], SamplingSettings]

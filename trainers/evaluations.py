@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rltui.onnode import rundir
+from trainers.agents import AgentTurns
+from trainers.data.codec import Codec
+from trainers.data.prompts import EnginePrompt, Prompt
 from trainers.evaluation import Evaluation, ask_engines
+from trainers.multi_turn import EnvironmentTurns
 from trainers.roles.calls import RoleDiedError
-from trainers.rollouts import sequences_per_engine
+from trainers.roles.completions import Completion
+from trainers.roles.fleet import Fleet
+from trainers.roles.sampling import SamplingSettings
+from trainers.rollouts import Rollouts, sequences_per_engine
+from trainers.session import Session
 from trainers.stopping import StopRequestedError
-
-if TYPE_CHECKING:
-    from trainers.agents import AgentPlaying
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import EnginePrompt, Prompt
-    from trainers.playing import Playing
-    from trainers.roles.completions import Completion
-    from trainers.roles.fleet import Fleet
-    from trainers.roles.sampling import SamplingSettings
-    from trainers.rollouts import Rollouts
-    from trainers.session import Session
 
 
 class Evaluations:
@@ -31,7 +27,7 @@ class Evaluations:
         fleet: The roles.
         codec: The model's tokenizer.
         rollouts: What keeps the engines full; its samples wait meanwhile.
-        playing: The environments or agents; None where answers have one turn.
+        multi_turn: The environments or agents; None where answers have one turn.
         rewards: The reward of each sample of each prompt.
         check: Called while engines answer.
         mend: Starts an engine again that died meanwhile.
@@ -43,15 +39,15 @@ class Evaluations:
         fleet: Fleet,
         codec: Codec,
         rollouts: Rollouts,
-        playing: Playing | AgentPlaying | None,
+        multi_turn: EnvironmentTurns | AgentTurns | None,
         rewards: Callable[[Sequence[Prompt], Sequence[Sequence[Completion]]], list[list[float]]],
         check: Callable[[], None],
         mend: Callable[[RoleDiedError], None],
     ) -> None:
         self._session, self._fleet, self._rollouts = session, fleet, rollouts
         self._check, self._mend = check, mend
-        self._talks = playing.evaluation(rollouts) if playing else None
-        make_task = playing.evaluation_task if playing else None
+        self._talks = multi_turn.evaluation(rollouts) if multi_turn else None
+        make_task = multi_turn.evaluation_task if multi_turn else None
         self._evaluation = Evaluation(session.layout, codec, self._ask, rewards, session.run, make_task)
         if left_out := self._evaluation.left_out:
             text = f"prompts of the evaluation set that are longer than lengths.prompt and left out: {left_out}"

@@ -132,6 +132,7 @@ def _without_repeats(weights: Mapping[str, Any]) -> dict[str, Any]:
     seen: set[Any] = set()
     kept = {}
     for name, weight in weights.items():
+        # the shape too: views of one buffer, as ZeRO's flat ones are, may begin at one place
         same = (weight.data_ptr(), weight.shape) if isinstance(weight, torch.Tensor) else id(weight)
         if same not in seen:
             kept[name] = weight

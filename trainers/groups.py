@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
+from trainers.data.prompts import Prompt
+from trainers.roles.completions import Completion
 
 
 @dataclass

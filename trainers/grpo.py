@@ -47,9 +47,10 @@ class Grpo(Loop):
         number = self.state.step + 1
         drawn = self.draw(number)
         self.rest()
-        trained, measured, metrics = self.judge(drawn)
+        trained, measured, metrics = self.with_advantages(drawn)
         with self.phase("train"):
             metrics |= self.optimize(number, trained, measured)
+        # without a trained sample no optimizer step was made, and the engines have these weights already
         version += bool(trained)
         self.sync(version)
         self.state = self.state.after_step(len(drawn.prompts), version)
@@ -58,7 +59,7 @@ class Grpo(Loop):
         metrics |= signal_metrics(drawn, self.layout.grpo.filter)
         if self.layout.grpo.active_sampling_limit > 1:
             metrics["prompts_tried"] = float(len(drawn.prompts))
-        return metrics | self.timings(drawn.prompts, drawn.groups, time.monotonic() - began)
+        return metrics | self.meter.measure(drawn.prompts, drawn.groups, time.monotonic() - began)
 
     def draw(self, number: int) -> Drawn:
         """Sample the prompts of step ``number``, and further ones as long as too few groups have a signal."""
@@ -75,11 +76,13 @@ class Grpo(Loop):
                 drawn.prompts += prompts
                 drawn.groups += groups
                 drawn.true_rewards += self.rewards(prompts, groups)
+                # of all groups so far: what a further draw earns must not depend on in how many draws the prompts
+                # came
                 drawn.rewards = training_rewards(self.layout.data.reward, drawn.true_rewards, train.seed, number)
                 drawn.signal = teaches(torch.tensor(drawn.rewards)).tolist()
         return drawn
 
-    def judge(self, drawn: Drawn) -> tuple[list[Sample], list[Sample], dict[str, float]]:
+    def with_advantages(self, drawn: Drawn) -> tuple[list[Sample], list[Sample], dict[str, float]]:
         """Samples to train on, with their advantages; those that are only measured; metrics.
 
         Of what is not trained on, one sample a group is measured: a pass over all would cost a third of training them
@@ -96,7 +99,7 @@ class Grpo(Loop):
             return [], measured, {}
         owners = owners_of(drawn, chosen)
         groups = groups_of(drawn, chosen, limit, grpo.overlong_penalty_tokens)
-        samples, metrics = self.scored(samples)
+        samples, metrics = self.with_log_probs(samples)
         if grpo.penalises_kl and grpo.kl == "reward":
             groups = replace(groups, rewards=self.less_kl(groups.rewards, samples, owners))
         advantages = variant(grpo, "advantage")(groups).reshape(-1).tolist()
@@ -109,15 +112,15 @@ class Grpo(Loop):
         cut = {i: bare(sample) for sample, (i, is_cut) in zip(samples, numbered, strict=True) if is_cut}
         return trained, [*measured, *cut.values()], metrics
 
-    def scored(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
+    def with_log_probs(self, samples: Sequence[Sample]) -> tuple[list[Sample], dict[str, float]]:
         """The samples with what the policy and the reference say of their tokens, where that is needed."""
         grpo = self.layout.grpo
-        kinds = {}
+        kinds = []
         needs_policy = grpo.kl == "reward" or self.layout.train.truncates  # engines' are of another distribution then
         if self.needs_old_log_probs or (grpo.penalises_kl and needs_policy):
-            kinds["learner"] = "log_probs"
+            kinds.append("learner")
         if grpo.penalises_kl:
-            kinds["reference"] = "log_probs"
+            kinds.append("reference")
         if not kinds:
             return list(samples), {}
         with self.phase("measure"):

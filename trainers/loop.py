@@ -1,4 +1,4 @@
-"""What the training loops of all algorithms share: resume, phases, saving, reports. The step is the algorithm's own."""
+"""What a step of every algorithm is made of, in its order: generate, reward, measure, optimize, bring weights over."""
 
 from __future__ import annotations
 
@@ -6,59 +6,56 @@ import abc
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from msgspec import structs
+import numpy as np
+from numpy.typing import NDArray
 
-from trainers.data.batch import join_columns, packing_efficiency, shard, split, without_routes
+from trainers.agents import AgentTurns
+from trainers.colocation import begins_early, concurrent
+from trainers.data.batch import Rows, Sample, Shard, join_columns, packing_efficiency, shard, split, without_routes
+from trainers.data.codec import Codec
 from trainers.data.curriculum import make_curriculum
 from trainers.data.models import routes_to_experts
+from trainers.data.prompts import Prompt
 from trainers.data.tasks import make_task
 from trainers.evaluations import Evaluations
-from trainers.idle import IdleClock, are_apart, begins_early, concurrent
-from trainers.lookahead import Lookahead
-from trainers.metrics import check_numbers, merge, rates
-from trainers.phases import Phases
-from trainers.playing import make_playing
-from trainers.prefetch import Prefetch, expect_all
-from trainers.proofs import check_routes, proof_gap, prove_engines
+from trainers.lookahead import Lookahead, StalenessCounter
+from trainers.metrics import LogProbGap, check_numbers, check_routes, merge
+from trainers.multi_turn import EnvironmentTurns, make_multi_turn
+from trainers.phases import Phases, StepMeter
+from trainers.prefetch import OnAnswer, Prefetch, expect_all
 from trainers.reporting import Reporter
-from trainers.resuming import initial_state, restore
+from trainers.resuming import initial_state
 from trainers.rewards.actors import RunRewards
-from trainers.rewards.judge import judge
-from trainers.roles.completions import derive_seed
-from trainers.roles.sampling import training_settings
+from trainers.rewards.composed import score_groups
+from trainers.roles.calls import Role
+from trainers.roles.completions import Completion, derive_seed
+from trainers.roles.critic import Critic
+from trainers.roles.fleet import Fleet
+from trainers.roles.learner import Learner
+from trainers.roles.reference import Reference
+from trainers.roles.sampling import SamplingSettings, training_settings
+from trainers.roles.step_report import StepReport
 from trainers.rollouts import Rollouts, sequences_per_engine, spare_samples
 from trainers.samples import SampleLog
 from trainers.saving import Saver
-from trainers.staleness import StalenessCounter, staleness_metrics
-from trainers.stopping import StopRequestedError
-from trainers.utilization import lengths_of, mfu_meter
+from trainers.session import Session
+from trainers.weight_sync import WeightSync, proof_gap
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from trainers.agents import AgentPlaying
-    from trainers.data.batch import Rows, Sample, Shard
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import Prompt
-    from trainers.metrics import LogProbGap
-    from trainers.playing import Playing
-    from trainers.prefetch import OnAnswer
-    from trainers.roles.calls import Role, RoleDiedError
-    from trainers.roles.completions import Completion
-    from trainers.roles.fleet import Fleet
-    from trainers.roles.sampling import SamplingSettings
-    from trainers.roles.step_report import StepReport
-    from trainers.session import Session
+MEASURED_BY: dict[str, Callable[..., Any]] = {
+    "learner": Learner.log_probs,
+    "reference": Reference.log_probs,
+    "critic": Critic.values,
+}
+"""What each kind of role is asked for its number a token; its column is in ``COLUMN_OF``."""
 
 log = logging.getLogger("trainers")
 
 
 class Loop(abc.ABC):
-    """The training loop of one attempt.
+    """The training loop of one attempt: its step is the algorithm's own, and ``trainers.attempt`` makes one by one.
 
     Args:
         session: The attempt.
@@ -70,26 +67,26 @@ class Loop(abc.ABC):
         memory_gib: Memory of each learner rank in the last step.
         has_experts: Whether the policy routes tokens to experts, and learners choose these by themselves.
         sample_log: Where some answers are written.
-        playing: The environments or agents; None where answers have one turn.
+        multi_turn: The environments or agents; None where answers have one turn.
     """
 
     has_experts = False
     sample_log: SampleLog | None = None
-    playing: Playing | AgentPlaying | None = None
+    multi_turn: EnvironmentTurns | AgentTurns | None = None
 
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         layout, train = session.layout, session.layout.train
         self.session, self.layout, self.fleet, self.codec = session, layout, fleet, codec
         self.phases = Phases(session.board)
-        self.playing = make_playing(session, fleet, codec)
-        task = self.playing.task() if self.playing else make_task(layout, codec)
+        self.multi_turn = make_multi_turn(session, fleet, codec)
+        task = self.multi_turn.task() if self.multi_turn else make_task(layout, codec)
         self.task = self.curriculum = make_curriculum(layout, task)
         if self.task.left_out:
             text = f"prompts that are longer than lengths.prompt and left out: {self.task.left_out}"
             session.event("data", text, left_out=self.task.left_out)
             log.warning(text)
         self.reward = RunRewards(session, fleet)
-        self.prefetched_rewards = Prefetch(self.judged)
+        self.prefetched_rewards = Prefetch(self.compute_rewards)
         self.prefetches: list[Prefetch[Any]] = [self.prefetched_rewards]
         self.rollouts = Rollouts(
             fleet.engines,
@@ -101,70 +98,45 @@ class Loop(abc.ABC):
         )
         self.lookahead = self._look_ahead()
         self.staleness = StalenessCounter(train.async_steps)
-        self.idle = IdleClock(self.rollouts.dispatch.busy_s, takes_turns=not are_apart(layout))
         self.saver = Saver(session, fleet)
         self.state = initial_state(layout)
         self.has_experts = routes_to_experts(codec.model_path) and not layout.roles.rollout.router_replay
-        self.reporter = Reporter(session, fleet)
+        asked = self.rollouts.dispatch, self._proof_gap, self.check_others
+        self.weights = WeightSync(session, fleet, *asked, has_experts=self.has_experts)
+        counted = self.rollouts, self.weights, self.phases, self.staleness
+        self.meter = StepMeter(session, fleet, *counted, codec.model_path)
+        self.reporter = Reporter(session, fleet, self.weights)
         self.sample_log = SampleLog(session.attempt, codec, session.tracker.send_samples)
         queues = {"Prompt Queue": self.rollouts.prompts, "Inference Results Queue": self.rollouts.results}
         session.board.watch_queues(queues | ({"Judge Queue": self.reward.judges.queue} if self.reward.judges else {}))
-        parts = session, fleet, codec, self.rollouts, self.playing, self.rewards
-        self.evaluations = Evaluations(*parts, self.check if self.playing else self.check_others, self._mend)
-        self.mfu_meter = mfu_meter(layout, codec.model_path)
+        parts = session, fleet, codec, self.rollouts, self.multi_turn, self.rewards
+        self.evaluations = Evaluations(*parts, self.check if self.multi_turn else self.check_others, self.weights.mend)
         self.memory_gib: list[float] = []
-        self._drained_s = 0.0
 
     def _look_ahead(self) -> Lookahead:
         """What draws prompts and has them answered: in one turn, or in several by an environment."""
         train = self.layout.train
         steps = train.prompts_per_step, train.async_steps, train.steps, lambda: self.phase("data")
-        if self.playing is None:
+        if self.multi_turn is None:
             return Lookahead(self.task, self.rollouts, self.sampling, *steps, expect=self.expect)
-        talks = self.playing.conversations(self.rollouts, train.seed)
+        talks = self.multi_turn.conversations(self.rollouts, train.seed)
         return Lookahead(self.task, talks, self.sampling, *steps, as_asked=talks.as_asked)
+
+    def _proof_gap(self, engine: Role) -> LogProbGap:
+        [prompt] = self.task.prompts(self.state.cursor, 1)
+        return proof_gap(self.fleet, engine, prompt, self.sampling(self.state.step), self.measure)
 
     @abc.abstractmethod
     def step(self) -> dict[str, float]:
         """One training step: moves ``state`` and returns its metrics."""
 
-    def resume(self) -> None:
-        """Go back to the newest checkpoint, where there is one, and bring the engines to the learners' weights."""
-        found = self.saver.checkpoints.newest()
-        if found is not None:
-            path, saved = found
-            self.state = restore(path, saved, self.state, self.session, self.fleet)
-            self.lookahead.resume(saved.cursor, saved.ahead)
-            self.curriculum.resume(saved.first_needed, saved.curriculum)
-            self.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
-            log.info("resumed from %s", path)
-        self.send_weights(self.state.weight_version)
-        self.fleet.engine_sleep.take_waking_s()
-
-    def run(self) -> bool:
-        """Train until all steps are done or a stop is requested, and save; returns whether all steps are done."""
+    def close(self) -> None:
+        """End what the loop started, all of it even where a part fails."""
+        started = [self.rollouts, self.reward, *self.prefetches, self.saver, self.reward.judges, self.multi_turn]
         with contextlib.ExitStack() as stack:
-            closes = self.rollouts.close, self.reward.close, *(each.close for each in self.prefetches), self.saver.close
-            for close in (*closes, *([self.reward.judges.close] if self.reward.judges else [])):
-                stack.callback(close)
-            if self.playing:
-                stack.callback(self.playing.close)
-            if (found := self.evaluations.of_beginning(self.state.step)) is not None:
-                self.reporter.note(self.state.step, found)
-            while self.state.step < self.layout.train.steps and not self.session.stop.requested:
-                self.idle.begin()
-                try:
-                    metrics = self.step()
-                except StopRequestedError:
-                    break  # a long generation was given up: what counts is the state after the last whole step
-                self.state = structs.replace(self.state, ahead=self.lookahead.starts)
-                self.state = structs.replace(self.state, curriculum=self.curriculum.state(self.state.first_needed))
-                metrics |= self.curriculum.measures() | self.evaluations.after(self.state.step) | self.reward.measures()
-                metrics |= self.saver.save_if_due(self.state)
-                self.reporter.report(self.state, metrics, self.memory_gib)
-            self.saver.save(self.state)  # first of all: rewards under way may take longer to end than a stop allows
-        self.reporter.close()
-        return self.state.step >= self.layout.train.steps
+            for one in started:
+                if one is not None:
+                    stack.callback(one.close)
 
     def generate(
         self, number: int, drawn: int = 0, count: int | None = None
@@ -189,41 +161,9 @@ class Loop(abc.ABC):
         """How step ``step`` samples; its seed depends on the run's and the step, and each prompt's on it."""
         return training_settings(self.layout, self.codec, derive_seed(self.layout.train.seed, step))
 
-    def check(self) -> None:
-        """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
-        self.check_others()
-        if self.rollouts.dispatch.failures:
-            self.send_weights(self.state.weight_version)
-
-    def check_others(self) -> None:
-        """Is a stop overdue, has a learner died?"""
-        self.session.stop.check_patience()
-        self.fleet.check_trained()
-
-    def send_weights(self, version: int, deaths: Sequence[RoleDiedError] = ()) -> None:
-        """Bring all engines to the learners' weights, which are ``version`` from here on.
-
-        An engine ends what it is at before it takes them, unless it takes them in flight. One that died is started
-        again, and has to prove itself.
-        """
-        dispatch, in_flight = self.rollouts.dispatch, self.layout.train.takes_weights_in_flight
-        try:
-            restarted, began = self.fleet.restart([*dispatch.failures, *deaths]), time.monotonic()
-            with contextlib.nullcontext() if in_flight else dispatch.held(self.check_others):
-                self._drained_s += time.monotonic() - began
-                restarted += self.fleet.send_weights(version)
-                again, experts = set(restarted), self.has_experts
-                prove_engines(self.session, self.fleet, version, again, self._proof_gap, has_experts=experts)
-        except StopRequestedError:
-            return  # the run ends, and nobody asks the engines any more
-        dispatch.mend()
-
-    def _mend(self, death: RoleDiedError) -> None:
-        self.send_weights(self.state.weight_version, [death])
-
-    def _proof_gap(self, engine: Role) -> LogProbGap:
-        [prompt] = self.task.prompts(self.state.cursor, 1)
-        return proof_gap(self.fleet, engine, prompt, self.sampling(self.state.step), self.measure)
+    def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
+        """What is to be called with answers to the prompts of a step as they come."""
+        return expect_all(self.prefetches, prompts)
 
     def rest(self) -> None:
         """Let engines that share cards sleep while the other roles work: the step has nothing more to generate."""
@@ -231,50 +171,38 @@ class Loop(abc.ABC):
             with self.phase("sleep"):
                 self.fleet.engine_sleep.begin()
 
-    def sync(self, version: int) -> None:
-        """Bring all engines to ``version``; those that sleep lost their weights, even where these have not moved."""
-        self._drained_s = 0.0
-        with self.phase("weight_sync"):
-            if version != self.state.weight_version or self.fleet.engine_sleep.asleep:
-                self.send_weights(version)
-        if self.layout.train.async_steps:  # that engines end what they are at is generation's time, not the hand-over's
-            self.phases.move(self._drained_s, "weight_sync", "drain")
-        elif begins_early(self.layout) and not self.session.stop.requested:
-            self.lookahead.begin(self.state.step + 2)  # of the step after the one that ends
-
     def rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """The true reward of each sample of each prompt, judged by now where the answers were expected."""
         parts = self.prefetched_rewards.take(prompts)
-        found = self.judged(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        found = (
+            self.compute_rewards(prompts, groups) if parts is None else [rewards for part in parts for rewards in part]
+        )
         self.curriculum.note(prompts, found)
         if self.sample_log is not None:
             self.sample_log.write(self.state.step + 1, prompts, groups, found)
         return found
 
-    def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
-        """What is to be called with answers to the prompts of a step as they come."""
-        return expect_all(self.prefetches, prompts)
-
-    def judged(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
+    def compute_rewards(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[list[float]]:
         """What the reward, or the environment, says of each sample of each prompt."""
-        if self.playing:
+        if self.multi_turn:
             return [[one.outcome.reward if one.outcome else 0.0 for one in group] for group in groups]
-        return judge(self.reward, self.codec, prompts, groups)
+        return score_groups(self.reward, self.codec, prompts, groups)
 
-    def measure(self, kinds: Mapping[str, str], samples: Sequence[Sample]) -> dict[str, list[NDArray[np.float32]]]:
+    def measure(self, kinds: Sequence[str], samples: Sequence[Sample]) -> dict[str, list[NDArray[np.float32]]]:
         """Ask roles for a number a response token: by kind of role, one array a sample.
 
         Args:
-            kinds: The method to ask, by kind of role: ``log_probs`` or ``values``. Roles on GPUs of their own work at
-                the same time, colocated ones one after the other, so that their activations never meet.
+            kinds: Of the roles. Those on GPUs of their own work at the same time, colocated ones one after the other,
+                so that their activations never meet.
             samples: What is measured.
         """
         found: dict[str, list[NDArray[np.float32]]] = {}
-        for together in concurrent(self.layout, list(kinds)):
+        for together in concurrent(self.layout, kinds):
             parts = {kind: self.split(samples, kind) for kind in together}
-            calls = {kind: self.fleet.begin(kind, kinds[kind], parts[kind]) for kind in together}
+            calls = {kind: self.fleet.begin(kind, MEASURED_BY[kind], parts[kind]) for kind in together}
             for kind, begun in calls.items():
-                found[kind] = join_columns(self.fleet.finish(begun, f"computing {kinds[kind]}"), parts[kind], samples)
+                answers = self.fleet.finish(begun, f"computing {MEASURED_BY[kind].__name__}")
+                found[kind] = join_columns(answers, parts[kind], samples)
         return found
 
     def split(self, samples: Sequence[Sample], kind: str) -> list[Rows]:
@@ -291,7 +219,7 @@ class Loop(abc.ABC):
             measured: Samples whose log-probabilities are only looked at.
         """
         shards = self.shards(number, trained, measured)
-        begun = self.fleet.begin("learner", "train", shards)
+        begun = self.fleet.begin("learner", Learner.train, shards)
         began = time.monotonic()
         self.lookahead.prepare(number)  # while the learners work, this process has nothing to wait for
         read_s = time.monotonic() - began
@@ -331,29 +259,28 @@ class Loop(abc.ABC):
         """Whether the policy moves between the first and the last optimizer step of a training step."""
         return self.layout.train.optimizer_steps * self.layout.train.epochs > 1
 
+    def sync(self, version: int) -> None:
+        """Bring all engines to ``version``; those that sleep lost their weights, even where these have not moved."""
+        self.weights.drained_s = 0.0
+        with self.phase("weight_sync"):
+            if version != self.state.weight_version or self.fleet.engine_sleep.asleep:
+                self.weights.send(version)
+        if self.layout.train.async_steps:  # that engines end what they are at is generation's time, not the hand-over's
+            self.phases.move(self.weights.drained_s, "weight_sync", "drain")
+        elif begins_early(self.layout) and not self.session.stop.requested:
+            self.lookahead.begin(self.state.step + 2)  # of the step after the one that ends
+
+    def check(self) -> None:
+        """Called while engines generate, which may take long: as ``check_others``, and has an engine died?"""
+        self.check_others()
+        if self.rollouts.dispatch.failures:
+            self.weights.mend()
+
+    def check_others(self) -> None:
+        """Is a stop overdue, has a learner died?"""
+        self.session.stop.check_patience()
+        self.fleet.check_trained()
+
     def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Show and time one phase of a step."""
         return self.phases.phase(name)
-
-    def timings(
-        self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]], total_s: float
-    ) -> dict[str, float]:
-        """Durations and rates of the step that ends, also told to the status board."""
-        lengths = lengths_of(prompts, groups)
-        prefill = sum(one.prompt for one in lengths)
-        decode = sum(sample.sampled_tokens for group in groups for sample in group)
-        durations = {"data": 0.0, **self.phases.take()}
-        idle, (ages, mixed) = self.idle.measure(durations), self.staleness.take()
-        if self.fleet.engine_sleep.is_used:
-            durations["wake"] = self.fleet.engine_sleep.take_waking_s()
-            durations["weight_sync"] -= durations["wake"]
-        # samples that were begun before the step cost the loop a short wait, but the engines all of their time
-        generate_s = self.idle.take_engine_work_s() if begins_early(self.layout) else durations["generate"]
-        self.session.board.count_step(total_s, generate_s, prefill, decode, sum(map(len, groups)))
-        self.session.board.update(staleness_histogram={str(age): count for age, count in ages.items()})
-        found = rates(prefill + decode, total_s, durations, generate_s) | idle | staleness_metrics(ages)
-        found["engine_occupancy"] = self.rollouts.take_occupancy()
-        found |= self.rollouts.take_slowest() | self.rollouts.take_cache() | self.fleet.take_sync_rate()
-        if self.layout.train.takes_weights_in_flight:
-            found["mixed_versions_fraction"] = mixed
-        return found | (self.mfu_meter.measure(lengths, generate_s, durations["train"]) if self.mfu_meter else {})

@@ -86,6 +86,8 @@ class _TokenLogProbs(torch.autograd.Function):
         log_probs = torch.empty(token_ids.shape, dtype=compute, device=logits.device)
         log_normalisers = torch.empty(token_ids.shape[:2], dtype=compute, device=logits.device)
         entropies = torch.empty_like(log_normalisers)
+        # one float32 copy of [B, R, V] is the largest tensor of a step: 16 rows of 4,096 tokens and 152,000 words are
+        # 37 GiB
         for chunk in _chunks(logits.shape, chunk_elements):
             scaled = logits[chunk].to(compute) / temperature
             log_normaliser = scaled.logsumexp(dim=-1)
@@ -193,6 +195,7 @@ def kl_estimate(
         reference_log_probs: The same shape.
         kind: Which estimator.
     """
+    # bounded first: exp of one token's huge difference would be inf in k3, and the whole batch's mean with it
     difference = (log_probs - reference_log_probs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     if kind == "k1":
         return difference
@@ -220,6 +223,7 @@ def value_loss(
         value_clip: Bound of |V - V_old|; 0: none.
         denominator: See ``aggregate``.
     """
+    # the larger of both: a value that has moved further than the bound has no gradient that moves it on
     plain = (values - returns).square()
     bounded = old_values + (values - old_values).clamp(-value_clip, value_clip) if value_clip else values
     clipped = (bounded - returns).square()

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rltui.layout.schema import Layout
 from rltui.memory import estimate_layout
 from rltui.onnode import rundir
-from trainers.notes import unless_full
+from trainers.full_disk import unless_full
+from trainers.roles.calls import Role
+from trainers.roles.fleet import Fleet
 from trainers.roles.meter import memory_report
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.roles.calls import Role
-    from trainers.roles.fleet import Fleet
 
 INTERVAL_S = 10.0
 FINAL_S = 5.0
@@ -93,7 +91,7 @@ class MemoryLog:
         self._roles[role.name] = {"role": role.name, "kind": role.kind, **report, "moments": {**known, **moments}}
 
     def document(self) -> dict[str, Any]:
-        """What the file holds."""
+        """What ``memory.json`` holds: each role's peaks, beside what was estimated."""
         roles = [self._roles[role.name] for role in self._fleet.roles if role.name in self._roles]
         return {"schema": rundir.SCHEMA, "units": UNITS, "roles": _rounded(roles), "estimate": _rounded(self._estimate)}
 

@@ -30,11 +30,11 @@ class Updated:
 
     @property
     def shape(self) -> Any:
-        """The weight's."""
+        """Shape of the weight, which its low-rank update does not change."""
         return self.weight.shape
 
     def contiguous(self) -> Any:
-        """The sum, in float32."""
+        """Weight plus low-rank update, added in float32."""
         return merged(self.weight, self.layer)
 
 

@@ -10,21 +10,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
-from trainers.notes import Lines
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rltui.layout.schema import Layout
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
-    from trainers.roles.critic import CriticReport
-    from trainers.roles.step_report import StepReport
-    from trainers.tracking import Tracker
+from trainers.data.prompts import Prompt
+from trainers.full_disk import Lines
+from trainers.roles.completions import Completion
+from trainers.roles.critic import CriticReport
+from trainers.roles.step_report import StepReport
+from trainers.tracking import Tracker
 
 LOG_INTERVAL_S = 0.5
 PACE_STEPS = 50
@@ -324,8 +321,25 @@ def summary(step: int, steps: int, metrics: Mapping[str, float], steps_per_secon
 
 
 def clock(seconds: float) -> str:
-    """``45s``, ``1m12s``, ``2h05m``."""
+    """Seconds for people: ``45s``, ``1m12s``, ``2h05m``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"
     return f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def check_routes(prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> None:
+    """See that the engines said which experts each token had that a model reads.
+
+    Raises:
+        TrainingError: Some routes did not come: the learner would choose experts by itself without a word.
+    """
+    for prompt, group in zip(prompts, groups, strict=True):
+        for one in (part for sample in group for part in sample.sequences):
+            asked, found = len(one.asked(prompt.token_ids)), 0 if one.routes is None else len(one.routes)
+            wanted = asked + len(one.token_ids) - 1
+            if found != wanted:
+                raise TrainingError(
+                    f"roles.rollout.router_replay: an engine told the experts of {found} tokens of a sample, not of "
+                    f"{wanted}; set it to false, or try roles.rollout.engine=hf"
+                )

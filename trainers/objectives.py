@@ -144,6 +144,7 @@ def _kl_to_reference(
     """The mean KL to the reference."""
     others = ~rows.response_mask
     policy, reference = scores.log_probs, rows.columns[REFERENCE_LOG_PROBS]
+    # filled before the estimate: what stands outside the mask may be anything, and 0 times inf is NaN in the gradient
     kl = estimator(policy.masked_fill(others, 0.0), reference.masked_fill(others, 0.0))
     return aggregate(kl, rows.response_mask, aggregation, denominator)
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trainers import attempt
+from trainers.colocation import pool_of
 from trainers.data.batch import (
     ADVANTAGES,
     ENGINE_LOG_PROBS,
@@ -32,13 +33,13 @@ from trainers.data.batch import (
 from trainers.data.codec import Codec
 from trainers.data.columns import TeacherScores
 from trainers.data.prompts import Prompt
-from trainers.idle import home_of
 from trainers.loop import Loop
 from trainers.metrics import sample_metrics, source_metrics
 from trainers.prefetch import Prefetch
 from trainers.rewards import training_rewards
 from trainers.roles.completions import Completion
-from trainers.roles.fleet import Fleet, Request
+from trainers.roles.fleet import Fleet, RoleCall
+from trainers.roles.teacher import Teacher
 from trainers.session import Session
 from trainers.stopping import leave
 
@@ -52,7 +53,7 @@ SCORES = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class TeacherCalls:
     """Samples that the teacher is asked about.
 
     Attributes:
@@ -63,7 +64,7 @@ class Asked:
 
     samples: Sequence[Sample]
     parts: Sequence[Rows]
-    requests: Sequence[Request]
+    requests: Sequence[RoleCall]
 
 
 class Opd(Loop):
@@ -72,8 +73,8 @@ class Opd(Loop):
     def __init__(self, session: Session, fleet: Fleet, codec: Codec) -> None:
         super().__init__(session, fleet, codec)
         # on cards that others share, it has to wait for its turn
-        homes = [home_of(session.layout, kind) for kind in ("teacher", "learner", "engine")]
-        self.prefetched_scores = Prefetch(self.ask_about) if homes[0] not in homes[1:] else None
+        pools = [pool_of(session.layout, kind) for kind in ("teacher", "learner", "engine")]
+        self.prefetched_scores = Prefetch(self.ask_about) if pools[0] not in pools[1:] else None
         if self.prefetched_scores is not None:
             self.prefetches.append(self.prefetched_scores)
 
@@ -94,13 +95,13 @@ class Opd(Loop):
             samples = [reference_sample(prompt, self.codec, self.layout.lengths.response) for prompt in prompts]
         self.rest()
         with self.phase("teacher"):
-            samples = self.scored(samples)
+            samples = self.with_teacher_scores(samples)
         with self.phase("train"):
             metrics = self.optimize(number, samples)
         self.sync(version)
         self.state = self.state.after_step(len(prompts), version)
         metrics["response_length"] = sum(len(sample.response_ids) for sample in samples) / len(samples)
-        times = self.timings([], [], time.monotonic() - began)  # engines read and wrote nothing
+        times = self.meter.measure([], [], time.monotonic() - began)  # engines read and wrote nothing
         return metrics | {name: value for name, value in times.items() if name.startswith("time/")}
 
     def on_policy_step(self, number: int) -> dict[str, float]:
@@ -112,18 +113,18 @@ class Opd(Loop):
         self.rest()
         with self.phase("reward"):
             true_rewards = self.rewards(prompts, groups)
-            samples = self.samples(prompts, groups, self.worth(true_rewards, number))
+            samples = self.samples(prompts, groups, self.reward_advantages(true_rewards, number))
         with self.phase("teacher"):
-            samples = self.scored(samples, prompts)
+            samples = self.with_teacher_scores(samples, prompts)
         with self.phase("train"):
             metrics = self.optimize(number, samples)
         self.sync(version)
         self.state = self.state.after_step(train.prompts_per_step, version)
         metrics |= sample_metrics(groups, true_rewards) | reverse_kl(samples)
         metrics |= source_metrics(prompts, true_rewards, self.layout.data.eval_pass)
-        return metrics | self.timings(prompts, groups, time.monotonic() - began)
+        return metrics | self.meter.measure(prompts, groups, time.monotonic() - began)
 
-    def worth(self, true_rewards: list[list[float]], number: int) -> list[list[float]]:
+    def reward_advantages(self, true_rewards: list[list[float]], number: int) -> list[list[float]]:
         """Group advantages of the rewards with the weight that the layout gives them beside the teacher."""
         import torch
 
@@ -147,17 +148,17 @@ class Opd(Loop):
             for sample, advantage in zip(group, values, strict=True)
         ]
 
-    def ask_about(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> Asked:
+    def ask_about(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> TeacherCalls:
         """Ask the teacher about all samples of ``prompts``."""
         pairs = zip(prompts, groups, strict=True)
         return self.ask_teacher([sampled(prompt, sample) for prompt, group in pairs for sample in group])
 
-    def ask_teacher(self, samples: Sequence[Sample]) -> Asked:
+    def ask_teacher(self, samples: Sequence[Sample]) -> TeacherCalls:
         """Ask the teacher about ``samples``."""
         parts = self.split(samples, "teacher")
-        return Asked(samples, parts, self.fleet.begin("teacher", "score", parts))
+        return TeacherCalls(samples, parts, self.fleet.begin("teacher", Teacher.score, parts))
 
-    def scored(self, samples: Sequence[Sample], prompts: Sequence[Prompt] = ()) -> list[Sample]:
+    def with_teacher_scores(self, samples: Sequence[Sample], prompts: Sequence[Prompt] = ()) -> list[Sample]:
         """The samples with the teacher's scores, and with the policy's own where the step has several updates.
 
         Args:
@@ -168,7 +169,7 @@ class Opd(Loop):
         asked = early or [self.ask_teacher(samples)]
         sampled_now = ENGINE_LOG_PROBS in samples[0].columns  # only these have a ratio to what sampled them
         needs_old = self.needs_old_log_probs and sampled_now
-        old = self.measure({"learner": "log_probs"}, samples)["learner"] if needs_old else None
+        old = self.measure(["learner"], samples)["learner"] if needs_old else None
         columns: dict[str, Any] = {} if old is None else {OLD_LOG_PROBS: old}
         for one in asked:
             scores = self.fleet.finish(one.requests, "scoring the student's tokens")

@@ -286,7 +286,7 @@ def process_location(_actor: Any) -> ProcessLocation:
     import ray
 
     from trainers.roles.card import visible_cards
-    from trainers.roles.witness import tell_stacks
+    from trainers.roles.flight_recorder import tell_stacks
 
     tell_stacks()
     return ProcessLocation(
@@ -334,6 +334,7 @@ def verify(
 
 def _card_problems(planned: Sequence[PlannedRole], found: Sequence[ProcessLocation]) -> list[str]:
     problems: list[str] = []
+    # Ray numbers cards by node: card 0 of two nodes is not the same one
     owner: dict[tuple[str, str], str] = {}
     for plan, place in zip(planned, found, strict=True):
         if plan.is_guest or plan.role == "reward":

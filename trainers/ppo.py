@@ -9,12 +9,13 @@ where they share them (standard placement); the engines get the new weights.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from trainers import attempt
+from trainers.colocation import concurrent
 from trainers.data.batch import (
     ADVANTAGES,
     COLUMN_OF,
@@ -29,7 +30,6 @@ from trainers.data.batch import (
     with_columns,
     without_routes,
 )
-from trainers.idle import concurrent
 from trainers.loop import Loop
 from trainers.metrics import (
     check_numbers,
@@ -41,6 +41,8 @@ from trainers.metrics import (
     timing_names,
 )
 from trainers.rewards import training_rewards
+from trainers.roles.critic import Critic, CriticReport
+from trainers.roles.learner import Learner
 from trainers.stopping import leave
 
 if TYPE_CHECKING:
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from trainers.data.batch import Sample
     from trainers.data.prompts import Prompt
     from trainers.roles.completions import Completion
-    from trainers.roles.critic import CriticReport
     from trainers.roles.step_report import StepReport
 
 ADAPTION_BOUND = 0.2
@@ -72,15 +73,16 @@ class Ppo(Loop):
         with self.phase("measure"):
             samples = self.measured(prompts, groups)
         with self.phase("advantages"):
-            samples, metrics, coefficient = self.judge(samples, [r for group in rewards for r in group])
+            samples, metrics, coefficient = self.with_advantages(samples, [r for group in rewards for r in group])
         with self.phase("train"):
             metrics |= self.update(number, samples)
+        # while only the critic learns, the policy's weights stay as the engines have them
         version += not self.warming_up
         self.sync(version)
         state = self.state.after_step(train.prompts_per_step, version)
         self.state = structs.replace(state, kl_coefficient=coefficient)
         metrics |= source_metrics(prompts, true_rewards, self.layout.data.eval_pass)
-        metrics |= sample_metrics(groups, true_rewards) | self.timings(prompts, groups, time.monotonic() - began)
+        metrics |= sample_metrics(groups, true_rewards) | self.meter.measure(prompts, groups, time.monotonic() - began)
         return metrics | timing_names(metrics)
 
     @property
@@ -97,13 +99,13 @@ class Ppo(Loop):
     def measured(self, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]) -> list[Sample]:
         """The samples with what policy, critic and, where there is a KL penalty, reference say of their tokens."""
         samples = [sampled(prompt, sample) for prompt, group in zip(prompts, groups, strict=True) for sample in group]
-        kinds = {"learner": "log_probs", "critic": "values"}
+        kinds = ["learner", "critic"]
         if self.layout.ppo.kl != "none" and self.layout.ppo.kl_coefficient:
-            kinds["reference"] = "log_probs"
+            kinds.append("reference")
         found = self.measure(kinds, samples)
         return with_columns(samples, {COLUMN_OF[kind]: values for kind, values in found.items()})
 
-    def judge(
+    def with_advantages(
         self, samples: Sequence[Sample], rewards: Sequence[float]
     ) -> tuple[list[Sample], dict[str, float], float | None]:
         """The samples with advantages and returns; metrics; and the KL coefficient of the next step."""
@@ -142,9 +144,10 @@ class Ppo(Loop):
             "critic": self.shards(number, without_routes(samples), kind="critic"),
             "learner": self.shards(number, trained, measured),
         }
+        trains: dict[str, Callable[..., Any]] = {"critic": Critic.train, "learner": Learner.train}
         reports: dict[str, list[Any]] = {}
         for together in concurrent(self.layout, list(shards)):
-            calls = {kind: self.fleet.begin(kind, "train", shards[kind]) for kind in together}
+            calls = {kind: self.fleet.begin(kind, trains[kind], shards[kind]) for kind in together}
             reports |= {kind: self.fleet.finish(begun, "training") for kind, begun in calls.items()}
         metrics = self._merged(reports["learner"], reports["critic"])
         micro_batch = self.layout.roles.learner.micro_batch

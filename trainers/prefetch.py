@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from trainers.roles.completions import grouped
+from trainers.data.prompts import Prompt
+from trainers.roles.completions import Completion, grouped
 
-if TYPE_CHECKING:
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
-
-    OnAnswer = Callable[[int, int, Sequence[Completion]], None]
+OnAnswer: TypeAlias = "Callable[[int, int, Sequence[Completion]], None]"
+"""Takes the number of the first prompt that was answered, how many were, and their completions."""
 
 Found = TypeVar("Found")
 
@@ -72,7 +70,7 @@ class Prefetch(Generic[Found]):
         return None if expected is None else [part.result() for _, part in sorted(expected.parts.items())]
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more; what is under way comes to its end, and nobody asks for it."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -88,6 +88,8 @@ def cispo(tokens: Tokens, *, clip_low: float, clip_high: float) -> Gains:
     """K A log p with no gradient through k, so that no token loses its gradient (MiniMax-M1, 2025)."""
     ratio = _ratio(tokens.apart)
     bounded = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    # REINFORCE's gradient, weighted: clipping that stops gradients would silence the rare tokens where a chain of
+    # thought turns
     gained = bounded.detach() * tokens.advantages * tokens.log_probs.masked_fill(~tokens.mask, 0.0)
     return gained, (bounded != ratio) & tokens.mask
 
@@ -157,13 +159,17 @@ def kl_cov(tokens: Tokens, *, kl_cov_fraction: float, kl_cov_coefficient: float)
 
 
 def _ratio(apart: torch.Tensor) -> torch.Tensor:
+    # before exp and not after: inf times a zero advantage is NaN, and one such token spoils the whole batch's loss
     return apart.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
 
 
 def _clipped(ratio: torch.Tensor, tokens: Tokens, low: float, high: float, dual: float) -> Gains:
     plain = ratio * tokens.advantages
+    # the minimum is pessimistic: a bound takes gradient away where the ratio has moved with the advantage, never adds
+    # any
     gained = torch.minimum(plain, ratio.clamp(1.0 - low, 1.0 + high) * tokens.advantages)
     if dual:
+        # for A < 0 the minimum has no floor: a token that became far likelier than it was would outweigh the batch
         gained = torch.where(tokens.advantages < 0, torch.maximum(gained, dual * tokens.advantages), gained)
     return gained, (gained != plain) & tokens.mask
 
@@ -194,6 +200,7 @@ def importance_weight(
     if truncation.mode == "off":
         return mask.to(apart.dtype), torch.zeros_like(mask)
     if truncation.mode in ("sequence_product", "sequence_mask"):
+        # the unbiased weight of a response is the product over its tokens; its variance grows with the length
         apart = apart.sum(dim=1, keepdim=True).expand_as(apart)
     elif truncation.mode == "sequence_mean":
         apart = _sample_mean(apart, mask)

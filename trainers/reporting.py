@@ -6,15 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from trainers.checkpoint import TrainingState
 from trainers.memory_log import MemoryLog
 from trainers.metrics import MetricsLog
-
-if TYPE_CHECKING:
-    from trainers.checkpoint import TrainingState
-    from trainers.roles.fleet import Fleet
-    from trainers.session import Session
+from trainers.roles.fleet import Fleet
+from trainers.session import Session
+from trainers.weight_sync import WeightSync
 
 MEMORY_INTERVAL_S = 10.0
 NEVER_ENDING_STEPS = 3
@@ -39,10 +37,11 @@ class Reporter:
     Args:
         session: The attempt.
         fleet: The roles.
+        weights: Knows what each engine has.
     """
 
-    def __init__(self, session: Session, fleet: Fleet) -> None:
-        self._session, self._fleet = session, fleet
+    def __init__(self, session: Session, fleet: Fleet, weights: WeightSync) -> None:
+        self._session, self._fleet, self._weights = session, fleet, weights
         self._log = MetricsLog(str(session.attempt), session.layout.train.steps, session.tracker)
         self._engine_memory_gib, self._asked = 0.0, -math.inf
         self._endless_steps = 0
@@ -60,7 +59,7 @@ class Reporter:
             step=state.step,
             should_stop=session.stop.requested,
             learner_weight_version=state.weight_version,
-            weight_versions=dict(self._fleet.weight_versions),
+            weight_versions=dict(self._weights.versions),
             ranks=[
                 {
                     "rank": rank,

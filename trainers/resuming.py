@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import structs
 
+from rltui.layout.schema import Layout
 from trainers.checkpoint import Checkpoints, TrainingState, ensure_space
+from trainers.roles.fleet import Fleet
 from trainers.roles.lora import alpha_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.layout.schema import Layout
-    from trainers.roles.fleet import Fleet
-    from trainers.session import Session
+from trainers.session import Session
 
 log = logging.getLogger("trainers")
 

@@ -44,7 +44,7 @@ class Ticket:
 
 
 @dataclass(eq=False)
-class Asked:
+class PendingPrompt:
     """One prompt of a ticket on its way: ``place`` is its number there."""
 
     ticket: Ticket
@@ -53,7 +53,7 @@ class Asked:
 
     @property
     def samples(self) -> int:
-        """Samples that it takes."""
+        """Samples that are drawn for it: what it takes of an engine's slots."""
         return self.request.sampling.samples_per_prompt
 
 
@@ -66,7 +66,7 @@ class QueueDepth:
 
     @property
     def current(self) -> int:
-        """Prompts that wait now."""
+        """Prompts that wait at this moment, for the status endpoint."""
         return self.read()
 
 
@@ -126,7 +126,7 @@ class Rollouts:
         spare: int = 0,
     ) -> None:
         room = (ahead + 1) * prompts_per_step
-        self.dispatch: Dispatch[Asked] = Dispatch(len(engines), slots, spare)
+        self.dispatch: Dispatch[PendingPrompt] = Dispatch(len(engines), slots, spare)
         self.prompts = QueueDepth(room, lambda: self.dispatch.waiting)
         self.results = QueueDepth(room, lambda: self._answered)
         self._deadline_s, self._slots = deadline_s, slots
@@ -170,7 +170,7 @@ class Rollouts:
         """As ``submit``, each prompt with settings of its own, in which the seed is the prompt's."""
         ticket = Ticket([[] for _ in asked], on_answer, len(asked))
         items = [
-            Asked(ticket, place, Request(next(self._keys), prompt, sampling))
+            PendingPrompt(ticket, place, Request(next(self._keys), prompt, sampling))
             for place, (prompt, sampling) in enumerate(asked)
         ]
         self.dispatch.put(items, first=first)
@@ -247,7 +247,7 @@ class Rollouts:
         self.dispatch.close()
 
     def _feed(self, number: int, engine: Role) -> None:
-        under_way: dict[int, Asked] = {}
+        under_way: dict[int, PendingPrompt] = {}
         try:
             while True:
                 new, low = self.dispatch.take(number)
@@ -257,6 +257,7 @@ class Rollouts:
                 try:
                     streamed: Streamed = call_all([call], self._deadline_s, "generating")[0]
                 except RoleDiedError as error:
+                    # the death is that of the process that was asked
                     error.actor = actor  # by now, the role may have another one
                     under_way.clear()
                     self.dispatch.await_repair(number, error)
@@ -267,7 +268,7 @@ class Rollouts:
         except DispatchClosedError:
             return
 
-    def _deliver(self, number: int, under_way: dict[int, Asked], streamed: Streamed) -> None:
+    def _deliver(self, number: int, under_way: dict[int, PendingPrompt], streamed: Streamed) -> None:
         """Hand over the answers of one call, neighbouring prompts of a ticket together."""
         answered = [(under_way.pop(key), samples) for key, samples in streamed.answers.items()]
         answered.sort(key=lambda pair: (id(pair[0].ticket), pair[0].place))
@@ -294,7 +295,7 @@ class Rollouts:
             self._changed.notify_all()
         self.dispatch.done(number, [asked for asked, _ in answered], streamed.left)
 
-    def _fail(self, number: int, under_way: dict[int, Asked], error: RoleError) -> None:
+    def _fail(self, number: int, under_way: dict[int, PendingPrompt], error: RoleError) -> None:
         with self._changed:
             for asked in under_way.values():
                 asked.ticket.failure = error

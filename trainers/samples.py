@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rltui.onnode import rundir
-from trainers.notes import unless_full
+from trainers.full_disk import unless_full
 
 if TYPE_CHECKING:
     from pathlib import Path

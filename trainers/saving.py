@@ -6,21 +6,15 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from trainers.checkpoint import Checkpoints, NoSpaceError
-from trainers.notes import FULL
+from trainers.checkpoint import Checkpoints, NoSpaceError, TrainingState
+from trainers.full_disk import FULL
 from trainers.roles.calls import RoleDiedError, RoleError
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from trainers.checkpoint import TrainingState
-    from trainers.roles.checkpoint_writer import Written
-    from trainers.roles.fleet import Fleet
-    from trainers.session import Session
+from trainers.roles.checkpoint_writer import Written
+from trainers.roles.fleet import Fleet
+from trainers.session import Session
 
 log = logging.getLogger("trainers")
 
@@ -73,6 +67,7 @@ class Saver:
         """
         every, step = self._layout.checkpoint.every, state.step
         began = time.monotonic()
+        # the last step's is written by save, which waits for it
         if every and step % every == 0 and step != self._layout.train.steps:
             self._settle(step)
             try:

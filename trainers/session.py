@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
-from trainers.notes import Lines
+from trainers.full_disk import Lines
 from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
+from trainers.stopping import Stop
 from trainers.tracking import Tracker
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rltui.layout.schema import Layout
-    from trainers.stopping import Stop
 
 WANDB_FINISH_S = 5.0
 

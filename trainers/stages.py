@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from rltui.onnode import rundir
-from trainers.notes import unless_full
+from trainers.full_disk import unless_full
 
 INTERVAL_S = 0.5
 

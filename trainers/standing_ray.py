@@ -112,6 +112,8 @@ class Samplers:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         pinned = NodeAffinitySchedulingStrategy(node, soft=False)
+        # no CPU: a cluster that is full would never start it; pinned hard, as elsewhere it would sample the wrong
+        # node
         task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=pinned)(sample)
         return task.remote(self._attempt, self._mark)
 

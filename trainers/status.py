@@ -13,14 +13,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
-from trainers.rollouts import sequences_per_engine
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.rollouts import QueueDepth
+from trainers.rollouts import QueueDepth, sequences_per_engine
 
 WINDOW_STEPS = 100
 """Rates and averages are those of the newest steps."""
@@ -75,7 +72,7 @@ class StatusBoard:
             self._values.update(values, last_updated=time.time())
 
     def enter(self, phase: str) -> None:
-        """Show that ``phase`` began."""
+        """Show that ``phase`` has begun, and since when."""
         self.update(phase={"name": phase, "since": time.time()})
 
     def count_step(
@@ -130,7 +127,7 @@ class StatusServer:
         self._server.daemon_threads = True
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Serve from a thread, and announce address and token in the attempt's folder."""
         threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
         announcement = {"schema": rundir.SCHEMA, "url": url, "token": self._token, "pid": os.getpid()}

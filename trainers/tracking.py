@@ -10,14 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from rltui.layout.schema import Layout
 from rltui.onnode import rundir
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 FOLDER = "wandb"
 RUN_ID = "run-id"

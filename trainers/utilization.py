@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from rltui.hardware.architecture import Architecture
 from rltui.hardware.flops import forward_flops_per_token, training_flops_per_token
-from rltui.hardware.gpus import find_gpu
+from rltui.hardware.gpus import Gpu, find_gpu
 from rltui.hardware.models import model_if_understood
-
-if TYPE_CHECKING:
-    from rltui.hardware.architecture import Architecture
-    from rltui.hardware.gpus import Gpu
-    from rltui.layout.schema import Layout
-    from trainers.data.prompts import Prompt
-    from trainers.roles.completions import Completion
+from rltui.layout.schema import Layout
+from trainers.data.prompts import Prompt
+from trainers.roles.completions import Completion
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of one sample."""
+    """Tokens of one sequence: what the engine read, and what it wrote."""
 
     prompt: int
     response: int

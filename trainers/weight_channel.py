@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
-from trainers.roles.witness import RECORD
+from trainers.roles.flight_recorder import RECORD
 
 BUCKET_BYTES = 2**29
 """Largest bucket, in bytes, unless a group says otherwise; the learner has two, one filling while one travels."""
@@ -184,6 +184,7 @@ class WeightChannel:
     def close(self) -> None:
         """Leave the group without waiting for the others; who waits for this rank gets an error at once."""
         if self._group is not None:
+            # NCCL's kernels of a broadcast that a dead peer left half way never return by themselves
             self._group.abort()
         # Gloo closes its connections only when the group is freed.
         self._group = None

@@ -178,7 +178,7 @@ class WeightSender:
             raise
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group of the weights; a later transfer opens another."""
         self._channel.close()
 
     def _stream(self, tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> int:
@@ -191,6 +191,8 @@ class WeightSender:
                 if self._channel.keeps_tensors:
                     pack, spare = spare or _Pack(self._channel.device, pack.capacity, self._limit), pack
                 pack.clear()
+            # an embedding of 150,000 tokens is larger than a bucket: it travels from where it is, with no copy of it
+            # packed
             if meta.nbytes > self._limit:
                 self._ship([meta], _as_bytes(tensor.to(self._channel.device)), version)
                 self._await_taken()  # the tensor is gone when the next one is asked for
@@ -253,7 +255,7 @@ class WeightReceiver:
                 self.close()  # the learner must not wait for this rank to take the rest
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group of the weights; a later transfer opens another."""
         self._channel.close()
 
     def _take(self, bucket: Bucket, version: int) -> list[tuple[str, torch.Tensor]]:
@@ -321,4 +323,5 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def _header(version: int, parameters: Sequence[ParameterMeta], nbytes: int) -> list[int]:
     described = repr([(meta.name, meta.dtype, tuple(meta.shape)) for meta in parameters])
+    # not hash(), which each process salts anew
     return [version, len(parameters), nbytes, zlib.crc32(described.encode())]

@@ -46,7 +46,7 @@ This page is printed by `rltui explain --markdown`."""
 
 
 def markdown() -> Iterator[str]:
-    """The page's lines."""
+    """The lines of docs/checks.md: all rules by family, with what each refuses and why."""
     yield _OPENING
     rules = sorted(RULES.values(), key=lambda rule: rule.code)
     for family, members in groupby(rules, key=lambda rule: rule.code[0]):

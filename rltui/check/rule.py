@@ -59,7 +59,7 @@ class Subject(Struct, frozen=True):
 
     @property
     def layout(self) -> Layout:
-        """The typed layout."""
+        """The layout that is checked, typed; ``loaded`` knows where each key was set."""
         return self.loaded.layout
 
     def place(self, key: str) -> tuple[str, int]:

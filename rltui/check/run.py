@@ -70,7 +70,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def arithmetic_lines(self) -> tuple[str, ...]:
-        """The arithmetic in words."""
+        """How prompts become batches, and batches steps, in words; none where the layout could not be read."""
         return lines(self.loaded.layout) if self.loaded else ()
 
 

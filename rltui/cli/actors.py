@@ -1,4 +1,4 @@
-"""``rltui actors``."""
+"""``rltui actors``: Ray's actors of a run: state, node, restarts, why they died."""
 
 from __future__ import annotations
 

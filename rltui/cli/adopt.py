@@ -1,4 +1,4 @@
-"""``rltui adopt``."""
+"""``rltui adopt``: make a run of a job or process that rltui did not start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui archive``."""
+"""``rltui archive``: put ended runs away as one file each, or bring them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui attach``."""
+"""``rltui attach``: open the cockpit on one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui auto``: hands-off mode."""
+"""``rltui auto``: let a run go on by itself after faults that a new attempt mends."""
 
 from __future__ import annotations
 

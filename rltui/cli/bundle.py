@@ -1,4 +1,4 @@
-"""``rltui bundle``."""
+"""``rltui bundle``: all that is known of a run as one file to attach to a bug report, without secrets."""
 
 from __future__ import annotations
 

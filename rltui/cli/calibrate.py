@@ -1,4 +1,4 @@
-"""``rltui calibrate``."""
+"""``rltui calibrate``: measure in a run what the cards reach, for plan's next predictions."""
 
 from __future__ import annotations
 

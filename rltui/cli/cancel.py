@@ -1,4 +1,4 @@
-"""``rltui cancel``."""
+"""``rltui cancel``: end a run."""
 
 from __future__ import annotations
 

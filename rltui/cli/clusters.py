@@ -1,4 +1,4 @@
-"""``rltui clusters``."""
+"""``rltui clusters``: list the clusters, and say where each of their settings comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui compare``."""
+"""``rltui compare``: runs side by side: settings that differ, metrics at the same step."""
 
 from __future__ import annotations
 

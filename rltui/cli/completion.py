@@ -1,4 +1,4 @@
-"""``rltui completion``."""
+"""``rltui completion``: print shell completion for bash, zsh or tcsh."""
 
 from __future__ import annotations
 

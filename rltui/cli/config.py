@@ -1,4 +1,4 @@
-"""``rltui config``."""
+"""``rltui config``: every setting of a run, and where each comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui demo``."""
+"""``rltui demo``: watch a tiny model learn on this machine."""
 
 from __future__ import annotations
 

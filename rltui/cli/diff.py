@@ -1,4 +1,4 @@
-"""``rltui diff``."""
+"""``rltui diff``: say in which keys two layouts differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui doctor``."""
+"""``rltui doctor``: test every link to a cluster, and measure it."""
 
 from __future__ import annotations
 

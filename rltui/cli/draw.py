@@ -1,4 +1,4 @@
-"""``rltui draw``."""
+"""``rltui draw``: draw who sits on which GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui du``."""
+"""``rltui du``: what runs take of their disks, the largest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui events``."""
+"""``rltui events``: what happened to a run, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui explain``."""
+"""``rltui explain``: tell the story behind a finding's code."""
 
 from __future__ import annotations
 

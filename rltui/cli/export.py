@@ -1,4 +1,4 @@
-"""``rltui export``."""
+"""``rltui export``: write a run's checkpoint as a Hugging Face folder."""
 
 from __future__ import annotations
 

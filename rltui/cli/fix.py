@@ -1,4 +1,4 @@
-"""``rltui fix``."""
+"""``rltui fix``: mend what ended or holds up a run, and start it again from its newest checkpoint."""
 
 from __future__ import annotations
 

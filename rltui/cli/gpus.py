@@ -1,4 +1,4 @@
-"""``rltui gpus``."""
+"""``rltui gpus``: every GPU of a run with its role and process."""
 
 from __future__ import annotations
 

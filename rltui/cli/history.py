@@ -1,4 +1,4 @@
-"""``rltui history``."""
+"""``rltui history``: where a run's time went: attempts, queues, goodput, what each loss cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui import``."""
+"""``rltui import``: read another system's launch script into a layout, without running it."""
 
 from __future__ import annotations
 

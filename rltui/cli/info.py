@@ -1,4 +1,4 @@
-"""``rltui info``."""
+"""``rltui info``: where rltui keeps its things and what is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui journal``."""
+"""``rltui journal``: what was done with runs from this machine, when, and what came of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui keys``."""
+"""``rltui keys``: all keys of the cockpit, screen by screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui launch``."""
+"""``rltui launch``: check a layout and start a run of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_unchecked(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--unchecked``."""
+    """Declare ``--unchecked``, with which a launch does not ask the cluster beforehand."""
     parser.add_argument("--unchecked", action="store_true", help="submit whatever the cluster says of it beforehand")
 
 

@@ -1,4 +1,4 @@
-"""``rltui layouts``."""
+"""``rltui layouts``: list the presets."""
 
 from __future__ import annotations
 

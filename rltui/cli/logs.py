@@ -1,4 +1,4 @@
-"""``rltui logs``."""
+"""``rltui logs``: print or follow the log of a run."""
 
 from __future__ import annotations
 

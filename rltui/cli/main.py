@@ -18,7 +18,7 @@ MOST_MEANT = 3
 
 
 def run() -> None:
-    """Console script."""
+    """Entry point of the console script ``rltui``: ``main`` on the arguments of this process."""
     sys.exit(main(sys.argv[1:]))
 
 

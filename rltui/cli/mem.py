@@ -1,4 +1,4 @@
-"""``rltui mem``."""
+"""``rltui mem``: estimate what each role takes of its GPUs, moment by moment."""
 
 from __future__ import annotations
 

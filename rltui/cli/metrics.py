@@ -1,4 +1,4 @@
-"""``rltui metrics``."""
+"""``rltui metrics``: the metrics of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui nodes``."""
+"""``rltui nodes``: partitions and nodes of a Slurm cluster, and which GPUs are free."""
 
 from __future__ import annotations
 

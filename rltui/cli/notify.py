@@ -1,4 +1,4 @@
-"""``rltui notify``."""
+"""``rltui notify``: say who is told of a cluster's runs and how, or try it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ WATCH_S = 2.0
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--json``."""
+    """Declare ``--json``, as every verb has it that prints data."""
     parser.add_argument("--json", action="store_true", help="print JSON with a schema version")
 
 
@@ -95,7 +95,7 @@ def print_json(value: Any) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines to stdout."""
+    """Print lines to stdout, one behind the other; nothing where there are none."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 

@@ -50,7 +50,7 @@ def picked_runs(clusters: AllClusters, options: argparse.Namespace) -> list[RunS
 
 
 def by_cluster(clusters: AllClusters, runs: Sequence[RunSummary]) -> Iterator[tuple[Context, list[RunSummary]]]:
-    """``runs`` by their cluster."""
+    """``runs`` by the cluster that reads them, each with the context that acts on it."""
     for name in dict.fromkeys(run.reader for run in runs):
         yield clusters.context(name), [run for run in runs if run.reader == name]
 

@@ -1,4 +1,4 @@
-"""``rltui plan``."""
+"""``rltui plan``: propose the best layouts for a model and GPUs, or a better division of what stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui ps``."""
+"""``rltui ps``: list runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui queue``."""
+"""``rltui queue``: the queue of a cluster: who holds what, your places, which GPUs are free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui queues``."""
+"""``rltui queues``: queues of a run's trainer and of its scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui record``."""
+"""``rltui record``: a run as one file that `replay` shows again, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui render``."""
+"""``rltui render``: print the Slurm job script that a launch would submit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui replay``."""
+"""``rltui replay``: show a recorded run again, at any speed, without any cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui requeue``."""
+"""``rltui requeue``: queue a running Slurm job again under the same id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui resubmit``."""
+"""``rltui resubmit``: start a run again from its newest checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui rm``."""
+"""``rltui rm``: take ended runs or their old checkpoints away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui samples``."""
+"""``rltui samples``: answers that a run trained on or was evaluated by, the worst or best first."""
 
 from __future__ import annotations
 

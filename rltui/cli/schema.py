@@ -1,4 +1,4 @@
-"""``rltui schema``."""
+"""``rltui schema``: print the JSON Schema of layouts, for editors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui setup``."""
+"""``rltui setup``: describe a cluster to rltui, which finds most of it out by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui shell``."""
+"""``rltui shell``: a shell on a node of a run, inside its job."""
 
 from __future__ import annotations
 

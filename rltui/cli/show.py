@@ -1,4 +1,4 @@
-"""``rltui show``."""
+"""``rltui show``: everything about one run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def lines(snapshot: RunSnapshot) -> Iterator[str]:
-    """One run in words."""
+    """Everything about one run as lines for people; ``--json`` has the same as data."""
     run = snapshot.summary
     yield f"{run.run_id}  {words.state(run)}  {words.about(run)}"
     hardware = f"{size_of(run)} {run.gpu}"

@@ -1,4 +1,4 @@
-"""``rltui update``."""
+"""``rltui update``: change the time limit or excluded nodes of a waiting Slurm job."""
 
 from __future__ import annotations
 

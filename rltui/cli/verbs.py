@@ -22,7 +22,7 @@ class VerbModule(Protocol):
     """What a verb's module offers."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments."""
+        """Declare the verb's own arguments; the run and ``--cluster`` may be among them."""
 
     def run(self, options: argparse.Namespace) -> int:
         """Do it; returns the exit code."""

@@ -1,4 +1,4 @@
-"""``rltui wandb-sync``."""
+"""``rltui wandb-sync``: upload what W&B kept offline of a run, by W&B's own sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rltui why``."""
+"""``rltui why``: say why a run died, or what went wrong in any log."""
 
 from __future__ import annotations
 

@@ -21,19 +21,19 @@ GLYPHS = {
 
 
 def state(run: RunSummary) -> str:
-    """Glyph and word."""
+    """Glyph and word of a run's state, such as ``▶ running``."""
     return f"{GLYPHS[run.state]} {run.state}"
 
 
 def step(run: RunSummary) -> str:
-    """``412/2000``, or a dash."""
+    """Step and all steps, ``412/2000``; a dash where nobody has told."""
     if run.stage.steps:
         return f"{run.stage.step or 0}/{run.stage.steps}"
     return "–" if run.stage.step is None else str(run.stage.step)
 
 
 def rate(value: float | None) -> str:
-    """``38.1k``, or a dash."""
+    """Tokens a second in few digits, ``38.1k``; a dash where nobody has told."""
     if value is None:
         return "–"
     return f"{value / 1000:.1f}k" if value >= 1000 else f"{value:.0f}"

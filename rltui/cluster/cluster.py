@@ -54,7 +54,7 @@ class Cluster(Protocol):
 
     @property
     def name(self) -> str:
-        """The profile's name."""
+        """The name of its profile, as ``--cluster`` takes it."""
 
     @property
     def python(self) -> str:
@@ -113,4 +113,4 @@ class Cluster(Protocol):
         """What the scheduler says of these jobs, from the last poll that its interval allows; never one call a job."""
 
     def close(self) -> None:
-        """End the relay."""
+        """End the relay over there; what runs on the cluster goes on."""

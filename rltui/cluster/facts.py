@@ -20,7 +20,7 @@ class PartitionFacts(Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
-    """One node."""
+    """What a node has, who uses it, and whether it takes jobs."""
 
     name: str
     partitions: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ class HostTicket(Struct, frozen=True):
 
     @property
     def runs(self) -> bool:
-        """Whether it holds something."""
+        """Whether it holds slots and cards, or else waits for them."""
         return self.state == RUNNING
 
 
@@ -74,12 +74,12 @@ class HostState(Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> frozenset[int]:
-        """Cards of tickets."""
+        """Indices of the cards that running tickets hold, busy at this moment or not."""
         return frozenset(index for ticket in self.tickets if ticket.runs for index in ticket.gpu_indices)
 
     @property
     def free(self) -> int:
-        """Cards that nobody has."""
+        """Number of cards that no ticket holds and no process of anybody's is on."""
         return self.gpus - len(self.held | {card.index for card in self.foreign})
 
     @property

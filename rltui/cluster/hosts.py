@@ -191,7 +191,7 @@ class HostsCluster:
         return who
 
     def close(self) -> None:
-        """End the relay."""
+        """End the relay; supervisors on the machines go on."""
         self.client.close()
 
 

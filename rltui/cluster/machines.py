@@ -71,7 +71,7 @@ class Machines(RelayClient):
         return tuple(found[place] for place in range(len(processes)))
 
     def close(self) -> None:
-        """End all relays."""
+        """End the relay to each machine; what runs there goes on."""
         for relay in self.by_name.values():
             RelayClient.close(relay)
 

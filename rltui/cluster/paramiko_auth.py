@@ -58,7 +58,7 @@ class Deadline:
         self._transport.close()
 
     def lift(self) -> None:
-        """Let the transport live."""
+        """The login is done in time: let the transport live from here on."""
         with self._lock:
             self._lifted = True
             if self._timer is not None:

@@ -63,7 +63,7 @@ class UnattendedPrompter:
     attended = False
 
     def ask(self, question: Question) -> tuple[str, ...]:
-        """Refuse; see ``Prompter``."""
+        """Refuse: nobody is there who could answer; see ``Prompter``."""
         raise NeedsAttentionError(f"{question.title} asks something, and this is no moment to ask you.", NEXT_STEP)
 
 
@@ -128,7 +128,7 @@ class SwitchedPrompter:
 
     @property
     def attended(self) -> bool:
-        """Whether somebody attends now."""
+        """Whether the prompter of this moment has a person behind it."""
         return self._now.attended
 
     def ask(self, question: Question) -> tuple[str, ...]:

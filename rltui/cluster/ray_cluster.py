@@ -347,7 +347,7 @@ class RayCluster:
         return JobsSnapshot(jobs=found, taken_at=self._last.taken_at, problem=self._last.problem)
 
     def close(self) -> None:
-        """End the relay."""
+        """End the relay; the jobs that Ray has go on."""
         self.client.close()
 
     def _asked(self) -> JobsSnapshot:

@@ -190,5 +190,5 @@ class SlurmCluster:
         return self.poller.jobs(job_ids)
 
     def close(self) -> None:
-        """End the relay."""
+        """End the relay; jobs go on, and so does Slurm's word of them."""
         self.client.close()

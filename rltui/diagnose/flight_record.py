@@ -27,7 +27,13 @@ DEFAULT = "0"
 MOST_NAMED = 8
 LONGEST = 160
 _RANK = re.compile(r"\d+")
-_INSIDE = ("torch/distributed/", "torch/utils/", "trainers/roles/witness.py", "deepspeed/comm/", "deepspeed/utils/")
+_INSIDE = (
+    "torch/distributed/",
+    "torch/utils/",
+    "trainers/roles/flight_recorder.py",
+    "deepspeed/comm/",
+    "deepspeed/utils/",
+)
 """Of files on the way from a program to a collective."""
 
 

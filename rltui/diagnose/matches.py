@@ -41,7 +41,7 @@ class Matches:
         self.lines = 0
 
     def note(self, match: Match) -> None:
-        """Add a match."""
+        """Add a match; of too many of one cause the newest takes the last one's place."""
         known = self.by_cause.setdefault(match.cause, [])
         if len(known) >= MOST_MATCHES:
             known.pop()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from rltui.cluster.jobs import JobSnapshot
-from rltui.watch.node_samples import HostSnapshot
+from rltui.watch.node_samples import GpuSample, HostSnapshot
 from rltui.watch.snapshots import EndSnapshot, StageSnapshot
 
 LEAST_STEPS = 3
@@ -62,22 +62,15 @@ class EngineCounters(Struct, frozen=True, kw_only=True):
     tokens_per_second: float | None = None
 
 
-class GpuRecord(Struct, frozen=True, kw_only=True):
-    """One GPU over the last minute or so."""
+class GpuRecord(GpuSample, frozen=True, kw_only=True):
+    """One GPU over the last minute or so: use, power and clock are means, and ``held_back`` is of most of that time."""
 
     host: str
-    index: int
-    gpu: str
     role: str
     """Whose process is on it, such as ``learner``; empty where nobody knows."""
     program: str = ""
     """What that process runs, such as ``python train.py``: what is known of one without a role."""
-    utilization_percent: float
     power_w: float
-    temperature_c: float | None = None
-    clock_mhz: float | None = None
-    held_back: tuple[str, ...] = ()
-    """Why the hardware lowered its clocks for most of that time."""
 
     @property
     def place(self) -> str:
@@ -179,7 +172,7 @@ class Recent(Struct, frozen=True, kw_only=True):
         return sum(took) / wall_s, sum(each > 0.1 * total_s for each in took)
 
     def early_and_late(self, name: str, least_s: float = 0.0) -> tuple[float, float] | None:
-        """Medians of ``early`` and of the last few steps; None where there are too few.
+        """Medians of ``baseline`` and of the last few steps; None where there are too few.
 
         Args:
             name: The metric.
@@ -187,7 +180,7 @@ class Recent(Struct, frozen=True, kw_only=True):
                 one time, which says nothing.
         """
         told = [step for step in self.steps if name in step.values]
-        early = self.early(name)
+        early = self.baseline(name)
         if len(told) < BASELINE_STEPS or not early:
             return None
         span_s = told[-1].at - told[0].at
@@ -197,7 +190,7 @@ class Recent(Struct, frozen=True, kw_only=True):
             return None
         return statistics.median(early), statistics.median(step.values[name] for step in late)
 
-    def early(self, name: str) -> list[float]:
+    def baseline(self, name: str) -> list[float]:
         """A metric in ``first``, else in the first half of the steps.
 
         Early steps warm up (compilation, caches), so the very first two do not count.

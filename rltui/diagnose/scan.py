@@ -209,7 +209,7 @@ class _Pass:
         self.window, self.done = self.window[keep:], limit - keep
 
     def finish(self) -> None:
-        """Look at the rest."""
+        """Look at the lines that are left, and note the numbers of training that went bad."""
         if self.done < len(self.window):
             self._look(len(self.window), is_last=True)
         for lapse in self.watch.lapses()[:8]:

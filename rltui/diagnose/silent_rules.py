@@ -160,7 +160,7 @@ def reward_races(recent: Recent) -> str:
     seen, length = recent.early_and_late("reward"), recent.early_and_late("response_length")
     if seen is None or length is None or length[0] <= 0 or len(rewards) < 2 * EQUAL_REWARD_STEPS:
         return ""
-    swing = statistics.pstdev(recent.early("reward"))
+    swing = statistics.pstdev(recent.baseline("reward"))
     if seen[1] - seen[0] < max(RACE * swing, 0.1 * abs(seen[0]), 1e-3) or 0.5 < length[1] / length[0] < LENGTH_GROWTH:
         return ""
     return f"the reward leapt to {seen[1]:.3g} from {seen[0]:.3g} while answers went from {length[0]:.0f} to " + (
@@ -202,7 +202,7 @@ def _earns_more(recent: Recent) -> bool:
     seen = recent.early_and_late("reward")
     if seen is None:
         return False
-    swing = statistics.pstdev(recent.early("reward"))
+    swing = statistics.pstdev(recent.baseline("reward"))
     return seen[1] > seen[0] + max(swing, 0.02 * abs(seen[0])) or _is_full(seen[1])
 
 

@@ -93,12 +93,12 @@ def slow_symptoms(recent: Recent) -> tuple[Symptom, ...]:
 
 
 def rollout_bound(recent: Recent) -> Told | None:
-    """Learners wait for samples."""
+    """Learners wait for samples for most of a step: generation is what to make faster."""
     return _bound(recent, "learner", "generation", GENERATION, _occupancy(recent))
 
 
 def learner_bound(recent: Recent) -> Told | None:
-    """Engines wait for training."""
+    """Engines wait for training for most of a step: learners are what to make faster."""
     return _bound(recent, "engine", "training", LEARNER_WORK)
 
 
@@ -374,5 +374,5 @@ def _alike(gpus: Sequence[GpuRecord]) -> Iterator[list[GpuRecord]]:
     alike: dict[tuple[str, str], list[GpuRecord]] = {}
     for one in gpus:
         if one.whose:
-            alike.setdefault((one.whose, one.gpu), []).append(one)
+            alike.setdefault((one.whose, one.name), []).append(one)
     return (group for group in alike.values() if len(group) > LEAST_PEERS)

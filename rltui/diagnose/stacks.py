@@ -30,7 +30,7 @@ MOST_NAMED = 4
 
 
 class Collective(Struct, frozen=True):
-    """One collective of one rank, as the role noted it (``trainers/roles/witness.py``); ``ended`` 0: it is in it."""
+    """One collective of one rank, as ``trainers/roles/flight_recorder.py`` noted it; ``ended`` 0: the rank is in it."""
 
     group: str
     seq: int

@@ -73,7 +73,7 @@ def held_up_by(evidence: Evidence, *, is_overdue: bool) -> list[str]:
         evidence: What was seen of the processes.
         is_overdue: Whether it has done so for longer than an evaluation takes, in which some do what others do not.
     """
-    found = [*awaited(evidence), *idle_roles(evidence)] or [*judging(evidence)]
+    found = [*awaited(evidence), *idle_roles(evidence)] or [*held_by_rewards(evidence)]
     has_record = any(one.collectives for one in evidence.processes)
     return [*odd_ones(evidence.processes)] if not found and not has_record and is_overdue else found
 
@@ -140,13 +140,13 @@ def idle_roles(evidence: Evidence) -> Iterator[str]:
     yield from (f"{name} is gone" for name in evidence.gone)
 
 
-def judging(evidence: Evidence) -> Iterator[str]:
+def held_by_rewards(evidence: Evidence) -> Iterator[str]:
     """The workers that are within the user's reward, where the trainer waits for rewards and nothing else holds it."""
     stacks = [(one, [_frame(line) for line in one.stack.splitlines()]) for one in evidence.processes]
     if any(_WAITS_FOR_REWARDS.match(frame) for _, frames in stacks for frame in frames):
         for one, frames in stacks:
             within = [frame for frame in frames if frame]
-            if len(within) > 1 and any(_JUDGES.match(frame) for frame in within[1:]):
+            if len(within) > 1 and any(_IN_A_REWARD.match(frame) for frame in within[1:]):
                 name = structs.replace(one, role="reward worker").name
                 yield f"{name} is in {within[0]}, while the trainer waits for rewards"
 
@@ -219,11 +219,11 @@ def _wait(evidence: Evidence, members: Sequence[tuple[Collective, Observed]]) ->
 
 _FRAME = re.compile(r"^ +(?:File \"(?P<file>[^\"]+)\", line (?P<row>\d+) in (?P<of>.+)|(?P<spy>\S.* \(.+:\d+\)))$")
 _OURS = re.compile(r"\btrainers[/.]")
-_JUDGES = re.compile(r"verdict \(\S*rewards/own_worker\.py:\d+\)$")
+_IN_A_REWARD = re.compile(r"verdict \(\S*rewards/own_worker\.py:\d+\)$")
 _WAITS_FOR_REWARDS = re.compile(r"Loop\.rewards \(\S*trainers/loop\.py:\d+\)$")
 _QUIET = ("main_loop (ray/", "default_worker.py")
 _BESIDE = "_leave_when_asked"
-"""In the thread of ``trainers/roles/witness.py``, which is no part of the work."""
+"""In the thread of ``trainers/roles/flight_recorder.py``, which is no part of the work."""
 
 
 def _doing(one: Observed) -> str:

@@ -235,7 +235,7 @@ class Architecture(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def softmax_layers(self) -> int:
-        """Layers with softmax attention."""
+        """Number of layers with softmax attention, the only ones whose KV cache grows with the length."""
         return self.attention_layers or self.layers - (self.linear.layers if self.linear else 0)
 
     @property

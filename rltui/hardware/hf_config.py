@@ -58,7 +58,7 @@ class _Reader:
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """Whether ``key`` is true."""
+        """Whether ``key`` is true; where it is missing or null, ``default``."""
         value = self._config.get(key)
         return default if value is None else bool(value)
 

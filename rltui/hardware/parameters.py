@@ -42,12 +42,12 @@ class ParameterCount(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> int:
-        """Of the language model."""
+        """Parameters of the language model, without the tower that reads images."""
         return self.embedding + self.head + self.attention + self.dense + self.routed + self.norms
 
     @property
     def total(self) -> int:
-        """Of everything."""
+        """Parameters of everything that a checkpoint holds."""
         return self.text + self.vision
 
     @property
@@ -231,7 +231,7 @@ def shared_expert(model: Architecture) -> int:
 
 
 def router_parameters(model: Architecture) -> int:
-    """Parameters of one router."""
+    """Parameters of one layer's router, with its bias and the one that balances loads; 0 without experts."""
     experts = model.experts
     if experts is None:
         return 0

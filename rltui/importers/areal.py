@@ -99,7 +99,7 @@ def is_config(values: dict[str, Any]) -> bool:
 
 
 def from_config(values: dict[str, Any]) -> Facts:
-    """What a configuration needs."""
+    """What layout and checks need of AReaL's configuration, older spellings included."""
     source = from_mapping(values)
     has_cluster = isinstance(values.get("cluster"), dict)
     # before 2025-08 the experiment's own nodes stood outside of the cluster's

@@ -132,12 +132,12 @@ class _Chain(NamedTuple):
 
 
 def toml_chain(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
-    """prime-rl's ``toml_files``: as ``_Chain.whole``."""
+    """A file of prime-rl with all that its ``toml_files`` name, and their paths; later ones win."""
     return _Chain("toml_files", lambda path, name: one_beside(path, str(name)), read_toml).whole(values, path)
 
 
 def with_defaults(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
-    """NeMo-RL's ``defaults``: as ``_Chain.whole``."""
+    """A file of NeMo-RL with all that its ``defaults`` name, and their paths; the file itself wins."""
     return _Chain("defaults", _default, read_yaml).whole(values, path)
 
 

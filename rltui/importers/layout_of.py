@@ -301,7 +301,7 @@ def _drop(values: dict[str, Any], key: str) -> bool:
 
 
 def as_yaml(values: dict[str, Any]) -> str:
-    """The layout as YAML."""
+    """The layout as YAML, its keys in the order of ``values``."""
     import yaml
 
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)

@@ -179,7 +179,7 @@ def _algorithm(source: Settings) -> str:
 
 
 def _group(source: Settings) -> int | None:
-    """Samples of a prompt."""
+    """Samples of a prompt, under either of the two names that the versions have for it."""
     return source.integer("orchestrator.group_size", "orchestrator.rollouts_per_example", default=1)
 
 

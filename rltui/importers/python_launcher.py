@@ -128,7 +128,7 @@ class _Follower:
         return True
 
     def statement(self, node: ast.stmt, names: dict[str, Any]) -> None:
-        """Follow one statement."""
+        """Follow one statement: what it assigns, runs or branches into."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 _assign(target, value_of(node.value, names), names)

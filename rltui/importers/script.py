@@ -40,7 +40,7 @@ class Script(Struct, frozen=True):
 
     @property
     def commands(self) -> tuple[Started, ...]:
-        """The commands it starts."""
+        """The commands that the script starts, with all variables filled in as far as they are known."""
         return self.reading.commands
 
     def until(self, end: int) -> Script:

@@ -62,7 +62,7 @@ class Scope:
         return given[index - 1] if index <= len(given) else None
 
     def items(self, name: str) -> tuple[str, ...]:
-        """Words of an array."""
+        """Words of an array, or of ``$@``; one hole where a value is not known."""
         if name in ("@", "*"):
             return tuple(self.arguments or ())
         value = self.variables.get(name)
@@ -105,16 +105,16 @@ class _Expansion:
         self.no_items = False
 
     def fields(self, raw: str) -> list[str]:
-        """The fields of ``raw``."""
+        """The words that ``raw`` becomes, after bash's field splitting."""
         self.run(raw, splitting=True)
         return self.done()
 
     def done(self) -> list[str]:
-        """What has been built."""
+        """The words built so far, the one that is under way among them."""
         return self.finished if self.current is None else [*self.finished, self.current]
 
     def run(self, raw: str, splitting: bool) -> None:
-        """Read all of ``raw``."""
+        """Expand all of ``raw``; its text may name variables that name others, down to a bound."""
         self.scope.nesting += 1
         if self.scope.nesting > MAX_NESTING:
             raise ScriptError(self.line, "variables or defaults refer to each other without end")
@@ -228,7 +228,7 @@ class _Expansion:
         return expand_text(raw, self.scope, self.line)
 
     def named(self, name: str, quoted: bool) -> None:
-        """``$name``."""
+        """Add the value of ``$name``, or a hole where nobody knows it."""
         if name in ("@", "*"):
             self.add_items(self.scope.items(name), quoted)
             return
@@ -236,7 +236,7 @@ class _Expansion:
         self.add_value(HOLE if value is None else value, quoted)
 
     def braced(self, inside: str, quoted: bool) -> None:
-        """``${…}``."""
+        """Add the value of ``${…}`` with its default, cut or replacement."""
         match = _BRACED.match(inside)
         if match is None:
             self.add_value(HOLE, quoted)
@@ -254,7 +254,7 @@ class _Expansion:
             self.operate(name, index, operation, quoted)
 
     def length(self, name: str, index: str | None) -> str:
-        """``${#name}`` and ``${#name[@]}``."""
+        """``${#name}``, characters of a value, and ``${#name[@]}``, words of an array."""
         if index:
             items = self.scope.items(name)
             # a part that is not known may be no word, or several

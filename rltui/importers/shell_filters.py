@@ -30,7 +30,7 @@ def piped(stages: Sequence[Sequence[str]]) -> str:
 
 
 def _printed(words: Sequence[str]) -> str | None:
-    """What ``echo`` prints."""
+    """What ``echo`` prints for these words; None: it is another command."""
     head, *rest = words
     if head != "echo":
         return None
@@ -65,7 +65,7 @@ def _translated(text: str, words: list[str]) -> str | None:
 
 
 def _field_count(text: str, words: list[str]) -> str | None:
-    """``awk -F, '{print NF}'``."""
+    """What ``awk -F, '{print NF}'`` prints of ``text``: how scripts count GPUs in a list."""
     if words[:1] == ["-F"]:
         words = [f"-F{words[1]}", *words[2:]] if len(words) > 1 else words
     if len(words) != 2 or not re.fullmatch(r"-F[,:;]", words[0]) or not _FIELD_COUNT.match(words[1]):

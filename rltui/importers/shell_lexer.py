@@ -63,7 +63,7 @@ class _Lexer:
         self.heredocs: list[str] = []
 
     def run(self) -> None:
-        """Read everything."""
+        """Read the text to its end, token by token, within a bound."""
         while self.at < len(self.text):
             if len(self.tokens) > MAX_TOKENS:
                 raise ScriptError(self.line, f"more than {MAX_TOKENS} words; a launch script has a few hundred")
@@ -189,7 +189,7 @@ class _Lexer:
         self.tokens.append(Token("word", f"'{text}'", self.line))
 
     def word_until_arithmetic_end(self) -> None:
-        """``((…))`` as one word."""
+        """Take ``((…))`` as one word: its inside has operators that are none of the shell."""
         start, line = self.at, self.line
         end = self.balanced(self.at, "(", ")")
         self.count_lines(start, end)

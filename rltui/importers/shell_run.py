@@ -110,7 +110,7 @@ class _Follower:
 
     @property
     def scope(self) -> Scope:
-        """The variables, for expansion."""
+        """The variables as they are at this point, for expansion."""
         return Scope(self.variables, self.arguments, self.unread)
 
     def block(self, block: syntax.Block) -> None:
@@ -124,7 +124,7 @@ class _Follower:
             self.node(node)
 
     def node(self, node: syntax.Node) -> None:
-        """Follow one node."""
+        """Follow one node of the syntax tree: a command, a branch, a loop, a function."""
         if isinstance(node, syntax.Command):
             self.command(node)
         elif isinstance(node, syntax.AndOr):
@@ -256,7 +256,7 @@ class _Follower:
             self.block(node.body)
 
     def command(self, node: syntax.Command) -> None:
-        """A simple command."""
+        """Follow a simple command: it sets, exports, calls a function, or starts a program."""
         self.line = node.line
         if node.words[:1] in (("[",), ("[[",), ("test",)) or (node.words and node.words[0].startswith("((")):
             return
@@ -281,7 +281,7 @@ class _Follower:
             self.started(words, environ)
 
     def assign(self, assignments: Sequence[syntax.Assignment]) -> None:
-        """Set variables."""
+        """Set variables, through a ``nameref`` where there is one."""
         for item in (replace(each, name=self.references.get(each.name, each.name)) for each in assignments):
             value: Value
             if isinstance(item.value, tuple):
@@ -291,7 +291,7 @@ class _Follower:
             self.variables[item.name] = self.appended(item.name, value) if item.append else value
 
     def appended(self, name: str, value: Value) -> Value:
-        """The value of ``NAME+=value``."""
+        """The value after ``NAME+=value``: texts are joined, arrays grow."""
         before = self.variables.get(name, () if isinstance(value, tuple) else "")
         if isinstance(value, tuple) or isinstance(before, tuple):
             first = before if isinstance(before, tuple) else (before,)

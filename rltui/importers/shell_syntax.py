@@ -16,7 +16,7 @@ _DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
 
 
 class Assignment(Struct, frozen=True):
-    """``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
+    """Setting a variable: ``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
 
     name: str
     value: str | tuple[str, ...]
@@ -61,7 +61,7 @@ class For(Struct, frozen=True):
 
 
 class While(Struct, frozen=True):
-    """``while`` and ``until``."""
+    """A loop of ``while`` or ``until``; how often its body runs, nobody knows."""
 
     condition: Block
     body: Block
@@ -182,7 +182,7 @@ class _Parser:
         return node
 
     def condition(self) -> Node:
-        """After ``if``."""
+        """Parse what stands after ``if``, all of its branches, to ``fi``."""
         branches: list[tuple[Block, Block]] = []
         while True:
             test = self.block(frozenset({"then", "fi"}))
@@ -195,7 +195,7 @@ class _Parser:
         return self.closed(If(tuple(branches)), "fi")
 
     def case(self) -> Node:
-        """After ``case``."""
+        """Parse what stands after ``case``, its subject and its branches, to ``esac``."""
         subject = self.peek().text
         self.at += 1
         self.skip_separators()
@@ -220,7 +220,7 @@ class _Parser:
         return tuple(patterns), body
 
     def loop_over_words(self) -> Node:
-        """After ``for``."""
+        """Parse what stands after ``for``: the variable, its words, and the body."""
         name = self.peek().text
         self.at += 1
         words: list[str] | None = None if name.startswith("((") else ["$@"]
@@ -238,12 +238,12 @@ class _Parser:
             self.at += 1
 
     def loop(self) -> Node:
-        """After ``while`` or ``until``."""
+        """Parse what stands after ``while`` or ``until``: the condition, and the body."""
         test = self.block(frozenset({"do", "done"}))
         return While(test, self.do_block())
 
     def do_block(self) -> Block:
-        """``do … done``."""
+        """Parse a loop's body, ``do … done``."""
         self.skip_separators()
         self.accept("do")
         body = self.block(frozenset({"done"}))

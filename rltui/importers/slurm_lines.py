@@ -45,7 +45,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int | None:
-        """GPUs in all."""
+        """GPUs on all nodes together; None where the script does not say."""
         return product(self.nodes, self.gpus_per_node)
 
     def machine(self, own: tuple[int | None, int | None]) -> tuple[int | None, int | None]:

@@ -205,7 +205,7 @@ def _verl_sampling(found: Variants) -> None:
 
 
 def trl(source: Settings) -> Variants:
-    """Variants of TRL's ``GRPOConfig``."""
+    """The variants of GRPO that TRL's ``GRPOConfig`` asks for."""
     found = Variants(source, "--")
     losses = {"grpo": "sequence", "dapo": "token", "bnpo": "token", "cispo": "token", "dr_grpo": "dr_grpo"}
     losses |= {"sapo": "sequence", "luspo": "sequence_sum"}

@@ -42,7 +42,7 @@ class LoadedLayout(Struct, frozen=True):
         return self.document.place(path)
 
     def line(self, key: str) -> int:
-        """The line of ``place``."""
+        """The line on which a key was set, for messages; see ``place``."""
         return self.place(key)[1]
 
 

@@ -16,7 +16,7 @@ GLYPHS = {"fits": "✓", "tight": "!", "no": "✗", "unknown": "?"}
 
 
 def lines(estimate: LayoutEstimate) -> Iterator[str]:
-    """The estimate as lines."""
+    """The estimate as lines for people: a bar a role, its parts, and what is left of the card."""
     for name, model in estimate.models:
         yield f"{'policy' if name == 'learner' else name:<9} {model}"
     for role in estimate.roles:

@@ -123,7 +123,7 @@ class RoleEstimate(Struct, frozen=True, kw_only=True):
 
     @property
     def peak_gib(self) -> float:
-        """Memory at the peak."""
+        """Memory of the fullest card at the moment when it holds most."""
         return self.peak.total_gib
 
     @property
@@ -177,7 +177,7 @@ class HostEstimate(Struct, frozen=True, kw_only=True):
 
     @property
     def ram_gib(self) -> float:
-        """Host memory in all."""
+        """Main memory of a node that all roles on it take together."""
         return sum(self.ram_parts_gib.values())
 
 

@@ -129,7 +129,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
 
 
 def learner_training(layout: Layout) -> Training:
-    """The learner."""
+    """How the layout's learner trains: its states, sharding and kernels, as an estimate takes them."""
     learner, states = layout.roles.learner, states_of(layout.roles.learner, layout.system)
     own, adapter = layout.system == "rltui", None
     item = ITEM_BYTES[learner.precision] if own else RECIPES[layout.system].base_bytes

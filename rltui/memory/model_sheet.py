@@ -134,7 +134,7 @@ def as_json(sheet: ModelSheet) -> dict[str, Any]:
 
 
 def lines(sheet: ModelSheet) -> Iterator[str]:
-    """The sheet as lines."""
+    """The sheet as lines for people: parameters, bytes by precision, KV cache of a token."""
     yield f"{sheet.model}: {sheet.parameters / 1e9:.2f} B parameters, {sheet.active / 1e9:.2f} B for one token"
     weights = ", ".join(f"{size:.1f} GiB in {name}" for name, size in sheet.weights_gib.items())
     yield f"weights       {weights}"

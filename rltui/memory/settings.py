@@ -229,7 +229,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def length(self) -> float:
-        """Tokens of one sequence."""
+        """Mean tokens of one sequence of a micro-batch."""
         return self.tokens / max(1, self.sequences)
 
 

@@ -98,7 +98,7 @@ class Slice(Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> float:
-        """Parameters of the slice."""
+        """Parameters of the slice, those of its experts among them."""
         return self.shared + self.routed
 
     @property

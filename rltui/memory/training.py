@@ -155,7 +155,7 @@ def _held(
     workload: Workload,
     trained_share: float,
 ) -> Parts:
-    """What stays between micro-batches."""
+    """What a card holds between micro-batches: weights, gradients, optimizer states, CUDA's context."""
     parts = {"context": CUDA_CONTEXT_GIB + _communicators_gib(sharding)}
     if adapter is None:
         kept = state_gib(part, states, sharding)

@@ -200,7 +200,7 @@ class AttemptRunner:
         return 0 if verdict.outcome == "finished" else 1
 
     def end_details(self) -> Dict[str, Any]:
-        """Further keys of ``end.json``."""
+        """Further keys of ``end.json``, of schedulers that know more about the end."""
         return {}
 
     # what all have in common

@@ -73,5 +73,5 @@ def tickets() -> List[Dict[str, Any]]:
 
 
 def main() -> None:
-    """Print it."""
+    """Print what ``look`` found, one JSON object."""
     json.dump(look(), sys.stdout)

@@ -178,6 +178,7 @@ class HostQueue:
         Yields:
             Nothing where it is held; else who has it.
         """
+        # flock and not a file: the kernel lets it go when the holder dies, however that was
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             deadline = time.monotonic() + LOCK_S

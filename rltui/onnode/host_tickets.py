@@ -87,6 +87,7 @@ def write(folder: str, ticket: Ticket) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             json.dump(told, stream)
+            # mkstemp makes files that nobody else can read, and others have to see who holds what
             os.fchmod(stream.fileno(), 0o644)
         os.replace(temporary, path_of(folder, ticket.uuid))
     except BaseException:

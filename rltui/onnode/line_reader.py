@@ -16,7 +16,7 @@ UNREAD = {"offset": 0, "inode": 0, "rest": ""}
 
 
 class Lines(Protocol):
-    """What a follower reads."""
+    """A source of lines that grow while they are read: a file, or what a process prints."""
 
     def read(self, limit: Optional[int] = None) -> Iterator[str]:
         """Yield the lines that came since the last call, at most about ``limit`` bytes of them."""

@@ -67,7 +67,7 @@ class JsonFile:
         self._lines = LineReader(path)
 
     def state(self) -> Dict[str, Any]:
-        """Where it stands."""
+        """Where reading stands, so that the next process goes on there."""
         return {"path": self.path, "lines": self._lines.state()}
 
     def restore(self, state: Dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ class Message(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """Title and text."""
+        """Title and text together, for ways of telling that have no title of their own."""
         return "%s\n%s" % (self.title, self.text) if self.text else self.title
 
 

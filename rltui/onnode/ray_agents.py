@@ -135,6 +135,6 @@ class Agents:
 
 
 def progress(missing: List[str], total: int) -> str:
-    """``7/8 nodes, missing nid010869``."""
+    """How far Ray has come up: ``7/8 nodes, missing nid010869``."""
     names = ", ".join(missing[:4]) + (" and %d more" % (len(missing) - 4) if len(missing) > 4 else "")
     return "%d/%d nodes%s" % (total - len(missing), total, ", missing " + names if missing else "")

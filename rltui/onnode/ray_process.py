@@ -157,6 +157,8 @@ class RayProcess:
                 stderr=log,
                 env=environment,
                 cwd=folder,
+                # so that ctrl+c in a terminal, and a signal to the supervisor's group, do not reach Ray before the
+                # trainer has saved
                 start_new_session=True,
             )
 
@@ -205,6 +207,7 @@ def node_options(spec: RaySpec, folder: str) -> List[str]:
     options += ["--num-cpus=%d" % spec.cpus, "--num-gpus=%d" % spec.gpus]
     options += ["--labels=%s=%d" % (rundir.PART_LABEL, spec.part)] if spec.part else []
     if spec.script is None:
+        # Ray itself would take 30 % of the node's memory for it, which a job's cgroup may not have
         options.append("--object-store-memory=%d" % object_store_bytes(spec.address))
     if not shared_memory_works():
         options.append("--plasma-directory=%s" % folder)
@@ -254,6 +257,7 @@ def keep_logs(folder: str, target: str) -> None:
         return
     os.makedirs(target, mode=rundir.folder_mode(os.path.dirname(target)), exist_ok=True)
     names = [name for name in os.listdir(logs) if name.endswith((".out", ".err", ".log"))]
+    # workers' own output first: it has the traceback; raylet's and GCS's logs are long and seldom tell
     for name in sorted(names, key=lambda name: "worker" not in name):
         path = os.path.join(logs, name)
         size = os.path.getsize(path) if os.path.isfile(path) else 0

@@ -197,6 +197,7 @@ class Relay:
         try:
             with self._writing:
                 while left:
+                    # a pipe to ssh takes 64 KiB at a time
                     left = left[os.write(self._sink, left) :]
         except BrokenPipeError:
             end()
@@ -205,6 +206,7 @@ class Relay:
 def end() -> None:
     """End the relay and all that it started, without waiting for its threads."""
     CHILDREN.end_all()
+    # threads may be in reads of a hung NFS, from which no exit of Python's would come back
     os._exit(0)
 
 

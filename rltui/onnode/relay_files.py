@@ -81,6 +81,7 @@ def open_file(request: Request) -> Tuple[int, os.stat_result]:
 
 def _open(path: str) -> Tuple[int, os.stat_result]:
     """Open a regular file; a pipe or device, which could block for ever or have effects, is refused."""
+    # O_NONBLOCK: opening a pipe without a writer would wait for one for ever, before fstat can tell what it is
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
@@ -203,9 +204,13 @@ def put(request: Request) -> Answer:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
+            # before the rename: some file systems bring the name onto the disk before the bytes, and a crash between
+            # leaves an empty file
             os.fsync(stream.fileno())
         os.chmod(temporary, mode)
         if request.get("exclusive"):
+            # link(2) fails where the name is taken, on NFS too; O_EXCL would show others a file that is not yet
+            # written
             os.link(temporary, path)
         else:
             os.replace(temporary, path)

@@ -63,7 +63,7 @@ def stays(attempt: str, allocation: Allocation) -> bool:
 
 
 def _moved(job: Dict[str, Any], old: str, new: str, number: int) -> Dict[str, Any]:
-    """``job.json`` for another folder."""
+    """``job.json`` of a requeued attempt, with all paths in its new folder."""
     argv = [new if word == old else word for word in job.get("argv", [])]
     return {**job, "argv": argv, "attempt": number, "requeue_of": job.get("attempt")}
 

@@ -189,7 +189,7 @@ class Sampler:
         ]
 
     def line(self) -> bytes:
-        """The next line."""
+        """The next line of the sampler's file; processes and slow fields are in every few only."""
         slow = self._lines % SLOW_EVERY == 0
         self._lines += 1
         entry: Dict[str, Any] = {"t": round(time.time(), 2), "host": self._host, "cpus": self._reader.cpus}

@@ -291,7 +291,7 @@ class ScriptServers:
             time.sleep(EVERY_S)
 
     def ask_all(self) -> None:
-        """Ask each server once."""
+        """Ask each server for its counters once, all in turn."""
         self._asked = {server: self._asked.get(server) or Engines(server) for server in self._servers}
         for engines in self._asked.values():
             engines.ask()

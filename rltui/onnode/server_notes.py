@@ -162,7 +162,7 @@ def shortened(value: Any) -> Any:
 
 
 def node_of(row: Dict[str, Any]) -> str:
-    """The node's id."""
+    """Id of the node of an actor's row, which versions of Ray give in different places."""
     address = row.get("address")
     return str(row.get("node_id") or (address.get("nodeId") if isinstance(address, dict) else "") or "")
 

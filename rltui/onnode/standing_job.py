@@ -40,10 +40,10 @@ class StandingRay(RayHead):
         return ""
 
     def stop(self, grace_s: float = 0.0) -> None:
-        """Leave it alone."""
+        """Leave Ray alone: it was there before the attempt, and others use it."""
 
     def remove_folder(self) -> None:
-        """Leave it alone."""
+        """Leave Ray's folder alone: it is not the attempt's."""
 
 
 class StandingJob(AttemptRunner):

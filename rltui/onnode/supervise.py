@@ -57,7 +57,7 @@ class Supervisor(AttemptRunner):
             time.sleep(POLL_S)
 
     def tick(self) -> None:
-        """Keep the ticket."""
+        """Renew the ticket, by which others see that the slots and cards are still held."""
         if self.queue is not None:
             self.queue.keep()
 

@@ -53,7 +53,7 @@ class UnplacedBundle(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The reason for people."""
+        """Why Ray found no place for it, in words for people."""
         return UNPLACED_WORDS[self.reason]
 
 

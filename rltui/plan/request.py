@@ -106,7 +106,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def total_gpus(self) -> int:
-        """Cards in all."""
+        """GPUs of all nodes together: the budget."""
         return self.nodes * self.gpus_per_node
 
     @property

@@ -122,7 +122,7 @@ def overhead_s(request: Request) -> float:
 
 
 def step_time(request: Request, setup: Setup) -> StepTime:
-    """Put the phases together."""
+    """Seconds of a step, from those of its phases: added up, or side by side where cards are apart."""
     learner, critic, shared = setup.learner, setup.critic, setup.placement != "apart"
     generate, decode_bound = generate_s(request, setup.engine, setup.engines)
     train, train_bound = train_s(request, learner)

@@ -26,7 +26,7 @@ TRIES = 3
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """One attempt to cancel."""
+    """One attempt that is to be cancelled: its number and folder, and the job it is known by."""
 
     number: int
     path: str

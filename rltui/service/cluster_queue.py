@@ -59,12 +59,12 @@ class ClusterQueue(Struct, frozen=True, kw_only=True):
 
     @property
     def holding(self) -> tuple[QueuedJob, ...]:
-        """Jobs that hold nodes."""
+        """Jobs that hold nodes, anybody's."""
         return tuple(job for job in self.jobs if not job.waits)
 
     @property
     def gpus(self) -> int:
-        """GPUs of all nodes."""
+        """GPUs of all nodes that the cluster has, free or not."""
         return sum(group.gpus * len(group.nodes) for group in self.groups)
 
     @property

@@ -106,7 +106,7 @@ class ClusterSummary(Struct, frozen=True, kw_only=True):
 
 
 class WhyReport(Struct, frozen=True, kw_only=True):
-    """The answer to `!`."""
+    """What `!` shows of a run: its causes, evidence and remedies."""
 
     run_id: str
     headline: str

@@ -27,7 +27,7 @@ WINDOW = 10
 
 
 class Side(Struct, frozen=True, kw_only=True):
-    """One of the runs."""
+    """What is held against the other runs of one of them."""
 
     run_id: str
     state: str

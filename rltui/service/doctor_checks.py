@@ -44,7 +44,7 @@ class ClusterUnderTest(Struct, frozen=True, kw_only=True):
 
 
 def ok(name: str, found: str, seconds: float = 0.0) -> Check:
-    """The link is fine."""
+    """A check that found its link in order, and what it found."""
     return Check(name=name, state="ok", found=plain(found), seconds=seconds)
 
 
@@ -61,7 +61,7 @@ def warning(name: str, found: str, cause: str, next_step: str, seconds: float = 
 
 
 def broken(name: str, cause: str, next_step: str) -> Check:
-    """It does not work."""
+    """A check that failed: the cause, and what to do next."""
     return Check(name=name, state="failed", found=plain(cause), next_step=plain(next_step))
 
 

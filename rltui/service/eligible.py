@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Eligible(Struct, frozen=True, kw_only=True):
-    """Nodes of one partition."""
+    """Which nodes of one partition a layout fits on, and how many are known at all."""
 
     partition: str
     known: int

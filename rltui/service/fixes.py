@@ -45,7 +45,7 @@ ENGINE_AWAKE = frozenset({"oom_weight_sync", "engine_load_oom", "engine_free_mem
 
 
 class MemoryFix(Struct, frozen=True, kw_only=True):
-    """One change."""
+    """One change of a layout that brings a role's peak below its card's memory."""
 
     role: str
     """Whose peak is in the way."""

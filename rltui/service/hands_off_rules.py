@@ -269,5 +269,5 @@ def records_in(text: bytes) -> tuple[Record, ...]:
 
 
 def policy_of(told: dict[str, Any]) -> Policy:
-    """The policy in ``hands-off.json``."""
+    """The user's policy as ``hands-off.json`` holds it; what it does not say is by default."""
     return msgspec.convert(told.get("policy", {}), Policy)

@@ -108,7 +108,7 @@ def preview_update(context: Context, run: RunSummary, exclude: Sequence[str]) ->
 
 
 def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = ()) -> ActionPreview:
-    """What requeueing would do."""
+    """What requeueing would do: stop the job, and start it again from its newest checkpoint."""
     _slurm_cluster(context, run)
     from rltui.service.describe import checkpoint_words, steps
 

@@ -279,7 +279,7 @@ class LiveCockpit(RunReading):
         return "; ".join(f"not told by {one.channel}: {one.detail}" for one in results if not one.ok)
 
     def close(self) -> None:
-        """End all relays."""
+        """End the relays of all clusters; runs go on."""
         self._clusters.close()
 
     def _row(self, run_id: str) -> RunSummary:

@@ -42,7 +42,7 @@ POLL_S = 0.5
 
 
 class Answer(Struct, frozen=True):
-    """What one node answered."""
+    """What one node answered when it was asked what its processes are doing."""
 
     host: str
     at: float

@@ -84,7 +84,7 @@ class RecordedFiles:
             path.write_bytes(data[:wanted])
 
     def close(self) -> None:
-        """Take the folder away."""
+        """Remove the private folder in which the moment's files stood."""
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -104,7 +104,7 @@ class RecordedClient(RelayClient):
 
     @property
     def place(self) -> str:
-        """What messages call it."""
+        """What messages call the place that files are read from."""
         return "the recording"
 
     def hello(self) -> Hello:
@@ -112,7 +112,7 @@ class RecordedClient(RelayClient):
         return Hello(1, "", "", "", 0, "", 0, self._files.now)
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: no connection was opened."""
 
     def _ask(
         self, op: str, fields: dict[str, Any], timeout_s: float | None = None, idempotent: bool = True
@@ -185,7 +185,7 @@ class ReplayClock:
 
     @property
     def now(self) -> float:
-        """The moment."""
+        """The moment of the recording that is shown, epoch seconds."""
         passed = 0.0 if self.paused else (self._clock() - self._since) * self.speed
         return min(self.end, self._at + passed)
 
@@ -202,7 +202,7 @@ class ReplayClock:
         return f"{passed} of {whole}, {time.strftime('%m-%d %H:%M:%S', time.gmtime(now + self.utc_offset_s))}"
 
     def go_to(self, moment: float) -> None:
-        """Set it."""
+        """Go to a moment, within the recording; time passes on from there."""
         self._at, self._since = min(self.end, max(self.begin, moment)), self._clock()
 
     def toggle(self) -> None:
@@ -350,7 +350,7 @@ class ReplayCockpit(LiveCockpit):
         return ()
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
-        """None."""
+        """No clusters: a recording is watched from files."""
         return ()
 
     def want_gpus(self, *, on: bool) -> None:
@@ -361,7 +361,7 @@ class ReplayCockpit(LiveCockpit):
         return "none"
 
     def tell(self, event: Event) -> str:  # noqa: ARG002 it is over
-        """Nobody is told."""
+        """Tell nobody: what happens in a recording has happened."""
         return ""
 
     def refuse(self, *_: object, **__: object) -> NoReturn:

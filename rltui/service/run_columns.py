@@ -129,7 +129,7 @@ DONE = {"finished": "done"}
 
 
 class Fold(NamedTuple):
-    """Runs that belong together."""
+    """Runs that belong together, such as a sweep's, shown as one line until it is opened."""
 
     key: str
     """What they have in common, and nothing else has."""
@@ -144,7 +144,7 @@ class Fold(NamedTuple):
 
     @property
     def words(self) -> str:
-        """``5 done, 3 running``."""
+        """How many of its runs are in which state: ``5 done, 3 running``."""
         return ", ".join(f"{number} {DONE.get(state, state)}" for state, number in self.counts.items())
 
 

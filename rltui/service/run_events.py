@@ -33,7 +33,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return f"{self.run.run_id}: {self.run.state if self.kind == 'ended' else self.kind}"
 
     def message(self) -> dict[str, Any]:
-        """What ``rltui.onnode.notify`` tells."""
+        """The event as ``rltui.onnode.notify`` sends it to phones and chats."""
         where = f"attempt {self.run.attempt} on {self.run.cluster}"
         step = "" if self.run.stage.step is None else f", step {self.run.stage.step} of {self.run.stage.steps}"
         text = "\n".join(filter(None, (self.text, where + step)))

@@ -6,7 +6,9 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
@@ -21,7 +23,7 @@ from rltui.watch.actors import ActorsReader
 from rltui.watch.hosts import HostState, SamplerLine
 from rltui.watch.lines import decode, tail_of
 from rltui.watch.metrics import parse_metrics
-from rltui.watch.node_samples import HostSnapshot
+from rltui.watch.node_samples import GpuSample, HostSnapshot
 from rltui.watch.notes import parse_actors_note
 from rltui.watch.owners import ROLE_NAMES, ActorSnapshot, Owners, owners_of, patterns_of
 from rltui.watch.run_facts import STARTING_STAGES, RayFile
@@ -203,18 +205,22 @@ def _gpu_records(host: HostSnapshot, read: Sequence[SamplerLine], owners: Owners
         busy = [one.util for one in said if one.util is not None]
         if not power or not busy:
             continue
-        yield GpuRecord(
-            host=host.host,
-            index=gpu.index,
-            gpu=gpu.name,
-            role=ROLE_NAMES.get(owners.of(host, gpu.pids).letter, ""),
-            program=_program(host, gpu.pids),
+        yield _record(
+            host,
+            gpu,
+            owners,
             utilization_percent=statistics.fmean(busy),
             power_w=statistics.fmean(power),
-            temperature_c=gpu.temperature_c,
             clock_mhz=_mean(one.mhz[0] for one in said if one.mhz is not None),
             held_back=_mostly([one.held for one in said if one.held is not None]),
         )
+
+
+def _record(host: HostSnapshot, gpu: GpuSample, owners: Owners, **measured: Any) -> GpuRecord:
+    """A GPU with what was ``measured`` over a while in place of its newest numbers, and whose it is."""
+    role = ROLE_NAMES.get(owners.of(host, gpu.pids).letter, "")
+    known = {**structs.asdict(gpu), **measured}
+    return GpuRecord(**known, host=host.host, role=role, program=_program(host, gpu.pids))
 
 
 def _program(host: HostSnapshot, pids: Sequence[int]) -> str:
@@ -233,16 +239,7 @@ def stragglers_of(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
     """Node and index of the cards that their peers wait for, by the rule of the verdict ``straggler``."""
     owners, silent = owners_of(picture.actors, picture.role_patterns), silent_nodes(picture)
     records = [
-        GpuRecord(
-            host=host.host,
-            index=gpu.index,
-            gpu=gpu.name,
-            role=ROLE_NAMES.get(owners.of(host, gpu.pids).letter, ""),
-            program=_program(host, gpu.pids),
-            utilization_percent=statistics.fmean(used),
-            power_w=gpu.recent_w,
-            clock_mhz=gpu.clock_mhz,
-        )
+        _record(host, gpu, owners, utilization_percent=statistics.fmean(used), power_w=gpu.recent_w)
         for host in picture.hosts
         if host.host not in silent
         for gpu, used in zip(host.gpus, host.gpu_history, strict=False)

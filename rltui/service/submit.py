@@ -44,7 +44,7 @@ from rltui.service.context import Context
 
 
 class Launched(Struct, frozen=True, kw_only=True):
-    """What a launch made."""
+    """What a launch made: the run, its attempt, and the job that it is."""
 
     run_id: str
     attempt: int

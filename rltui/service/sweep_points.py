@@ -31,7 +31,7 @@ class Sweep(Struct, frozen=True):
     at_once: int = 0
 
     def __str__(self) -> str:
-        """As it is typed."""
+        """The sweep's words as one types them in a shell."""
         return shlex.join((*self.words, *self._limit))
 
     @property

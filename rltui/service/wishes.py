@@ -109,5 +109,5 @@ class _Parser(argparse.ArgumentParser):
     """A parser that raises where the shell's would print and end the program."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong."""
+        """Raise what is wrong as ours; argparse itself would end the process."""
         raise UsageError(f"{message[:1].upper()}{message[1:]}.")

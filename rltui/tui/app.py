@@ -204,7 +204,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.say(f"{message.asked}: {message.error}\n{message.hint}".strip(), "error")
 
     def on_preview_fetched(self, message: messages.PreviewFetched) -> None:
-        """Ask for confirmation."""
+        """Ask whether to do what the preview shows."""
         self.questions.take(message)
 
     @on(messages.ActionDone)
@@ -318,7 +318,7 @@ class CockpitApp(App[int], inherit_bindings=False):
     # --- leaving
 
     def action_interrupt(self) -> None:
-        """ctrl+c twice quits."""
+        """Quit where ctrl+c comes twice within a short time; the first one only says so."""
         now = self._clock()
         if now - self._interrupted_at < TWICE_WITHIN_S:
             self.leave()

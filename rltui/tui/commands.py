@@ -142,7 +142,7 @@ class Completion(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The whole text."""
+        """The whole command line with the completed word in its place."""
         return self.before + self.word
 
 

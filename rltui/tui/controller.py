@@ -72,7 +72,7 @@ class Controller:
         """Seconds between the latest reads of each source, for judging the age of what is shown."""
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begin to read runs, clusters and the open run, in threads of their own."""
         self._runs.start()
         self._run.start()
 

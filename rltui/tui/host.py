@@ -53,10 +53,10 @@ class Host(Protocol):
         """Put a dialog over the screen; its answer goes to ``callback``."""
 
     def say(self, text: str, severity: Severity = "information") -> None:
-        """Show a notification."""
+        """Show a notification for a few seconds."""
 
     def hush(self) -> None:
-        """Take the notifications away."""
+        """Take all notifications away at once."""
 
     def copy(self, text: str, what: str) -> None:
         """Copy to the terminal's clipboard."""
@@ -68,7 +68,7 @@ class Host(Protocol):
         """Stop drawing, or start again."""
 
     def leave(self) -> None:
-        """Quit."""
+        """Quit the cockpit; runs go on."""
 
     def ask(self, ask: Ask) -> None:
         """Ask what an action would do; its confirmation opens when that is known."""
@@ -106,7 +106,7 @@ class OnHost(Protocol):
 
     @property
     def app(self) -> App[object]:
-        """The application, for dialogs."""
+        """The application as Textual knows it, to put dialogs on its screens."""
 
     @property
     def cockpit(self) -> Host:

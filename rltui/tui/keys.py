@@ -143,7 +143,7 @@ class KeyTable:
 
     @cached_property
     def keys(self) -> tuple[Key, ...]:
-        """All keys."""
+        """The keys of all groups, in the order of the help page."""
         return tuple(key for group in self.groups for key in group.keys)
 
     def group(self, title: str) -> KeyGroup:
@@ -151,7 +151,7 @@ class KeyTable:
         return next(group for group in self.groups if group.title == title)
 
     def find(self, key_id: str) -> Key:
-        """A key by id."""
+        """The key whose id is ``key_id``."""
         return next(key for key in self.keys if key.id == key_id)
 
     def pressed(self, name: str, character: str | None) -> Key | None:

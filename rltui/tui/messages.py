@@ -73,7 +73,7 @@ class RunFetched(CockpitMessage):
 
     @property
     def run_id(self) -> str:
-        """The run's id."""
+        """Id of the run whose picture this is."""
         return self.snapshot.summary.run_id
 
     def can_replace(self, message: Message) -> bool:

@@ -48,7 +48,7 @@ class Pictures:
         return self._known.get(run_id)
 
     def take_why(self, report: WhyReport) -> None:
-        """Keep a diagnosis."""
+        """Keep a diagnosis of a run, and forget that of the run that was looked at longest ago."""
         self._reports[report.run_id] = report
         while len(self._reports) > KEPT_RUNS:
             self._reports.popitem(last=False)
@@ -85,7 +85,7 @@ class Pictures:
 
     @property
     def num_live(self) -> int:
-        """Runs that are alive."""
+        """Number of runs that have not ended."""
         return sum(run.is_live for run in self.runs.runs)
 
     def health(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual.screen import Screen
+from typing_extensions import override
 
 from rltui.service.replay import NOT_HERE, ReplayCockpit
 from rltui.tui.app import CockpitApp
@@ -26,8 +27,8 @@ class ReplayApp(CockpitApp):
         super().__init__(recording, readonly=True, ascii_only=ascii_only, wall_clock=lambda: recording.clock.now)
         self._recording = recording
 
+    @override
     def get_default_screen(self) -> Screen[None]:
-        """The run is home."""
         return ReplayScreen(self._recording)
 
     def open(self, place: str, *args: object) -> None:

@@ -38,7 +38,7 @@ class Searches:
         self._searched: LogQuery | SampleQuery | None = None
 
     def end(self) -> None:
-        """Search no more."""
+        """Search no more; what is found meanwhile is not shown."""
         self._searched = None
 
     def log(self, run_id: str, name: str, query: LogQuery) -> None:

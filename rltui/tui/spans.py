@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
     @property
     def plain(self) -> str:
-        """The text without roles."""
+        """The line's text without the roles of its parts."""
         return "".join(text for text, _ in self.spans)
 
 
@@ -114,7 +114,7 @@ def line(*pieces: str | Span, selected: bool = False) -> Line:
 
 
 def width_of(spans: Iterable[Span]) -> int:
-    """Cells that ``spans`` take."""
+    """Cells of the terminal that ``spans`` take; wide characters take two."""
     return sum([cell_width(text) for text, _ in spans])
 
 

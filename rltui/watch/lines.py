@@ -71,7 +71,7 @@ class LineFollower:
         self._skipping = False
 
     def want(self) -> FileRange:
-        """What to read next."""
+        """What to read next: the end of a file that is new here, else what came behind the last read."""
         if self._inode is None and self._first_bytes is not None:
             return FileRange(self.path, None, self._first_bytes)
         return FileRange(self.path, self._offset, STEP_BYTES)

@@ -54,7 +54,7 @@ class LogSource(Struct, frozen=True):
         return self.clock.oldest + share * max(0.0, self.clock.newest - self.clock.oldest)
 
     def offset_at(self, when: float) -> int:
-        """The other way round."""
+        """About where in the file the lines of ``when`` are, taking lines as evenly spread in time."""
         span = self.clock.newest - self.clock.oldest
         share = (when - self.clock.oldest) / span if span > 0 else float(when > self.clock.newest)
         return int(self.size * min(1.0, max(0.0, share)))

@@ -50,7 +50,7 @@ class MetricCurves:
         return self._snapshot
 
     def means(self, prefix: str) -> dict[str, float]:
-        """As in ``Curves``."""
+        """Mean of each metric whose name begins with ``prefix``, as in ``Curves``."""
         return self._curves.means(prefix)
 
 
@@ -67,7 +67,7 @@ class MetricsReader:
         return self._curves.snapshot()
 
     def means(self, prefix: str) -> dict[str, float]:
-        """As in ``Curves``."""
+        """Mean of each metric whose name begins with ``prefix``, as in ``Curves``."""
         return self._curves.means(prefix)
 
     def _take(self, attempt: int, lines: list[bytes]) -> None:

@@ -23,7 +23,7 @@ DAMAGED = "The note of what the dashboard said cannot be understood."
 
 
 class ActorsNote(Struct, frozen=True):
-    """``actors.json``."""
+    """What ``actors.json`` says: Ray's actors as the head node saw them."""
 
     actors: tuple[ActorSnapshot, ...] = ()
     problem: str = ""
@@ -42,7 +42,7 @@ def parse_actors_note(text: str) -> ActorsNote:
 
 
 def parse_status_note(text: str) -> StatusSnapshot:
-    """Return what ``status-now.json`` says."""
+    """Return what ``status-now.json`` says: the trainer's status as the head node read it."""
     note = parse_object(text) or {}
     status = parse_status(_body(note.get("status")))
     problem = plain(str(note.get("problem") or "")) or status.problem
@@ -73,7 +73,7 @@ class NotesReader:
         self._texts: dict[str, str] = {}
 
     def read(self) -> None:
-        """Read what has changed."""
+        """Read the notes anew, and parse those whose text has changed."""
         texts, before = dict(self._files.read()), self._texts
         self._texts = texts
         if rundir.ACTORS in texts and texts[rundir.ACTORS] != before.get(rundir.ACTORS):

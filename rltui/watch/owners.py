@@ -52,7 +52,7 @@ _ENGINE_TITLE = re.compile(r"(VLLM|sglang)::")
 
 
 class ActorSnapshot(Struct, frozen=True, kw_only=True):
-    """One Ray actor."""
+    """One Ray actor: its class, process and node, by which cards get their role."""
 
     actor_id: str
     class_name: str

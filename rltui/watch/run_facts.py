@@ -54,7 +54,7 @@ class RunRecord(Held, frozen=True):
 
 
 class Supervisor(Struct, frozen=True):
-    """``supervisor.json``."""
+    """What ``supervisor.json`` says: which process looks after an attempt without a scheduler."""
 
     pid: int
     start_time: str | None = None
@@ -120,13 +120,13 @@ class DecisionNote(Struct, frozen=True):
 
 
 class FailureNote(Struct, frozen=True):
-    """``failure.json``."""
+    """What ``failure.json`` says: the word for why it failed, as the node itself found it."""
 
     word: str = ""
 
 
 class RayFile(Struct, frozen=True):
-    """``ray.json``."""
+    """What ``ray.json`` says: where the attempt's Ray answers, and with which token."""
 
     dashboard: str
     token: str = ""
@@ -135,7 +135,7 @@ class RayFile(Struct, frozen=True):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its dashboard."""
+        """Ray's dashboard, whose address is good on the head node only."""
         return Endpoint(self.dashboard, self.token, self.host, self.jobs)
 
 

@@ -166,7 +166,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 
 class RunsSnapshot(Struct, frozen=True, kw_only=True):
-    """All runs, newest first."""
+    """All runs of all clusters at one moment, newest first."""
 
     runs: tuple[RunSummary, ...] = ()
     taken_at: float = 0.0

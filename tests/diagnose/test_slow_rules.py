@@ -135,7 +135,7 @@ def test_a_full_cache_shows_in_what_waits_or_is_preempted() -> None:
 
 def gpu(index: int, power_w: float, celsius: float = 60.0, role: str = "learner") -> GpuRecord:
     return GpuRecord(
-        host="n1", index=index, gpu="H100", role=role, utilization_percent=98, power_w=power_w, temperature_c=celsius
+        host="n1", index=index, name="H100", role=role, utilization_percent=98, power_w=power_w, temperature_c=celsius
     )
 
 
@@ -332,7 +332,7 @@ def test_a_leap_of_the_reward_is_suspicious_only_with_other_answers() -> None:
 
 def test_a_gpu_whose_hardware_says_that_it_is_held_back_needs_no_peers() -> None:
     one = GpuRecord(
-        host="n1", index=3, gpu="NVIDIA H100", role="learner", utilization_percent=97.0, power_w=410.0,
+        host="n1", index=3, name="NVIDIA H100", role="learner", utilization_percent=97.0, power_w=410.0,
         temperature_c=88.0, held_back=("heat",),
     )  # fmt: skip
     [found] = slow_symptoms(Recent(steps=steps(), gpus=(one,)))

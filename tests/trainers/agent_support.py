@@ -14,7 +14,7 @@ import pytest
 from trainer_support import ROOT
 
 from rltui.layout.load import load_layout
-from trainers.agents import AgentPlaying
+from trainers.agents import AgentTurns
 from trainers.chat_endpoint import answers
 from trainers.data.codec import Codec
 from trainers.data.prompts import Prompt
@@ -122,7 +122,7 @@ class Table:
         self.events: list[tuple[str, str]] = []
         session: Any = SimpleNamespace(layout=layout, event=lambda *words: self.events.append(words))
         self.layout = layout
-        self.playing = AgentPlaying(session, self.codec, workers)
+        self.turns = AgentTurns(session, self.codec, workers)
         self.asked: list[tuple[list[int], SamplingSettings]] = []
         self.texts: list[str] = []
         self.version, self._lock = 0, threading.Lock()
@@ -138,14 +138,14 @@ class Table:
     def episode(self, *, is_chat: bool = False, room: int = 40) -> Any:
         """An episode that the test itself plays: it, and where it is reached."""
         sampling = SamplingSettings(1.0, room, 1, (2,), seed=5)
-        codec, renderer = self.codec, self.playing._renderer
+        codec, renderer = self.codec, self.turns._renderer
         episode = Episode(3, is_chat, sampling, Limits(4, 40), codec, renderer, self.sample)
         text = lambda token: codec.transcript([token])  # noqa: E731
-        return episode, self.playing._place._endpoint.open(answers(episode, text))
+        return episode, self.turns._place._endpoint.open(answers(episode, text))
 
     def play(self, kind: str, **row: Any) -> Completion:
         prompt = Prompt(tuple(self.codec.encode("1>")), "", "1>", row={"as": kind, **row})
-        return self.playing.play(0, 0, prompt, SETTINGS, 0, self.sample)
+        return self.turns.play(0, 0, prompt, SETTINGS, 0, self.sample)
 
 
 def post(policy: Any, body: Any, key: str | None = None, path: str = "/chat/completions") -> tuple[int, Any]:
@@ -175,4 +175,4 @@ def tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
     yield make
     for table in made:
-        table.playing.close()
+        table.turns.close()

@@ -13,6 +13,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
@@ -56,8 +57,8 @@ class LocalFleet:
     def of(self, kind: str) -> list[Any]:
         return [self._roles[kind]]
 
-    def begin(self, kind: str, method: str, arguments: Sequence[Any]) -> list[Any]:
-        return [getattr(self._roles[kind], method)(argument) for argument in arguments]
+    def begin(self, kind: str, method: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
+        return [getattr(self._roles[kind], method.__name__)(argument) for argument in arguments]
 
     def finish(self, answers: list[Any], doing: str) -> list[Any]:
         return answers
@@ -84,13 +85,13 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
     from trainers.data.codec import Codec
     from trainers.data.curriculum import make_curriculum
     from trainers.data.tasks import make_task
+    from trainers.lookahead import StalenessCounter
     from trainers.phases import Phases
     from trainers.prefetch import Prefetch
     from trainers.resuming import initial_state
-    from trainers.rewards.judge import make_reward
+    from trainers.rewards.composed import make_reward
     from trainers.roles.completions import derive_seed, grouped
     from trainers.roles.sampling import SamplingSettings
-    from trainers.staleness import StalenessCounter
 
     base: Any = getattr(importlib.import_module(f"trainers.{algorithm}"), algorithm.capitalize())
 
@@ -105,20 +106,16 @@ def make_loop(algorithm: str, layout: Any, fleet: LocalFleet, path: str) -> Any:
             samples = fleet.engine.generate([list(p.token_ids) for p in prompts], settings)
             return prompts, self.staleness.note(grouped(samples, len(prompts)), self.state.weight_version)
 
-        def send_weights(self, version: int) -> None:
-            fleet.send_weights(version)
-
-        def timings(self, *_: Any) -> dict[str, float]:
-            return {}
-
     loop = Local.__new__(Local)
     loop.session = MagicMock(layout=layout)
     loop.lookahead = MagicMock()  # ``generate`` reads the prompts itself
     loop.layout, loop.fleet, loop.codec = layout, fleet, Codec(path)
     loop.task = loop.curriculum = make_curriculum(layout, make_task(layout, loop.codec))
     loop.reward = make_reward(layout, lambda *_: None)
-    loop.prefetched_rewards, loop.prefetched_scores = Prefetch(loop.judged), None
+    loop.prefetched_rewards, loop.prefetched_scores = Prefetch(loop.compute_rewards), None
     loop.state, loop.memory_gib, loop.phases = initial_state(layout), [], Phases(loop.session.board)
+    loop.meter = SimpleNamespace(measure=lambda *_: {})
+    loop.weights = SimpleNamespace(send=fleet.send_weights)
     loop.staleness = StalenessCounter(layout.train.async_steps)
     return loop
 
@@ -154,7 +151,11 @@ def faults(name: str) -> list[Any]:
         return [patch.object(owner, attribute, negative(getattr(owner, attribute)))]
     if name == "critic not trained":
         nothing = dict.fromkeys((field.name for field in fields(CriticReport)), 0)
-        return [patch.object(Critic, "train", lambda *_: CriticReport(**{**nothing, "tokens": 1}))]
+
+        def train(*_: Any) -> CriticReport:
+            return CriticReport(**{**nothing, "tokens": 1})
+
+        return [patch.object(Critic, "train", train)]
     return quiet if name in ("no weights", "stale weights") else []
 
 
@@ -175,7 +176,7 @@ def run(algorithm: str, name: str, steps: int) -> dict[str, Any]:
         for fault in faults(name):
             stack.enter_context(fault)
         loop = make_loop(algorithm, layout, LocalFleet(layout, paths, behind), paths["learner"])
-        loop.send_weights(0)
+        loop.weights.send(0)
         try:
             while loop.state.step < steps:
                 metrics = loop.step()

@@ -88,7 +88,7 @@ def test_agents_beside_workers_are_answered_and_paid_and_their_faults_cost_their
 
 
 def test_what_a_worker_played_that_died_is_played_again_and_it_comes_back(table: Table, tmp_path: Path) -> None:
-    place = table.playing._place
+    place = table.turns._place
     assert isinstance(place, AgentWorkers)
     paths = [tmp_path / name for name in ("one", "other")]
     playing = [in_thread(lambda path=path: table.play("asks_late", go=str(path))) for path in paths]
@@ -127,7 +127,7 @@ def test_agents_go_on_without_a_node_that_is_gone(
         leaving = Role("reward 9", actor)
         ray.get(actor.load.remote(), timeout=WAIT_S)
         place = AgentWorkers([leaving, staying], 8, lambda *words: table.events.append(words), lambda: None)
-        table.playing._place = place
+        table.turns._place = place
         assert table.play("said").outcome is not None
         there.close()
 

@@ -61,11 +61,11 @@ def test_agents_are_paid_for_what_they_say_and_faults_cost_their_own_samples(tab
 
 def test_an_agent_that_hangs_is_ended_with_what_it_started_and_holds_up_nobody(table: Table, tmp_path: Path) -> None:
     found: list[Completion] = []
-    table.playing._limit_s = 3.0
+    table.turns._limit_s = 3.0
     hangs = threading.Thread(target=lambda: found.append(table.play("hangs", pids=str(tmp_path / "pids"))))
     hangs.start()
-    eventually(lambda: table.playing._place._process._under_way, "the agent's start")
-    table.playing._limit_s = 600.0  # nobody else's end is a matter of this machine's speed
+    eventually(lambda: table.turns._place._process._under_way, "the agent's start")
+    table.turns._limit_s = 600.0  # nobody else's end is a matter of this machine's speed
     other = table.play("said")
     assert other.outcome is not None
     assert other.outcome.reward == 1.0
@@ -85,7 +85,7 @@ def test_agents_are_ended_with_the_run(table: Table, tmp_path: Path) -> None:
     hangs.start()
     found = eventually(lambda: pids.exists() and pids.read_text().split(), "the agent's child")
     assert not any(is_gone(int(pid)) for pid in found)
-    table.playing.close()
+    table.turns.close()
     hangs.join(300)
     for pid in found:
         eventually(lambda pid=pid: is_gone(int(pid)), "the end of what was ended")
@@ -104,7 +104,7 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
     go = tmp_path / "go"
     waits = threading.Thread(target=lambda: found.append(table.play("waits", go=str(go))))
     waits.start()
-    process = table.playing._place._process
+    process = table.turns._place._process
     eventually(go.with_suffix(".awaited").exists, "the agent's start")  # it goes on when that process is gone
     assert process._process is not None
     process._process.kill()
@@ -159,7 +159,7 @@ def test_agents_are_told_where_the_policy_is_and_keys_stand_in_no_list_of_proces
     assert len(key) > 30
     assert found.outcome is not None
     assert found.outcome.reward == 1.0
-    server = table.playing._place._endpoint._server
+    server = table.turns._place._endpoint._server
     assert server.server_address[0] == "127.0.0.1"
     assert key not in repr(table.events)
     assert key not in repr(table.episode()[1])
@@ -177,7 +177,7 @@ def test_the_example_of_the_documentation_works_as_written(make_table: Callable[
     table = make_table("data.environment=my_agents:solve", "lengths.prompt=200", "lengths.response=200")
     table.texts = ["12<eos>", " 7\n<eos>"]
     prompt = Prompt(tuple(table.codec.encode("3+4?")), "7", "3+4?", messages=(user("3+4?"),), is_chat=True)
-    found = table.playing.play(0, 0, prompt, replace(SETTINGS, max_tokens=200), 0, table.sample)
+    found = table.turns.play(0, 0, prompt, replace(SETTINGS, max_tokens=200), 0, table.sample)
     assert found.outcome is not None
     assert (found.outcome.reward, found.outcome.turns, found.outcome.failed) == (1.0, 2, False)
     asked = table.codec.transcript(table.asked[1][0])
@@ -194,14 +194,14 @@ def test_what_a_sample_is_penalised_by_is_that_of_all_its_sequences_and_each_has
         torch.tensor([[True] * 2, [True, False], [True] * 2]),
     )
     grpo._kl = lambda samples: (kl, mask)
-    grpo.scored = lambda samples: (list(samples), {})
+    grpo.with_log_probs = lambda samples: (list(samples), {})
     first = Completion(0, (3, 2), (-1.0, -1.0), "stop", 0, prompt_ids=(5,))
     again = replace(first, token_ids=(4, 2), prompt_ids=(5, 6), earlier=(first,))
     never = Completion(0, (), (), "stop", -1)
     drawn = Drawn([Prompt((1,), "")], [[again, first, never]], [[1.0, 0.0, 0.0]], [[1.0, 0.0, 0.0]], [True])
     rewards = grpo.less_kl(torch.tensor([[1.0, 0.0, 0.0]]), [None] * 3, owners_of(drawn, [0]))
     assert rewards.tolist() == [[1.0 - 0.5 * (3.0 + 3.0), -0.5 * 5.0, 0.0]]
-    trained, measured, _ = grpo.judge(drawn)
+    trained, measured, _ = grpo.with_advantages(drawn)
     assert measured == []
     assert [one.prompt_ids for one in trained] == [(5,), (5, 6), (5,)]
     advantages = [one.columns[ADVANTAGES] for one in trained]

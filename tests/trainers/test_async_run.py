@@ -35,7 +35,7 @@ def test_it_learns_two_steps_behind_without_the_engine_that_was_killed_but_not_w
     The comparison with the learners tells, and ends the run.
     """
     preamble = f"""
-from trainers.roles.transfers import Transfers
+from trainers.weight_sync import Transfers
 send = Transfers.send
 def pretend(self, version):
     if self._is_open or version < {STEPS}:

@@ -17,10 +17,10 @@ from trainers.data.prompts import Prompt
 from trainers.episodes import Episode
 from trainers.groups import Drawn
 from trainers.grpo import owners_of
+from trainers.lookahead import StalenessCounter
 from trainers.metrics import sample_metrics
 from trainers.roles.completions import Completion, derive_seed
 from trainers.roles.sampling import SamplingSettings
-from trainers.staleness import StalenessCounter
 from waiting import eventually
 
 pytestmark = pytest.mark.trainers
@@ -145,7 +145,7 @@ def test_what_cannot_be_answered_is_refused_and_costs_nothing(table: Table) -> N
     assert len(found.sequences) == 4
     assert found.outcome is not None
     assert found.outcome.turns == 4
-    table.playing._place._endpoint.end(policy)
+    table.turns._place._endpoint.end(policy)
     assert post(policy, {"messages": [user("1>")]})[0] == 401
 
 
@@ -231,7 +231,7 @@ def test_connections_that_an_agent_forgets_are_nobodys(table: Table) -> None:
     assert begun.wait(120)
     leaving.close()
     gone.set()
-    server = table.playing._place._endpoint._server
+    server = table.turns._place._endpoint._server
     eventually(lambda: not handlers(server), "the end of its threads")
     assert len(episode.over(0, 1.0, failed=False).sequences) == 4  # what was sampled for it is trained
 

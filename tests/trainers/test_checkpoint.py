@@ -159,6 +159,22 @@ def test_while_it_is_resharded_the_stage_says_from_what_to_what(tmp_path: Path) 
         session.stages.show.assert_called_with("loading", f"step 5 has shards of {words}")
 
 
+@pytest.mark.parametrize(("free", "fits"), [(1.9, False), (3.0, True)])
+def test_resharding_needs_room_for_two_copies_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, fits: bool
+) -> None:
+    saved, fleet = state(5), MagicMock()
+    here = msgspec.structs.replace(saved, step=0, zero_stage=3)
+    fleet.checkpoint_bytes.return_value = size = 10**9
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free * size))
+    if fits:
+        restore(tmp_path, saved, here, MagicMock(), fleet)
+    else:
+        with pytest.raises(NoSpaceError, match="a checkpoint needs about"):
+            restore(tmp_path, saved, here, MagicMock(), fleet)
+    assert fleet.restore.called is fits
+
+
 @pytest.mark.parametrize(
     "here",
     [

@@ -20,11 +20,10 @@ from trainers.data.curriculum import make_curriculum
 from trainers.data.sort_digits import SortDigits
 from trainers.groups import Drawn, choose, next_draw
 from trainers.grpo import Grpo
-from trainers.lookahead import Lookahead
+from trainers.lookahead import Lookahead, StalenessCounter
 from trainers.phases import Phases
 from trainers.prefetch import Prefetch
 from trainers.roles.completions import Completion, derive_seed
-from trainers.staleness import StalenessCounter
 
 if TYPE_CHECKING:
     from trainers.roles.sampling import SamplingSettings
@@ -123,7 +122,7 @@ def loop(*words: str) -> Any:
     )
     made.session = type("Session", (), {"board": type("Board", (), {"enter": staticmethod(lambda name: None)})})
     made.phases = Phases(made.session.board)
-    made.prefetched_rewards = Prefetch(made.judged)
+    made.prefetched_rewards = Prefetch(made.compute_rewards)
     made.reward = type("Sorted", (), {"score": staticmethod(lambda answers: [is_sorted(one) for one in answers])})
     return made
 
@@ -138,7 +137,7 @@ def steps(made: Any, first: int, last: int) -> list[tuple[Any, ...]]:
     found = []
     for number in range(first, last + 1):
         drawn = made.draw(number)
-        trained, _, _ = made.judge(drawn)
+        trained, _, _ = made.with_advantages(drawn)
         made.state = structs.replace(made.state.after_step(len(drawn.prompts), 0), ahead=made.lookahead.starts)
         found.append(
             (made.state.cursor, tuple(p.token_ids for p in drawn.prompts), tuple(s.response_ids for s in trained))
@@ -192,10 +191,10 @@ def advantages_of(samples: Sequence[Any]) -> list[float]:
 
 
 def test_cut_samples_count_for_their_siblings_but_not_for_the_loss() -> None:
-    trained, measured, _ = loop("grpo.advantage=centered").judge(drawn_groups())
+    trained, measured, _ = loop("grpo.advantage=centered").with_advantages(drawn_groups())
     assert advantages_of(trained) == pytest.approx([2 / 3, -1 / 3, -1 / 3])
     assert [len(sample.response_ids) for sample in measured] == [2]  # one stands for the group without signal
-    trained, measured, _ = loop("grpo.advantage=centered", "grpo.mask_truncated=true").judge(drawn_groups())
+    trained, measured, _ = loop("grpo.advantage=centered", "grpo.mask_truncated=true").with_advantages(drawn_groups())
     assert advantages_of(trained) == pytest.approx([2 / 3, -1 / 3])
     assert [len(sample.response_ids) for sample in measured] == [2, 4]  # and one for those that were cut of the other
     assert {frozenset(sample.columns) for sample in measured} == {frozenset(["engine_log_probs", "staleness"])}
@@ -204,16 +203,16 @@ def test_cut_samples_count_for_their_siblings_but_not_for_the_loss() -> None:
 def test_the_overlong_penalty_is_part_of_the_reward_but_not_of_the_signal() -> None:
     """The limit is 4 tokens: a penalty over two of them fines 3 tokens with 1/2 and 4 with 1."""
     words = ["grpo.advantage=centered", "grpo.overlong_penalty_tokens=2"]
-    trained, measured, _ = loop(*words).judge(drawn_groups())
+    trained, measured, _ = loop(*words).with_advantages(drawn_groups())
     assert advantages_of(trained) == pytest.approx([1 + 1 / 6, -0.5 + 1 / 6, -1 + 1 / 6])
     assert len(measured) == 1
 
 
 def test_the_kl_in_the_reward_is_each_samples_sum_before_the_group_is_compared() -> None:
     made = loop("grpo.advantage=centered", "grpo.kl=reward", "grpo.kl_coefficient=0.1", "grpo.kl_estimator=k1")
-    asked: list[dict[str, str]] = []
+    asked: list[list[str]] = []
 
-    def measure(kinds: dict[str, str], samples: Sequence[Any]) -> dict[str, Any]:
+    def measure(kinds: list[str], samples: Sequence[Any]) -> dict[str, Any]:
         asked.append(kinds)
         return {
             kind: [np.full(len(s.response_ids), -0.5 if kind == "learner" else -0.7, np.float32) for s in samples]
@@ -221,10 +220,10 @@ def test_the_kl_in_the_reward_is_each_samples_sum_before_the_group_is_compared()
         }
 
     made.measure = measure
-    trained, _, metrics = made.judge(drawn_groups())
+    trained, _, metrics = made.with_advantages(drawn_groups())
     rewards = [1.0 - 0.1 * 0.2 * 2, -0.1 * 0.2 * 3, -0.1 * 0.2 * 4]  # k1 is 0.2 a token
     assert advantages_of(trained) == pytest.approx([r - sum(rewards) / 3 for r in rewards], abs=1e-6)
-    assert asked == [{"learner": "log_probs", "reference": "log_probs"}]
+    assert asked == [["learner", "reference"]]
     assert metrics["kl"] == pytest.approx(0.2, abs=1e-6)
 
 
@@ -242,10 +241,10 @@ def test_only_what_is_needed_is_measured(words: list[str], kinds: set[str]) -> N
     made = loop(*words)
     asked: set[str] = set()
 
-    def measure(wanted: dict[str, str], samples: Sequence[Any]) -> dict[str, Any]:
+    def measure(wanted: list[str], samples: Sequence[Any]) -> dict[str, Any]:
         asked.update(wanted)
         return {kind: [np.zeros(len(s.response_ids), np.float32) for s in samples] for kind in wanted}
 
     made.measure = measure
-    made.judge(drawn_groups())
+    made.with_advantages(drawn_groups())
     assert asked == kinds

@@ -194,9 +194,9 @@ def test_a_coin_teaches_nothing_and_engines_that_miss_their_weights_end_the_run(
     Then no weights come any more: trainer and engine drift apart, and that is seen at once.
     """
     preamble = f"""
-from trainers.roles.fleet import Fleet
-send = Fleet.send_weights
-Fleet.send_weights = lambda self, version: send(self, version) if version <= {FEWER_STEPS} else []
+from trainers.weight_sync import Transfers
+send = Transfers.send
+Transfers.send = lambda self, version: send(self, version) if version <= {FEWER_STEPS} else []
 """
     words = ["train.steps=5000", "checkpoint.every=0", "data.reward=coin", *ALONE]
     attempt = launch(1, *LEARNING, *words, preamble=preamble)

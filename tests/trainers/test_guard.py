@@ -17,15 +17,15 @@ from trainer_support import LAYOUT
 from free_ports import free_ports
 from rltui.layout.load import load_layout
 from rltui.layout.schema import Rollout
-from trainers import proofs
+from trainers import weight_sync
 from trainers.data.prompts import Prompt
 from trainers.metrics import LogProbGap, TrainingError, check_parity, log_prob_gap, merge
-from trainers.proofs import PROOF_INTERVAL, prove_engines
 from trainers.roles.calls import Role
 from trainers.roles.completions import Completion
 from trainers.roles.engine import EngineActor
 from trainers.roles.sampling import training_settings
 from trainers.roles.step_report import StepReport
+from trainers.weight_sync import PROOF_INTERVAL, prove_engines
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ def test_a_proof_is_sampled_from_the_whole_distribution_and_samples_of_a_part_ar
     codec: Any = SimpleNamespace(stop_token_ids=(2,), stop_texts=())
     asked: list[Any] = []
     said = Completion(0, (5, 6), (-1.0, -2.0), "length", 1)
-    monkeypatch.setattr(proofs, "ask", lambda *words: asked.append(words))
+    monkeypatch.setattr(weight_sync, "ask", lambda *words: asked.append(words))
     engine, of_run = Role("engine", None), training_settings(layout, codec, 1)
     fleet: Any = SimpleNamespace(engines=[engine], finish=lambda *_: [[said]])
     session: Any = SimpleNamespace(layout=layout)
 
     def gap_of(engine: Role) -> LogProbGap:
-        return proofs.proof_gap(
+        return weight_sync.proof_gap(
             fleet, engine, Prompt((7,), ""), of_run, lambda *_: {"learner": [np.array([-1.0, -2.5])]}
         )
 

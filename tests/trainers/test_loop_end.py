@@ -9,6 +9,7 @@ import pytest
 from trainer_support import LAYOUT
 
 from rltui.layout.load import load_layout
+from trainers import attempt
 from trainers.checkpoint import TrainingState
 from trainers.grpo import Grpo
 
@@ -27,7 +28,7 @@ def test_the_checkpoint_is_written_before_rewards_under_way_are_waited_for(words
     made.saver, made.reporter, made.evaluations = MagicMock(), MagicMock(), MagicMock()
     made.saver.save.side_effect = lambda state: done.append(f"saved {state.step}")
     made.reward.close.side_effect = lambda: done.append("closed the reward")
-    assert made.run() is (words == "all steps are done")
+    assert attempt.run_steps(made) is (words == "all steps are done")
     assert done == [f"saved {made.state.step}", "closed the reward"]
     assert made.prefetches[0].close.called
     assert made.rollouts.close.called

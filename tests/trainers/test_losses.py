@@ -114,6 +114,9 @@ def test_importance_weight_is_truncated_and_carries_no_gradient() -> None:
     assert weight.tolist() == [pytest.approx([2.0, 1.0, math.exp(-0.5), 0.0])]
     assert limited.tolist() == [[True, False, False, False]]
     assert not weight.requires_grad
+    weight, limited = importance_weight(trainer, trainer.detach(), mask, Truncation(1.0))
+    assert weight.tolist() == [[1.0, 1.0, 1.0, 0.0]]
+    assert not limited.any(), "a weight that is the cap was not changed"
 
 
 @pytest.mark.parametrize("aggregation", ["token", "sequence"])

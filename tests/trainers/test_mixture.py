@@ -21,8 +21,8 @@ from trainers.data.tasks import make_evaluation_task, make_task
 from trainers.dry_run import arithmetic
 from trainers.metrics import source_metrics
 from trainers.rewards.answers import Answer
+from trainers.rewards.composed import BySource, make_reward
 from trainers.rewards.exact import Exact
-from trainers.rewards.judge import BySource, make_reward
 from trainers.rewards.parts import SumOfParts, parts_of
 
 if TYPE_CHECKING:

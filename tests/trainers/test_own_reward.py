@@ -24,8 +24,8 @@ from rltui.runs.own_code import own_code
 from trainers.attempt import find_own_code
 from trainers.data.prompts import Prompt
 from trainers.rewards.answers import Answer
+from trainers.rewards.composed import make_reward
 from trainers.rewards.formats import WithFormat
-from trainers.rewards.judge import make_reward
 from trainers.rewards.parts import SumOfParts, has_failed
 from waiting import slowness
 

@@ -24,7 +24,7 @@ from trainers.placement import (
     verify,
 )
 from trainers.roles.card import visible_cards
-from trainers.roles.routes import colocated_learners
+from trainers.weight_sync import colocated_learners
 
 pytestmark = pytest.mark.trainers
 

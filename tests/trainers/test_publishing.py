@@ -55,8 +55,8 @@ class Answers(BaseHTTPRequestHandler):
         if hub.refuses:
             self.say(403, {"error": "no"})
         elif self.path.endswith("/repos/create"):
+            self.say(409 if hub.made else 200, {"url": f"{hub.url}/team/tiny", "name": "team/tiny"})
             hub.made.append(json.loads(body))
-            self.say(200, {"url": f"{hub.url}/team/tiny", "name": "team/tiny"})
         elif "/preupload/" in self.path:
             files = json.loads(body)["files"]
             told = [{"path": one["path"], "uploadMode": "regular", "shouldIgnore": False} for one in files]
@@ -123,6 +123,14 @@ def test_the_folder_is_pushed_with_the_token_of_the_environment(hub: Hub, model:
     assert hub.made == [{"name": "tiny", "organization": "team", "visibility": visibility}]
     assert hub.tokens == {f"Bearer {TOKEN}"}
     assert hub.message == "run-1, step-000120"
+
+
+def test_a_later_run_is_pushed_to_the_place_that_an_earlier_one_made(hub: Hub, model: Path) -> None:
+    pushed(model)
+    (model / "model.safetensors").write_bytes(b"later")
+    assert pushed(model).startswith("the model is at ")
+    assert hub.files["model.safetensors"] == b"later"
+    assert len(hub.made) == 2
 
 
 def test_what_hinders_it_is_said_and_the_run_goes_on(hub: Hub, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,8 @@ def stop(module, owner, name, at, role):
         return method(self, *arguments)
     setattr(owner, name, stopping)
 stop("trainers.loop", "Loop", "generate", 3, lambda loop: loop.fleet.engines[0])
-stop("trainers.roles.transfers", "Transfers", "send", 6, lambda transfers: transfers._engines[0])
-stop("trainers.opd", "Opd", "scored", 9, lambda loop: loop.fleet.of("teacher")[0])
+stop("trainers.weight_sync", "Transfers", "send", 6, lambda transfers: transfers._engines[0])
+stop("trainers.opd", "Opd", "with_teacher_scores", 9, lambda loop: loop.fleet.of("teacher")[0])
 """
 """Stops roles' processes, which then neither answer nor end, just before they are asked for something."""
 STOPPED = ("engine 0", "engine 0", "teacher 0")

@@ -6,7 +6,7 @@ import math
 import multiprocessing
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +22,9 @@ from rltui.layout.settings import Data, Source
 from trainers.data.prompts import Prompt
 from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.rewards.answers import Answer
-from trainers.rewards.judge import composed
+from trainers.rewards.composed import composed
 from trainers.rewards.parts import SumOfParts
-from trainers.rewards.reward_models import TOO_LONG, RewardModels, worth
+from trainers.rewards.reward_models import TOO_LONG, RewardModels, reward_of_score
 from trainers.roles.calls import NotLoadedError
 from trainers.roles.reward_model import RewardModel, classified, load_classifier
 from trainers.roles.reward_worker import Question, Reply, RewardWorker
@@ -86,9 +86,9 @@ def test_what_is_no_reward_model_is_named(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_score_is_worth_its_place_or_its_chance() -> None:
-    assert worth(3.0, Scoring(center=1.0, spread=4.0, bounded=False)) == 0.5
-    assert worth(3.0, Scoring(center=1.0, spread=2.0)) == pytest.approx(1 / (1 + math.exp(-1)))
-    assert [worth(score, Scoring()) for score in (-1e9, 0.0, 1e9)] == [0.0, 0.5, 1.0]
+    assert reward_of_score(3.0, Scoring(center=1.0, spread=4.0, bounded=False)) == 0.5
+    assert reward_of_score(3.0, Scoring(center=1.0, spread=2.0)) == pytest.approx(1 / (1 + math.exp(-1)))
+    assert [reward_of_score(score, Scoring()) for score in (-1e9, 0.0, 1e9)] == [0.0, 0.5, 1.0]
 
 
 class StandInFleet:
@@ -103,8 +103,8 @@ class StandInFleet:
     def of(self, _: str) -> list[RewardModel]:
         return self.replicas
 
-    def begin(self, _: str, method: str, arguments: Sequence[Any]) -> list[Any]:
-        return [getattr(role, method)(one) for role, one in zip(self.replicas, arguments, strict=True)]
+    def begin(self, _: str, method: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
+        return [method(role, one) for role, one in zip(self.replicas, arguments, strict=True)]
 
     def finish(self, found: list[Any], _: str) -> list[Any]:
         return found
@@ -126,7 +126,8 @@ def test_it_reads_its_own_chat_and_what_is_too_long_earns_what_the_layout_says(f
         ids = new_tokenizer(VOCABULARY, 512)(said)["input_ids"]
         assert ids.count(EOS) == 3
         scores += classified(fleet.replicas[0]._model, [ids]).tolist()
-    assert found == pytest.approx([worth(scores[0], Scoring()), -1.0, *(worth(one, Scoring()) for one in scores[1:])])
+    first, *rest = (reward_of_score(one, Scoring()) for one in scores)
+    assert found == pytest.approx([first, -1.0, *rest])
     assert len(events) == 1
     assert TOO_LONG in events[0]
     measures = models.measures()
@@ -156,8 +157,8 @@ class RanksFleet:
     def of(self, _: str) -> Sequence[Any]:
         return self.pipes
 
-    def begin(self, _: str, method: str, arguments: Sequence[Any]) -> Sequence[Any]:
-        assert method == "score"
+    def begin(self, _: str, method: Callable[..., Any], arguments: Sequence[Any]) -> Sequence[Any]:
+        assert method.__name__ == "score"
         for pipe, one in zip(self.pipes, arguments, strict=True):
             pipe.send(one)
         return self.pipes

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from trainers import rollouts as rollouts_module
 from trainers.data.prompts import Prompt
 from trainers.dispatch import Dispatch
-from trainers.idle import IdleClock
-from trainers.lookahead import Lookahead
+from trainers.lookahead import Lookahead, StalenessCounter, staleness_metrics
 from trainers.metrics import TrainingError
+from trainers.phases import IdleClock
 from trainers.roles.calls import Role, RoleDiedError, RoleError
 from trainers.roles.completions import Completion, Request, Streamed
 from trainers.roles.restarts import LIMIT, WINDOW_S, Restarts
 from trainers.roles.sampling import SamplingSettings
 from trainers.rollouts import Rollouts, prompts_per_chunk
-from trainers.staleness import StalenessCounter, staleness_metrics
 from waiting import eventually
 
 pytestmark = pytest.mark.trainers
@@ -311,7 +310,7 @@ def test_work_between_two_steps_counts_as_the_engines() -> None:
 
 def test_engines_are_idle_for_what_they_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("trainers.idle.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("trainers.phases.time.monotonic", lambda: now[0])
     busy = [5.0, 7.0]
     clock = IdleClock(lambda: busy)
     clock.begin()

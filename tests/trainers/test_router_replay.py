@@ -21,9 +21,8 @@ from trainers.data.batch import Sample, split, without_routes
 from trainers.data.stops import Stops
 from trainers.data.tensors import row_tensors
 from trainers.data.tiny_qwen3 import TinySettings
-from trainers.metrics import TrainingError, log_prob_gap
+from trainers.metrics import TrainingError, check_routes, log_prob_gap
 from trainers.objectives import objective
-from trainers.proofs import check_routes
 from trainers.roles import vllm_samples
 from trainers.roles.completions import Completion, Request
 from trainers.roles.engine import EngineActor

@@ -19,7 +19,7 @@ from trainers.rewards import escape_attempts
 from trainers.rewards import sandbox as sandbox_module
 from trainers.rewards.answers import Answer
 from trainers.rewards.code import Code, trials_of
-from trainers.rewards.judge import make_reward
+from trainers.rewards.composed import make_reward
 from trainers.rewards.sandbox import FIRST_UID, NUM_UIDS, Limits, Sandbox, SandboxError, Trial, best_sandbox
 from waiting import eventually
 
@@ -89,7 +89,7 @@ def test_a_host_without_namespaces_is_said_to_be_open_and_refused() -> None:
     program = textwrap.dedent("""
         import json
         from rltui.layout.load import load_text
-        from trainers.rewards.judge import make_reward
+        from trainers.rewards.composed import make_reward
         TEXT = open("layouts/local/grpo-tiny.yaml").read()
         events, refused = [], ""
         layout = load_text(TEXT, "tiny.yaml", ["data.train=rows.jsonl", "data.reward=code"]).layout

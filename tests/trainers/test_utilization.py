@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from trainer_support import LAYOUT
 
+from rltui.hardware.flops import forward_flops_per_token
 from rltui.layout.load import load_layout
 from trainers.utilization import Lengths, mfu_meter
 
@@ -48,3 +49,14 @@ def test_nothing_is_measured_on_cpu_or_by_an_unknown_card_or_model(tmp_path: Pat
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
     own = [*ON_H100, f"roles.learner.model={tmp_path}"]
     assert mfu_meter(load_layout(LAYOUT, own).layout, str(tmp_path)) is None
+
+
+def test_each_token_that_is_written_attends_to_all_before_it() -> None:
+    """The closed form is the sum over tokens: attention grows with each, the matrices do not."""
+    found = mfu_meter(load_layout(LAYOUT, ON_H100).layout, "")
+    assert found is not None
+    prompt, response = 3000, 2000
+    read = prompt * forward_flops_per_token(found.model, prompt / 2, head=False)
+    written = sum(forward_flops_per_token(found.model, prompt + token) for token in range(1, response + 1))
+    measured = found.measure([Lengths(prompt, response)], generate_s=1.0, train_s=1.0)["actor_mfu"]
+    assert measured == pytest.approx(100.0 * (read + written) / found.engine_gpu.peak_flops, rel=1e-4)

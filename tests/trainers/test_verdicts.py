@@ -17,7 +17,7 @@ from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.rewards.answers import Answer
 from trainers.rewards.model_judge import ModelJudge
 from trainers.rewards.own import Own
-from trainers.rewards.verdicts import filled, question_of, worth
+from trainers.rewards.verdicts import filled, question_of, reward_of_verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,24 +63,24 @@ def test_the_judges_chat_template_gets_its_variables(tmp_path: Path) -> None:
     ],
 )
 def test_a_number_is_the_last_that_the_pattern_finds(verdict: str, expected: float | None) -> None:
-    assert worth(verdict, Judging()) == expected
+    assert reward_of_verdict(verdict, Judging()) == expected
 
 
 def test_a_scale_may_run_the_other_way_and_a_pattern_may_find_no_number() -> None:
-    assert worth("errors: 1", Judging(pattern=r"errors: (\w+)", lowest=4, highest=0)) == 0.75
-    assert worth("errors: many", Judging(pattern=r"errors: (\w+)", lowest=4, highest=0)) is None
-    assert worth("score 3 of 4", Judging(pattern=r"score (\d) of (\d)", highest=4)) == 0.75
+    assert reward_of_verdict("errors: 1", Judging(pattern=r"errors: (\w+)", lowest=4, highest=0)) == 0.75
+    assert reward_of_verdict("errors: many", Judging(pattern=r"errors: (\w+)", lowest=4, highest=0)) is None
+    assert reward_of_verdict("score 3 of 4", Judging(pattern=r"score (\d) of (\d)", highest=4)) == 0.75
 
 
 def test_the_last_whole_word_of_the_choices_counts() -> None:
     settings = Judging(
         verdict="choice", choices={"CORRECT": 1.0, "INCORRECT": 0.0, "CORRECT, BUT RUDE": 0.5, "[[A]]": 2.0}
     )
-    assert worth("INCORRECT", settings) == 0.0
-    assert worth("Not INCORRECT at all: CORRECT", settings) == 1.0
-    assert worth("CORRECT, BUT RUDE.", settings) == 0.5
-    assert worth("[[A]]", settings) == 2.0
-    assert worth("correct", settings) is None
+    assert reward_of_verdict("INCORRECT", settings) == 0.0
+    assert reward_of_verdict("Not INCORRECT at all: CORRECT", settings) == 1.0
+    assert reward_of_verdict("CORRECT, BUT RUDE.", settings) == 0.5
+    assert reward_of_verdict("[[A]]", settings) == 2.0
+    assert reward_of_verdict("correct", settings) is None
 
 
 class StandIn:

@@ -242,7 +242,7 @@ def gpus(role: str, *rows: tuple[float, float, float]) -> tuple[GpuRecord, ...]:
     """GPUs of one role: utilisation, power, temperature."""
     return tuple(
         GpuRecord(
-            host=f"n{number // 4}", index=number % 4, gpu="H100", role=role,
+            host=f"n{number // 4}", index=number % 4, name="H100", role=role,
             utilization_percent=utilization, power_w=power, temperature_c=temperature,
         )
         for number, (utilization, power, temperature) in enumerate(rows)

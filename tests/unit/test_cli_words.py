@@ -14,7 +14,7 @@ from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.report import as_text
 from rltui.diagnose.sources import text_source
 from rltui.service.actions import preview_cancel
-from rltui.service.describe import state_began
+from rltui.service.describe import state_began, steps_done
 from rltui.watch.node_samples import GpuSample, HostSnapshot
 from rltui.watch.pending import pending_words
 from rltui.watch.snapshots import EndSnapshot, RunSnapshot, RunSummary, StageSnapshot
@@ -109,3 +109,15 @@ def test_a_run_waits_since_it_was_queued() -> None:
     assert state_began(summary(state="queued", stage=StageSnapshot(), created_at=90.0)) == 90.0
     assert state_began(summary(state="queued", stage=StageSnapshot(), created_at=90.0, job=submitted)) == 500.0
     assert state_began(summary(state="starting", stage=StageSnapshot(since=600.0), job=submitted)) == 600.0
+
+
+@pytest.mark.parametrize(
+    ("stage", "words_of_it"),
+    [
+        (StageSnapshot(step=12, steps=300), "12 of 300 steps"),
+        (StageSnapshot(step=12), "12 steps"),
+        (StageSnapshot(steps=300), "0 of 300 steps"),
+    ],
+)
+def test_steps_done_say_of_how_many_where_that_is_known(stage: StageSnapshot, words_of_it: str) -> None:
+    assert steps_done(summary(state="failed", stage=stage)) == words_of_it

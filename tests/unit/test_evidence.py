@@ -26,7 +26,7 @@ from rltui.service.read_evidence import look_at_process, read_evidence
 ROOT = Path(__file__).parents[2]
 ROLE = """
 import sys, time
-from trainers.roles.witness import RECORD, tell_stacks
+from trainers.roles.flight_recorder import RECORD, tell_stacks
 tell_stacks()
 def waiting_for_the_others():
     with RECORD.during("all learners", "all_reduce", 1, 2, 4096, "a bucket"):

@@ -163,3 +163,9 @@ def test_presets_are_found_by_either_name_and_typos_are_met() -> None:
 
     with pytest.raises(UsageError, match="local/grpo-tiny"):
         resolve("grpo-tinny")
+
+
+def test_what_stands_in_a_list_is_known_by_its_own_line() -> None:
+    found = parse("layout: 1\nnames:\n  - one\n  - two\n  -\n    inner: three\n", "text")
+    assert [found.lines["names", place] for place in range(3)] == [3, 4, 6]
+    assert found.lines["names", 2, "inner"] == 6

@@ -136,6 +136,8 @@ class Rows:
         wanted = np.asarray(numbers, np.int64)
         fills = wanted == FILLER
         rows = self._rows(np.where(fills, filler, wanted))
+        # a rank with fewer rows would leave the others waiting in ZeRO's collectives, so it passes copies that weigh
+        # nothing
         rows.response_mask[fills] = False
         for values in rows.columns.values():
             values[fills] = 0
@@ -237,6 +239,7 @@ def _cut(samples: Sequence[Sample], parts: int, seed: int) -> list[list[Sample]]
     """Cut into at most ``parts`` nearly equal lists, shuffled where there are several; none of them is empty."""
     order = list(samples)
     if parts > 1:
+        # groups stand together: unshuffled, a mini-batch would hold few prompts and its gradient their bias
         random.Random(f"mini-batches/{seed}").shuffle(order)
     bounds = [len(order) * part // parts for part in range(parts + 1)]
     cut = [order[start:stop] for start, stop in itertools.pairwise(bounds)]
@@ -247,6 +250,7 @@ def whole(samples: Sequence[Sample], aggregation: Aggregation, response_limit: i
     """The denominator that ``trainers.losses.aggregate`` needs for parts of these samples, so that they add up."""
     import torch
 
+    # of the whole batch and not of a micro-batch: means of means would weigh tokens of short micro-batches more
     lengths = torch.tensor([sample.chosen_tokens for sample in samples], dtype=torch.float64)
     return max(1.0, float(aggregation(lengths, response_limit)[1].sum()))
 

@@ -67,7 +67,7 @@ class Prompt:
 
     @property
     def request(self) -> EnginePrompt:
-        """What an engine gets."""
+        """The prompt as an engine gets it: token ids, and its images where it has some."""
         return ImagePrompt(self.token_ids, self.images) if self.images else list(self.token_ids)
 
 

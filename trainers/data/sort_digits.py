@@ -29,5 +29,5 @@ class SortDigits:
 
 
 def random_digits(source: random.Random, count: int) -> str:
-    """``count`` independent digits."""
+    """``count`` digits, each as likely as any other, drawn from ``source``."""
     return "".join(source.choices("0123456789", k=count))

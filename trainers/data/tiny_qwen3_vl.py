@@ -63,7 +63,7 @@ class TinyVisionSettings:
     version: int = 1
 
     def digest(self) -> str:
-        """See ``digest_of``."""
+        """Names the folder of the model that these settings make, see ``digest_of``."""
         return digest_of(self)
 
 

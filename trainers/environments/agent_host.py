@@ -190,7 +190,7 @@ def say(answers: TextIO, what: Any) -> None:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Play the agent named on the command line, one request a line, until stdin ends."""
     answers = stream_apart()
     allow_files()
     play = find(sys.argv[1])

@@ -6,16 +6,14 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trainers.data.chat import Renderer
+from trainers.data.prompts import Prompt
 from trainers.environments import Task
+from trainers.environments.pool import Environments
 from trainers.rewards.own import plain
 from trainers.roles.completions import derive_seed
-
-if TYPE_CHECKING:
-    from trainers.data.chat import Renderer
-    from trainers.data.prompts import Prompt
-    from trainers.environments.pool import Environments
 
 
 def task_of(prompt: Prompt, seed: int) -> Task:

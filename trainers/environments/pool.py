@@ -9,17 +9,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from rltui.layout.settings import Data
+from trainers.environments import Task
 from trainers.rewards.workers import Failures, Worker, WorkerError
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from rltui.layout.settings import Data
-    from trainers.environments import Task
 
 WORKER = "trainers.environments.worker"
 BUILTIN = {
@@ -72,7 +68,7 @@ class EnvironmentProcess(Protocol):
         """The answer; None where it did not come in time, or the process died of the question."""
 
     def close(self) -> None:
-        """End it."""
+        """End the process with all environments in it."""
 
 
 class Environments:
@@ -133,7 +129,7 @@ class Environments:
             self._over[play.key % len(self._processes)].append(play.key)
 
     def close(self) -> None:
-        """End the processes."""
+        """End all processes, with every environment in them."""
         for threads in self._threads:
             threads.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:

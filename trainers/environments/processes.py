@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainers.environments.pool import EnvironmentProcess, Environments, ensure_walls, start_worker
 from trainers.rewards.actors import GRACE_S, TRIES, come_back
 from trainers.rewards.workers import START_S
-from trainers.roles.calls import NotLoadedError, RoleError
-
-if TYPE_CHECKING:
-    from trainers.roles.calls import Role
-    from trainers.roles.fleet import Fleet
-    from trainers.session import Session
+from trainers.roles.calls import NotLoadedError, Role, RoleError
+from trainers.roles.fleet import Fleet
+from trainers.session import Session
 
 
 def make_environments(session: Session, fleet: Fleet) -> Environments | None:

@@ -85,7 +85,7 @@ def checked(messages: Messages) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Step the environment named on the command line, one request a line, until stdin ends."""
     answers = stream_apart()
     instances = Instances(find(sys.argv[1]))
     print(json.dumps("ready"), file=answers, flush=True)

@@ -8,26 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from rltui.layout.grading import SERVED_REWARDS
 from rltui.layout.settings import rewards_of
 from rltui.onnode import rundir
-from trainers.rewards.judge import make_reward
-from trainers.rewards.model_judge import ModelJudge, make_judges
+from trainers.rewards.answers import Answer, Reward
+from trainers.rewards.composed import make_reward
+from trainers.rewards.model_judge import Judges, ModelJudge, make_judges
+from trainers.rewards.own import JudgeClient
 from trainers.rewards.parts import has_failed
 from trainers.rewards.reward_models import RewardModels
-from trainers.roles.calls import NotLoadedError, RoleError, call_all
-from trainers.roles.reward_worker import Question, Reply
-
-if TYPE_CHECKING:
-    from trainers.rewards.answers import Answer, Reward
-    from trainers.rewards.model_judge import Judges
-    from trainers.rewards.own import JudgeClient
-    from trainers.roles.calls import Role
-    from trainers.roles.fleet import Fleet
-    from trainers.roles.reward_worker import Verdict
-    from trainers.session import Session
+from trainers.roles.calls import NotLoadedError, Role, RoleError, call_all
+from trainers.roles.fleet import Fleet
+from trainers.roles.reward_worker import Question, Reply, Verdict
+from trainers.session import Session
 
 GRACE_S = 5.0
 """What a worker may take beyond its limit, in which it ends a program by itself, before it is ended."""
@@ -156,7 +150,7 @@ class ByWorkers:
         return self._actors.score(answers, self._name)
 
     def close(self) -> None:
-        """Judge no more."""
+        """Judge no more; the fleet ends the processes."""
         self._actors.close()
 
 

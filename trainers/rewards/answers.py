@@ -37,7 +37,7 @@ class Reward(Protocol):
         """The reward of each of ``answers``, in their order."""
 
     def close(self) -> None:
-        """End what it started."""
+        """End the processes and threads that it started."""
 
 
 def boxed(text: str) -> str | None:

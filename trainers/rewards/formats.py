@@ -46,5 +46,5 @@ class WithFormat:
         return found
 
     def close(self) -> None:
-        """End the other reward."""
+        """End what the reward beside the format's started."""
         self._reward.close()

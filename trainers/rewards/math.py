@@ -39,7 +39,7 @@ class Math:
         return [float(score or 0.0) for score in scores]
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes that compare formulas."""
         self._workers.close()
 
 

@@ -26,7 +26,7 @@ def equal(gold: str, said: str) -> bool:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Compare formulas, one pair a line, until stdin ends; memory is bounded, as some never end growing."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     logging.disable(logging.CRITICAL)
     sys.set_int_max_str_digits(100_000) if hasattr(sys, "set_int_max_str_digits") else None

@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from rltui.layout.grading import Judging
 from trainers.data.chat import Renderer
 from trainers.data.codec import Codec
 from trainers.dispatch import DispatchClosedError
-from trainers.rewards.verdicts import filled, worth
+from trainers.rewards.answers import Answer
+from trainers.rewards.verdicts import filled, reward_of_verdict
 from trainers.rewards.workers import Failures
-from trainers.roles.completions import derive_seed
+from trainers.roles.completions import Completion, derive_seed
+from trainers.roles.fleet import Fleet
 from trainers.roles.sampling import SamplingSettings
-from trainers.rollouts import SEQUENCES_PER_ENGINE, Rollouts, spare_of
-
-if TYPE_CHECKING:
-    from rltui.layout.grading import Judging
-    from trainers.rewards.answers import Answer
-    from trainers.roles.completions import Completion
-    from trainers.roles.fleet import Fleet
-    from trainers.rollouts import QueueDepth
-    from trainers.session import Session
+from trainers.rollouts import SEQUENCES_PER_ENGINE, QueueDepth, Rollouts, spare_of
+from trainers.session import Session
 
 Asked: TypeAlias = "str | Sequence[dict[str, Any]]"
 """What the judge is asked: a text, or messages."""
@@ -119,7 +115,7 @@ class Judges:
         return {"judge_failed_fraction": failed / asked, "judge_verdict_length": tokens / asked}
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Hand no further question to the judges' engines."""
         self._closed = True
         self._rollouts.close()
 
@@ -172,12 +168,12 @@ class ModelJudge:
             continuations = [filled(self._settings.continuation, answer) for answer in answers]
             found = self._judges.likelihoods(list(zip(prompts, continuations, strict=True)))
             return [self._judges.failed(NOT_SCORED) if one is None else one for one in found]
-        return [self._worth(verdict) for verdict in self._judges.verdicts(prompts)]
+        return [self._reward(verdict) for verdict in self._judges.verdicts(prompts)]
 
-    def _worth(self, verdict: str | None) -> float:
+    def _reward(self, verdict: str | None) -> float:
         if verdict is None:
             return self._judges.failed(CUT)
-        found = worth(verdict, self._settings)
+        found = reward_of_verdict(verdict, self._settings)
         return self._judges.failed(UNREADABLE) if found is None else found
 
     def close(self) -> None:

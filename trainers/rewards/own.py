@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from trainers.rewards.answers import Answer
 from trainers.rewards.own_worker import JUDGE
 from trainers.rewards.parts import Failed, SumOfParts
 from trainers.rewards.workers import Failures, WorkerError, Workers
-
-if TYPE_CHECKING:
-    from trainers.rewards.answers import Answer
 
 WORKER = "trainers.rewards.own_worker"
 
@@ -83,7 +81,7 @@ class Own:
         return {"found": found}
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes that run the user's function."""
         self._workers.close()
 
 

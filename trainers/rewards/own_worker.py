@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 
 def find(name: str) -> Callable[..., Any]:
-    """The function ``module:function``."""
+    """The user's function ``module:function``, imported in this process."""
     module, _, attribute = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return found
@@ -95,7 +95,7 @@ def mute(descriptor: int) -> None:
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Call the user's function, one answer a line, until stdin ends."""
     answers = stream_apart()
 
     def say(what: Any) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rltui.layout.grading import Scoring
 from trainers.data.chat import Renderer
 from trainers.data.codec import Codec
+from trainers.rewards.answers import Answer
 from trainers.rewards.verdicts import question_of
 from trainers.rewards.workers import Failures
-
-if TYPE_CHECKING:
-    from rltui.layout.grading import Scoring
-    from trainers.rewards.answers import Answer
-    from trainers.roles.fleet import Fleet
-    from trainers.session import Session
+from trainers.roles.fleet import Fleet
+from trainers.roles.reward_model import RewardModel
+from trainers.session import Session
 
 TOO_LONG = "question and answer have more tokens than roles.reward_model.context, or none"
 
@@ -60,7 +58,10 @@ class RewardModels:
         fits = [1 <= len(row) <= self._context for row in rows]
         answered = iter(self._ask([row for row, one in zip(rows, fits, strict=True) if one]))
         scores = [next(answered) if one else None for one in fits]
-        return [self._settings.failed if one is None else worth(one, self._settings) for one in self._noted(scores)]
+        return [
+            self._settings.failed if one is None else reward_of_score(one, self._settings)
+            for one in self._noted(scores)
+        ]
 
     def _noted(self, scores: Sequence[float | None]) -> list[float | None]:
         """``scores`` without those that are no finite numbers, counted; the first failures of each kind are events."""
@@ -104,7 +105,8 @@ class RewardModels:
             order += order[:1] * (-len(order) % replicas)
         shares = [order[number::replicas] for number in range(replicas)]
         with self._asking:
-            asked = self._fleet.begin("reward_model", "score", [[rows[place] for place in share] for share in shares])
+            own = [[rows[place] for place in share] for share in shares]
+            asked = self._fleet.begin("reward_model", RewardModel.score, own)
         answered = self._fleet.finish(asked, "scoring answers")
         found = dict[int, float]()
         for share, scores in zip(shares, answered, strict=True):
@@ -112,7 +114,7 @@ class RewardModels:
         return [found[place] for place in range(len(rows))]
 
 
-def worth(score: float, settings: Scoring) -> float:
+def reward_of_score(score: float, settings: Scoring) -> float:
     """What ``score`` is worth: (score - center) / spread, or the sigmoid of that.
 
     By Bradley and Terry (1952) the sigmoid is the chance that the answer is preferred to one of score ``center``.

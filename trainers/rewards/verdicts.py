@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rltui.layout.grading import Judging
-    from trainers.data.prompts import Prompt
-    from trainers.rewards.answers import Answer
+from rltui.layout.grading import Judging
+from trainers.data.prompts import Prompt
+from trainers.rewards.answers import Answer
 
 _PLACES = re.compile(r"\{(question|answer|reference)\}")
 THOUGHT_ENDS = "</think>"
@@ -40,7 +38,7 @@ def _text_of(content: object) -> str:
     return "" if content is None else str(content)
 
 
-def worth(verdict: str, settings: Judging) -> float | None:
+def reward_of_verdict(verdict: str, settings: Judging) -> float | None:
     """What ``verdict`` is worth; None where it says nothing that can be read.
 
     What the judge thought before it spoke does not count. A number is placed between ``lowest``, worth 0, and

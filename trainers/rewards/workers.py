@@ -69,6 +69,7 @@ class Worker:
         try:
             assert process.stdin is not None
             while True:
+                # a process and not a thread: a question may never end, and only a process can be killed from outside
                 process.stdin.write(json.dumps(question) + "\n")
                 process.stdin.flush()
                 began = time.monotonic()
@@ -111,7 +112,7 @@ class Worker:
         return self._process
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process: it may be in code of a model or a user that never ends."""
         process, self._process = self._process, None  # who asks and who ends all may come here at the same time
         if process is not None:
             process.kill()
@@ -160,7 +161,7 @@ class Workers:
             self._free.put(worker)
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers, those that are at an answer among them."""
         self._threads.shutdown(cancel_futures=True)
         for worker in self._all:
             worker.close()

@@ -62,6 +62,7 @@ def check_isolation(score: Callable[[RowTensors], torch.Tensor], device: torch.d
     Raises:
         ValueError: It does.
     """
+    # of one length: the sample behind then stands at the same places, and only what is before it differs
     before = [[3, 4, 5, 6], [7, 5, 4, 3]]
     with torch.no_grad():
         first, other = (score(_packed([ids, [6, 5, 4, 3]], device))[1].float() for ids in before)

@@ -133,6 +133,8 @@ def host_copy(state: Any) -> Any:
             return copy.deepcopy(value)
         memory = _memory_of(value)
         if memory not in copies:
+            # copy=True: what is in host memory already (offloaded states) would else be the same memory, and change
+            # with the next step
             copies[memory] = value.detach().to("cpu", copy=True)
         return copies[memory]
 

@@ -145,7 +145,7 @@ class Critic(DeepSpeedRank):
         return loss, clipped, tokens
 
     def _values(self, rows: RowTensors) -> torch.Tensor:
-        """Values [B, R]."""
+        """Values [B, R] of the response tokens under the weights of this moment."""
         from trainers.roles.model_inputs import response_values
 
         return response_values(self._engine, rows)

@@ -10,28 +10,23 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.layout.roles import effective_stage, has_8_bit_moments
+from rltui.layout.schema import Critic, Layout, Learner
+from trainers.data.tensors import RowTensors
 from trainers.durable import files_of_rank
 from trainers.roles.card import importing, own_threads, share_of_cpus
-from trainers.roles.checkpoint_writer import CheckpointWriter
+from trainers.roles.checkpoint_writer import CheckpointWriter, Written
 from trainers.roles.completions import derive_seed
+from trainers.roles.flight_recorder import record_torch
 from trainers.roles.meter import METER, measured, resident_now_gib
 from trainers.roles.optimizers import learning_rate_factor, new_optimizer
 from trainers.roles.reshard import load_resharded, reshard
-from trainers.roles.witness import record_torch
 from trainers.roles.zero import TORCH_DTYPES, deepspeed_config, forbid_compiling, full_shape, loaded_in_shards
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from rltui.layout.schema import Critic, Layout, Learner
-    from trainers.data.tensors import RowTensors
-    from trainers.roles.checkpoint_writer import Written
 
 LEAST_PATIENCE_S = 1800.0
 """How long a collective waits at least; DeepSpeed's own default."""
@@ -124,7 +119,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
     @property
     @abc.abstractmethod
     def _learning_rate(self) -> float:
-        """Learning rate after warm-up."""
+        """Learning rate once the warm-up is over."""
 
     @abc.abstractmethod
     def _model(self, dtype: Any) -> Any:
@@ -141,6 +136,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
         deepspeed = join_ranks(host, port, self._rank, self._world, patience(self._layout))
         import torch
 
+        # ranks have other rows each, and must not draw alike where a variant leaves tokens out by chance
         torch.manual_seed(self._layout.train.seed + self._rank)
         torch.set_num_threads(self._threads(on_card=torch.cuda.is_available()))
         self._initialize(deepspeed, torch)
@@ -211,6 +207,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
         import torch
 
         self._writer.open(copying)
+        # no file `latest`: which checkpoint is whole is said by a mark of ours, once every role has written its part
         self._engine.save_checkpoint(
             folder, tag=self.tag, save_latest=False, exclude_frozen_parameters=self._has_frozen_base
         )

@@ -1,4 +1,4 @@
-"""All roles of a run as one: placed, loaded, trained, synchronised and ended together."""
+"""All roles of a run as one: placed, loaded, asked, started again and ended together."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ from trainers.roles.deepspeed_rank import import_training
 from trainers.roles.processes import RoleProcesses
 from trainers.roles.reshard import forget_resharded
 from trainers.roles.restarts import FROZEN, Restarts
-from trainers.roles.routes import colocated_learners
 from trainers.roles.sleep import EngineSleep, kinds_that_load_first, plan_engine_sleep
-from trainers.roles.transfers import Transfers, meeting_host
 
 TRAINED = ("learner", "critic")
 """Kinds of roles that DeepSpeed trains and checkpoints hold."""
 
-GIB = 2**30
+LOOPBACK = "127.0.0.1"
 
 log = logging.getLogger("trainers")
 
 
 @dataclass(frozen=True)
-class Request:
+class RoleCall:
     """A call that is under way, and how to make it again.
 
     Attributes:
@@ -54,7 +52,7 @@ class Request:
         """Whether another process has taken the place of the one that was asked."""
         return self.actor is not self.role.actor
 
-    def again(self) -> Request:
+    def again(self) -> RoleCall:
         """The same, asked of the role's process of now."""
         return ask(self.role, self.method, *self.arguments)
 
@@ -116,7 +114,6 @@ class Fleet:
         self._frozen = tuple(kind for kind in FROZEN if kind not in layout.divided)
         self._tell, self._restarts = tell, Restarts(self._frozen)
         self._processes: RoleProcesses | None = None
-        self._transfers: Transfers
         self.engine_memory = EngineMemory()
         self.roles: list[Role] = []
         self.model_paths: Mapping[str, str] = {}
@@ -128,12 +125,12 @@ class Fleet:
 
     @property
     def learners(self) -> list[Role]:
-        """By rank."""
+        """The policy's ranks, by rank."""
         return self.of("learner")
 
     @property
     def engines(self) -> list[Role]:
-        """By number."""
+        """The rollout engines, by number."""
         return self.of("engine")
 
     def reserve(self) -> None:
@@ -172,7 +169,7 @@ class Fleet:
         ]
 
     def load(self, on_ready: Callable[[Role], None]) -> None:
-        """Load all models and open the weight transfer; ``on_ready`` hears of each role that has loaded.
+        """Load all models; ``on_ready`` hears of each role that has loaded.
 
         All load at once, but those of ``kinds_that_load_first``, and engines that sleep, which must leave the card.
         """
@@ -194,11 +191,6 @@ class Fleet:
         for (role, _), notes in zip(calls, self._await_load(calls, on_ready), strict=True):
             for kind, text in notes if role.kind == "reward" else ():
                 self._tell(kind, text)
-        width, timeout_s = self._layout.roles.rollout.tensor_parallel, self.deadlines.sync_s
-        in_flight, colocated = self._layout.train.takes_weights_in_flight, colocated_learners(planned)
-        self._transfers = Transfers(self.learners, self.engines, width, timeout_s, self._check, colocated, in_flight)
-        self._transfers.open()
-        self._tell("weights", f"weights travel by {self._transfers.route}")
 
     def _prove_and_load(self) -> list[tuple[Role, Any]]:
         """Load the reward workers; the first on each node tries out its sandbox, which is that of all others there."""
@@ -216,11 +208,11 @@ class Fleet:
         reference = getattr(first.actor, method).remote()
         return call_all([(first, reference)], self.deadlines.place_s, f"answering {method}", check=self._check)[0]
 
-    def begin(self, kind: str, method: str, arguments: Sequence[Any]) -> list[Request]:
+    def begin(self, kind: str, method: Callable[..., Any], arguments: Sequence[Any]) -> list[RoleCall]:
         """Start ``method`` on all roles of a kind, each with its own argument; ``finish`` waits for them."""
-        return [ask(role, method, argument) for role, argument in zip(self.of(kind), arguments, strict=True)]
+        return [ask(role, method.__name__, argument) for role, argument in zip(self.of(kind), arguments, strict=True)]
 
-    def finish(self, requests: Sequence[Request], doing: str) -> list[Any]:
+    def finish(self, requests: Sequence[RoleCall], doing: str) -> list[Any]:
         """Wait for requests that were begun; the answers in their order.
 
         A role of frozen weights that dies, or does not answer in time, is started again and asked again: what it says
@@ -245,29 +237,6 @@ class Fleet:
             else:
                 break
         return [answers[request.role] for request in requests]
-
-    def send_weights(self, version: int) -> list[Role]:
-        """Bring all engines to the learners' weights, which are ``version`` from here on; those that sleep wake up.
-
-        Returns:
-            The engines that died, or hung, and were started again.
-
-        Raises:
-            RoleError: A role failed, a learner died, an engine acknowledged another version or died once too often.
-        """
-        restarted: list[Role] = []
-        while (
-            deaths := self.engine_sleep.end("weights")
-            or self._transfers.send(version)
-            or self.engine_sleep.end("cache")
-        ):
-            restarted += self.restart(deaths)
-        return restarted
-
-    def take_sync_rate(self) -> dict[str, float]:
-        """How fast each engine got new weights, as a metric; nothing where none came since the last call."""
-        (sent, took_s), self._transfers.sent = self._transfers.sent, (0, 0.0)
-        return {"weight_sync_gib_per_second": sent / GIB / took_s} if sent else {}
 
     def restart(self, deaths: Sequence[RoleDiedError]) -> list[Role]:
         """Start the roles that ``deaths`` are about again, as far as that was not done; any thread may ask for it.
@@ -299,15 +268,12 @@ class Fleet:
         call_all(calls, self.deadlines.load_s, "loading its model", check=self._check)
         for role, successor in zip(gone, successors, strict=True):
             role.become(successor)
-        engines = [role for role in gone if role.kind == "engine"]
-        if engines:
-            self._transfers.leave()
         for role in gone:
             if role.kind in self._frozen:
                 text = f"{role.title} has loaded its model and goes on"
                 self._tell(rundir.RESTART, text, roles=self.map())
                 log.warning(text)
-        return engines
+        return [role for role in gone if role.kind == "engine"]
 
     def _end(self, deaths: Collection[RoleDiedError]) -> None:
         """Make sure that no process comes back, or holds memory, beside its successor."""
@@ -317,11 +283,6 @@ class Fleet:
         self._processes.end([death.role for death in deaths if isinstance(death, RoleHungError)])
         for death in deaths:
             ray.kill(death.actor)  # it may only have lost its connection
-
-    @property
-    def weight_versions(self) -> Mapping[str, int]:
-        """The weight version that each engine has acknowledged, by its name."""
-        return self._transfers.versions
 
     def begin_save(self, folder: str, *, in_background: bool) -> Callable[[], Written]:
         """Begin to write the parts of a checkpoint that learners and critics have into ``folder``.
@@ -386,7 +347,13 @@ class Fleet:
             remove_placement_group(handle)
 
 
-def ask(role: Role, method: str, *arguments: Any) -> Request:
+def ask(role: Role, method: str, *arguments: Any) -> RoleCall:
     """Ask ``role`` something; ``Fleet.finish`` waits for the answer."""
     actor = role.actor
-    return Request(role, method, arguments, getattr(actor, method).remote(*arguments), actor)
+    return RoleCall(role, method, arguments, getattr(actor, method).remote(*arguments), actor)
+
+
+def meeting_host(roles: Sequence[Role]) -> str:
+    """Address of the first of ``roles`` that all of them can reach: loopback where they are on one node."""
+    places = [role.place for role in roles if role.place is not None]
+    return LOOPBACK if len({place.node_id for place in places}) == 1 else places[0].address

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import abc
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from rltui.layout.schema import Layout
 from trainers.roles.deepspeed_rank import Meeting, join_ranks, patience
 from trainers.roles.meter import measured
 from trainers.roles.zero import deepspeed_config
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
 
 
 class FrozenRank(Meeting, abc.ABC):

@@ -153,6 +153,7 @@ class HfEngine:
                     raise WeightTransferError(
                         f"engine {self._index}: the model has no parameter {name!r} of shape {tuple(tensor.shape)}"
                     )
+                # in place: tied weights, and whatever else holds the parameter, see the new values
                 parameters[name].copy_(tensor)
         # Tied parameters have several names; one of them is enough.
         received = {id(parameters[meta.name]) for meta in manifest}

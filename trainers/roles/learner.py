@@ -121,6 +121,7 @@ class Learner(DeepSpeedRank):
         """
         import torch
 
+        # wall-clock time, because reports of ranks on several nodes are held against each other
         began = time.time()
         sums = StepSums()
         learning_rate = self._engine.get_lr()[0]
@@ -189,6 +190,7 @@ class Learner(DeepSpeedRank):
         """Send all parameters to the engines; the bytes. Ranks without an engine only take part in ZeRO-3's gathers."""
         import torch
 
+        # cast here and not by the engine: half the bytes travel where learners keep float32
         dtype = getattr(torch, TORCH_DTYPES[self._layout.roles.rollout.precision])
         parameters = full_parameters(self._engine.module, at_once=self._role.gather_whole_model)
         if self._sender is not None:

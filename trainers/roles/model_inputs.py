@@ -89,7 +89,7 @@ def response_values(model: Any, rows: RowTensors) -> torch.Tensor:
 
 
 def gather(values: torch.Tensor, rows: RowTensors) -> torch.Tensor:
-    """From rows to models."""
+    """Values of padded rows as the model takes them: packed, and this rank's tokens of shared rows."""
     if not rows.is_packed:
         return values
     found = values[rows.attention_mask[:, -values.shape[1] :]].unsqueeze(0)

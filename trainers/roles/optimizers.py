@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.layout.roles import has_8_bit_moments
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Critic, Learner
-    from rltui.layout.settings import Train
+from rltui.layout.schema import Critic, Learner
+from rltui.layout.settings import Train
 
 
 def learning_rate_factor(train: Train, step: int) -> float:

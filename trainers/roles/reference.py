@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from trainers.data.batch import Rows
+from trainers.data.images import ImageReader
 from trainers.roles.frozen import FrozenRank
 from trainers.roles.meter import measured
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from trainers.data.batch import Rows
-    from trainers.data.images import ImageReader
 
 
 class Reference(FrozenRank):

@@ -105,5 +105,5 @@ def load_resharded(engine: Any, folder: str, tag: str) -> bool:
 
 
 def forget_resharded(folder: str) -> None:
-    """Remove the converted files."""
+    """Remove what ``reshard`` wrote: as large as the checkpoint, and of use only once."""
     shutil.rmtree(Path(folder) / UNIVERSAL, ignore_errors=True)

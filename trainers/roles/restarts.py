@@ -5,12 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 from rltui.layout.roles import SERVED
-
-if TYPE_CHECKING:
-    from trainers.roles.calls import RoleDiedError
+from trainers.roles.calls import RoleDiedError
 
 FROZEN = (*SERVED, "reference")
 """Kinds of roles that keep nothing but a model, which never changes."""

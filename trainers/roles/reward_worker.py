@@ -7,17 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rltui.layout.grading import SERVED_REWARDS
+from rltui.layout.schema import Layout
+from trainers.rewards.answers import Answer, Reward
+from trainers.rewards.workers import Worker
+from trainers.roles.agent_relay import AgentRelay, Asked, Over, Said
 from trainers.roles.calls import NotLoadedError
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.rewards.answers import Answer, Reward
-    from trainers.rewards.workers import Worker
-    from trainers.roles.agent_relay import AgentRelay, Asked, Over, Said
-
 
 LISTENERS = "listeners"
 """Ray's concurrency group for calls that wait for what an agent asks."""
@@ -67,11 +64,11 @@ class RemoteJudge:
         self._heard: queue.Queue[Reply] = queue.Queue()
 
     def verdicts(self, prompts: Sequence[Any], max_tokens: int = 0) -> list[str | None]:
-        """See ``Judges``."""
+        """As in ``Judges``, asked through the driver, which knows the judges."""
         return self._ask(Question("verdicts", (list(prompts), max_tokens)))
 
     def likelihoods(self, pairs: Sequence[Any]) -> list[float | None]:
-        """See ``Judges``."""
+        """As in ``Judges``, asked through the driver, which knows the judges."""
         return self._ask(Question("likelihoods", (list(pairs),)))
 
     def begin(self, work: Callable[[], Verdict]) -> Verdict | Question:
@@ -130,7 +127,7 @@ class RewardWorker:
             ValueError: A package or a setting that it needs is missing.
             RuntimeError: The sandbox is open, and the layout does not allow that.
         """
-        from trainers.rewards.judge import make_rewards_of
+        from trainers.rewards.composed import make_rewards_of
 
         if self._layout.data.environment and self._layout.data.environment_kind == "agent":
             from trainers.roles.agent_relay import AgentRelay

@@ -110,6 +110,7 @@ def sample_lengths(position_ids: torch.Tensor) -> list[int]:
     known: list[int] | None = getattr(position_ids, "sample_lengths", None)
     if known is None:
         positions = position_ids[0]
+        # one token where positions do not count on by 1 is the first of a sample; packing leaves no gaps
         starts = torch.cat([positions.new_zeros(1), (positions.diff() != 1).nonzero().flatten() + 1])
         ends = torch.cat([starts[1:], starts.new_tensor([len(positions)])])
         known = (ends - starts).tolist()
@@ -122,6 +123,7 @@ def _window(length: int, sliding_window: int | None, device: torch.device) -> to
         return None
     places = torch.arange(length, device=device)
     apart = places[:, None] - places[None, :]
+    # within the window a mask is needed after all, of one sample's length and not of the row's
     return ((apart >= 0) & (apart < sliding_window))[None, None]
 
 

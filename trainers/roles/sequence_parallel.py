@@ -28,6 +28,7 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, parts: torch.Tensor, ranks: Any) -> torch.Tensor:
         ctx.ranks = ranks
+        # a transpose makes a view, and the collective reads memory as it lies
         parts = parts.contiguous()
         received = torch.empty_like(parts)
         dist.all_to_all_single(received, parts, group=ranks)
@@ -65,6 +66,8 @@ class SharedAttention:
         if position_ids is None or mask is not None or query is None or key is None or value is None:
             raise ValueError("it tells its attention no positions, or masks packed rows by itself")
         heads, keys = query.shape[1], key.shape[1]
+        # under grouped-query attention there may be fewer key heads than ranks: copies of one go to all ranks with
+        # its queries
         copies = max(1, self.group.size // keys)  # of a key head, where there are fewer than ranks
         key, value = (states.repeat_interleave(copies, dim=1) for states in (key, value))
         if hasattr(module, "num_key_value_groups"):
@@ -93,6 +96,8 @@ class SharedAttention:
             parts = [torch.empty_like(position_ids) for _ in range(self.group.size)]
             dist.all_gather(parts, position_ids, group=self.group.ranks)
             known = torch.cat(parts, dim=1)
+            # kept on the tensor itself, which goes with the pass: a cache beside it would have to know when the next
+            # row comes
             position_ids.of_whole_row = known
         return known
 

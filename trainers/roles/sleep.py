@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rltui.layout.roles import SERVED
-from trainers.roles.calls import RoleDiedError, call_all
-
-if TYPE_CHECKING:
-    from rltui.layout.schema import Layout
-    from trainers.placement import PlannedRole
-    from trainers.roles.calls import Role
-    from trainers.roles.completions import Part
+from rltui.layout.schema import Layout
+from trainers.placement import PlannedRole
+from trainers.roles.calls import Role, RoleDiedError, call_all
+from trainers.roles.completions import Part
 
 
 class EngineSleep:

@@ -117,7 +117,7 @@ class StepSums:
             self._grad_norms.append(grad_norm)
 
     def report(self, learning_rate: float, began_at: float, memory_gib: float, loss_scale: float = 1.0) -> StepReport:
-        """Fold the sums."""
+        """The sums of this rank's step as means and maxima."""
         import torch
 
         return StepReport(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
+from rltui.layout import schema
+from rltui.layout.schema import Layout
+from trainers.data.batch import Rows
 from trainers.data.columns import TeacherScores
 from trainers.data.tensors import row_tensors
 from trainers.roles.card import importing
 from trainers.roles.meter import measured
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from rltui.layout import schema
-    from rltui.layout.schema import Layout
-    from trainers.data.batch import Rows
 
 
 class Scorer(Protocol):

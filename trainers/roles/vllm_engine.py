@@ -190,6 +190,7 @@ def engine_arguments(rollout: Rollout, model_path: str, lengths: Lengths, on_cpu
         config = AutoConfig.from_pretrained(model_path).get_text_config()
         itemsize = getattr(torch, DTYPES[rollout.precision]).itemsize
         arguments["kv_cache_memory_bytes"] = cpu_kv_cache_bytes(config, itemsize, max_model_len)
+        # there are no CUDA graphs to capture, and torch's compiler would want one of C++ on every node
         arguments["enforce_eager"] = True
     else:
         # On CPU vLLM refuses the second, and takes its calls without doing anything.
@@ -230,6 +231,7 @@ def cpu_kv_cache_bytes(config: Any, itemsize: int, max_model_len: int) -> int:
     """
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    # a key and a value in each layer and KV head
     token_bytes = 2 * config.num_hidden_layers * kv_heads * head_dim * itemsize
     sequence_bytes = -(-max_model_len // CPU_BLOCK_TOKENS) * CPU_BLOCK_TOKENS * token_bytes
     wanted = min(max(MAX_SEQUENCES * sequence_bytes, CPU_KV_BYTES_MIN), CPU_KV_BYTES_MAX)

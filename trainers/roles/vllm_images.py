@@ -38,11 +38,11 @@ class VllmImages:
 
     @property
     def token_id(self) -> int:
-        """The placeholder of images."""
+        """Id of the token that stands for an image in a prompt."""
         return self._reader.token_id
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of ``vllm.LLM``."""
+        """What ``vllm.LLM`` is told so that it reads images as the learner does."""
         return {
             "skip_tokenizer_init": False,  # its image processor works on text
             "limit_mm_per_prompt": {"image": self._limit, "video": 0},

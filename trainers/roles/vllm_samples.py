@@ -122,7 +122,7 @@ class VllmSamples:
         self._begin(untold, salt)
 
     def abandon(self) -> None:
-        """Forget all samples."""
+        """Have vLLM give up all samples, and forget them: their prompts are asked anew."""
         self._engine.abort_request(list(self._running))
         self._running.clear()
         self._groups.clear()
@@ -188,7 +188,7 @@ class Sample:
 
     @property
     def name(self) -> str:
-        """Of its request."""
+        """Id of its request at vLLM: prompt's key and number of the sample."""
         return f"{self.request.key}.{self.number}"
 
     def take(self, answer: Any) -> bool:

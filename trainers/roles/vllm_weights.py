@@ -33,7 +33,7 @@ class WorkerExtension:
     weight_transfer_engine: BroadcastWeightTransfer
 
     def transfer_failure(self) -> str:
-        """See ``BroadcastWeightTransfer.failure``."""
+        """Why the last transfer failed in this worker, see ``BroadcastWeightTransfer.failure``."""
         return self.weight_transfer_engine.failure
 
 
@@ -132,7 +132,7 @@ class BroadcastWeightTransfer(WeightTransferEngine):
             self.failure = str(error) or repr(error)
 
     def shutdown(self) -> None:
-        """Leave the group."""
+        """Leave the weights' process group, as vLLM ends."""
         if self._receiver is not None:
             self._receiver.close()
             self._receiver = None

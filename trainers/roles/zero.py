@@ -58,6 +58,7 @@ def deepspeed_config(
     if partition := getattr(role, "hpz_partition", 0):  # a critic has none
         zero["zero_hpz_partition_size"] = partition
     return {
+        # DeepSpeed insists on sizes; rows come as the learner cuts them, whatever stands here
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
@@ -69,6 +70,7 @@ def deepspeed_config(
         # torch's AdamW, on the card and in host memory: DeepSpeed's own would need a compiler at run time
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
+        # its own lines about every step would be all that the log is full of
         "steps_per_print": 10**9,
     }
 

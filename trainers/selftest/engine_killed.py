@@ -6,13 +6,13 @@ import sys
 
 from trainers.grpo import main as train
 from trainers.roles.calls import Role, RoleDiedError
-from trainers.roles.transfers import Transfers
+from trainers.weight_sync import Transfers
 
 VERSION = 2
 
 
 def main() -> int:
-    """As ``python -m trainers.grpo``."""
+    """As ``python -m trainers.grpo``, with the fault in it; returns the exit code."""
     send = Transfers.send
     killed: list[Role] = []
 

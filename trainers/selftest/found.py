@@ -72,7 +72,7 @@ class Found:
         return cpu if self.on_cpu else thorough if self.layout.selftest.thorough else card
 
     def ok(self, what: str, figure: str, **measured: float) -> None:
-        """It works."""
+        """Note that ``what`` works, with its figure in words and what was measured."""
         self._add(what, "ok", figure, measured=measured)
 
     def failed(self, what: str, why: str, remedy: str = "", **measured: float) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainers.roles.transfers import LOOPBACK
+from trainers.roles.fleet import LOOPBACK
 from trainers.selftest.found import last_words, middle, rate
 from trainers.selftest.nodes import answers, dismiss, guest, join, slots_of, worker
 

@@ -30,7 +30,7 @@ class Hand:
     """A process on a node that does what it is told."""
 
     def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call ``function`` here."""
+        """Call ``function`` in this process, which is on the node and cards that were asked for."""
         return function(*arguments)
 
 

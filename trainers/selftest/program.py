@@ -53,7 +53,7 @@ def try_part(found: Found) -> None:
 
 
 def function_of(part: str) -> Callable[[Found], None]:
-    """What tries a part."""
+    """The function that tries a part, by the part's name."""
     module = importlib.import_module(f"trainers.selftest.{MODULES.get(part, 'run_parts')}")
     found: Callable[[Found], None] = getattr(module, part.replace("-", "_"))
     return found

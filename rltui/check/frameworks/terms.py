@@ -83,7 +83,7 @@ class Setting(Term):
         self.default = default
 
     def setting(self) -> Setting:
-        """Itself."""
+        """The term as a setting, which it is already; other terms are made of one."""
         return self
 
     def name(self, asked: Asked) -> str:
@@ -113,11 +113,11 @@ class Constant(Term):
         self.number = number
 
     def value(self, asked: Asked) -> Number | None:  # noqa: ARG002 (as every term is asked)
-        """The number."""
+        """The number, whatever the script says."""
         return self.number
 
     def words(self, asked: Asked) -> str:  # noqa: ARG002 (as every term is asked)
-        """The number."""
+        """The number as it stands in the refused comparison."""
         return str(self.number)
 
 
@@ -134,12 +134,12 @@ class Fact(Term):
         self.unit = unit
 
     def value(self, asked: Asked) -> Number | None:
-        """The count."""
+        """The count that the script or its model gives; None where neither says."""
         found = getattr(asked.facts, self.name)
         return found if isinstance(found, int) else None
 
     def words(self, asked: Asked) -> str:
-        """Count and unit."""
+        """Count and unit, such as ``8 GPUs``."""
         return f"{self.value(asked)} {self.unit}"
 
 
@@ -152,7 +152,7 @@ class Least(Setting):
         return min(known, key=known.__getitem__, default=self.names[0])
 
     def value(self, asked: Asked) -> Number | None:
-        """The smallest number."""
+        """The smallest number that any of the settings is set to."""
         return Setting(self.name(asked)).value(asked)
 
 

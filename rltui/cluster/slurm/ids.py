@@ -20,7 +20,7 @@ _TASKS = re.compile(r"(\d{1,12})(?:-(\d{1,12})(?::([1-9]\d{0,11}))?)?\Z", re.ASC
 
 
 class JobId(Struct, frozen=True):
-    """One id, taken apart."""
+    """A job's id taken apart: arrays and het jobs have parts beside the number."""
 
     base: str
     """The number that sbatch gave."""

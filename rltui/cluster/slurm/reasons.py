@@ -20,7 +20,7 @@ up too. ``never``: cannot start as it was submitted. ``dead``: will not start un
 
 
 class PendingReason(Struct, frozen=True):
-    """One reason, explained."""
+    """Why a job waits, in Slurm's word and in a sentence for people."""
 
     word: str
     """Slurm's own."""

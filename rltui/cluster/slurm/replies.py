@@ -19,7 +19,7 @@ answer; ``no-accounting``: the site has none. ``missing``: the tool is not insta
 
 
 class Trouble(Struct, frozen=True):
-    """Why a tool failed."""
+    """Why a Slurm tool failed, by what it wrote: what kind of failure, and what helps."""
 
     kind: TroubleKind
     sentence: str

@@ -79,7 +79,7 @@ class SlurmRunner:
 
     @property
     def relay(self) -> RelayClient:
-        """The relay."""
+        """The relay that the tools are run through, for what else is to be done over there."""
         return self._relay
 
     def rpcs_per_minute(self) -> int:

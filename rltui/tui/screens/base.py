@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rltui.tui.keys import key_items
 from rltui.tui.refresh import TICK_S
 from rltui.tui.screens.keyed import KeyedScreen
@@ -45,14 +47,14 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """What stands between header and footer."""
         return ()
 
+    @override
     def compose(self) -> ComposeResult:
-        """Header, body, footer."""
         yield self.header
         yield from self.body()
         yield self.footer
 
     def on_mount(self) -> None:
-        """Show the bars."""
+        """Fill header and footer before the first frame."""
         self.tick()
 
     def moved(self) -> None:
@@ -76,7 +78,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """Take what the controller has to say, if it concerns this screen."""
 
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
+        """Where the user is, as words of the header from the left."""
         return ()
 
     def state_spans(self) -> Sequence[Span]:
@@ -112,7 +114,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         """The prompt was left without an answer."""
 
     def do_pause(self) -> None:
-        """Stop or start drawing."""
+        """Stop drawing new pictures, or go on: what is on the screen can be read and copied."""
         self.cockpit.toggle_pause()
 
     def do_take_back(self) -> None:
@@ -124,7 +126,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.cockpit.open("output", ("journal",), False)
 
     def do_help(self) -> None:
-        """Show the help."""
+        """Show all keys of this screen."""
         self.cockpit.open("help", self.bound)
 
     def back_to_all(self) -> bool:
@@ -146,7 +148,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.do_back()
 
     def do_command(self) -> None:
-        """Type a command."""
+        """Open the prompt for a command of the shell."""
         self.prompting.ask_command()
 
     def do_palette(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.service.cockpit import ClusterSummary
 from rltui.tui import messages
@@ -18,7 +19,7 @@ from rltui.tui.widgets.list_pane import ItemsPane
 
 
 class ClusterList(ItemsPane[ClusterSummary]):
-    """One line a cluster."""
+    """The clusters, one a line, with their runs and how they can be reached."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -30,16 +31,16 @@ class ClusterList(ItemsPane[ClusterSummary]):
         self._counts, self._now = counts, now
         self.put(clusters)
 
+    @override
     def key_of(self, item: ClusterSummary) -> str:
-        """Its name."""
         return item.name
 
+    @override
     def head(self) -> Sequence[Line]:
-        """Titles of the columns."""
         return [view.cluster_head(self.size.width)]
 
+    @override
     def row(self, index: int) -> Line:
-        """One cluster."""
         cluster = self.items[index]
         return view.cluster_row(
             cluster, self._counts.get(cluster.name, 0), self._now, self.size.width, self.is_selected(index), self.glyphs
@@ -72,8 +73,8 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
         super().__init__()
         self.clusters = ClusterList(id="clusters")
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The list."""
         return [self.clusters]
 
     def catch_up(self) -> None:
@@ -84,24 +85,24 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
             counts[run.cluster] = counts.get(run.cluster, 0) + 1
         self.clusters.show(pictures.clusters, counts, self.cockpit.wall_clock())
 
+    @override
     def tick(self) -> None:
-        """Ages grow."""
         if self.on_top:
             self.catch_up()
         super().tick()
 
+    @override
     def receive(self, message: CockpitMessage) -> None:
-        """Take how they are."""
         if isinstance(message, messages.ClustersFetched | messages.RunsFetched):
             self.catch_up()
             self.tick()
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
         return ["clusters"]
 
+    @override
     def mover(self) -> ClusterList:
-        """The list."""
         return self.clusters
 
     def key_context(self) -> KeyContext:
@@ -115,7 +116,7 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.controller.connect(self.clusters.selected.name)
 
     def do_queue(self) -> None:
-        """Open its queue."""
+        """Open the queue of the selected cluster."""
         if self.clusters.selected is not None:
             self.cockpit.open("queue", self.clusters.selected.name)
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.containers import Container
+from typing_extensions import override
 
 from rltui.service.cockpit import ActionPreview, Ask
 from rltui.tui.glyphs import Glyphs
@@ -89,16 +90,16 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
         self._text.scrolled = self._buttons.repaint
         self._box = Container(self._text, self._buttons, id="confirm")
 
+    @override
     def compose(self) -> ComposeResult:
-        """The box."""
         yield self._box
 
     def on_mount(self) -> None:
-        """Size the box."""
+        """Give the box the size that its text takes."""
         self._fit()
 
     def on_resize(self) -> None:
-        """Size the box."""
+        """Give the box the size that its text takes in the new terminal."""
         self._fit()
 
     def _fit(self) -> None:
@@ -107,12 +108,12 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
         self._box.styles.height = min(self.app.size.height, len(self._text.lines(width - 4)) + 6)
         self.call_after_refresh(self._buttons.repaint)
 
+    @override
     def key_context(self) -> KeyContext:
-        """The preview decides."""
         return KeyContext(problem=self._problem, can_edit=self._can_edit)
 
+    @override
     def mover(self) -> ListPane:
-        """What scrolls."""
         return self._text
 
     do_yes = partialmethod(KeyedScreen.dismiss, "yes")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Input
+from typing_extensions import override
 
 from rltui.tui.spans import BLANK, Line, line, rule, wrapped
 from rltui.tui.widgets.pane import Pane
@@ -38,7 +39,7 @@ def door_lines(cluster: str, question: Question, at: int, width: int, glyphs: Gl
 
 
 class _Words(Pane):
-    """What is asked."""
+    """What the cluster's SSH asks, in its own words and ours."""
 
     def __init__(self, cluster: str, question: Question) -> None:
         super().__init__(id="door-words")
@@ -56,7 +57,7 @@ class _Words(Pane):
 
 
 class _Hint(Pane):
-    """Which keys help."""
+    """The line of keys below the fields."""
 
     def build(self) -> Sequence[Line]:
         return [line((" enter", "key"), (" answers", "dim"), ("   esc", "key"), (" leaves it", "dim"))]
@@ -92,8 +93,8 @@ class DoorScreen(Screen[tuple[str, ...]], inherit_bindings=False):
         self._input = _Answer(self)
         self._box = Container(self._words, self._input, _Hint(id="door-hint"), id="door")
 
+    @override
     def compose(self) -> ComposeResult:
-        """The box."""
         yield self._box
 
     def on_mount(self) -> None:
@@ -102,7 +103,7 @@ class DoorScreen(Screen[tuple[str, ...]], inherit_bindings=False):
         self.set_focus(self._input)
 
     def on_resize(self) -> None:
-        """Size the box."""
+        """Give the box the size that its text takes in the new terminal."""
         self._fit()
 
     def _fit(self) -> None:
@@ -128,5 +129,5 @@ class DoorScreen(Screen[tuple[str, ...]], inherit_bindings=False):
             self.dismiss(tuple(self._answers))
 
     def leave(self) -> None:
-        """Answer nothing."""
+        """Close without an answer: the cluster stays locked."""
         self.dismiss(None)

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.layout.diff import setting_text
 from rltui.layout.fields import Field, value_problem
@@ -72,12 +73,12 @@ class FormScreen(CockpitScreen):
         self._key = self._shown = ""
         """The key whose value is being typed, and the value as it stood there first."""
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The keys."""
         return [self.pane]
 
+    @override
     def on_mount(self) -> None:
-        """Ask for the keys."""
         super().on_mount()
         self._read()
 
@@ -91,8 +92,8 @@ class FormScreen(CockpitScreen):
             self.pane.show(message.fields)
             self.tick()
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
         return [self._run_id, "resubmit with"] if self._run_id else ["launch", self._preset]
 
     def key_context(self) -> KeyContext:
@@ -102,16 +103,16 @@ class FormScreen(CockpitScreen):
         is_set = one is not None and one.is_set
         return KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
 
+    @override
     def mover(self) -> FormPane:
-        """The keys."""
         return self.pane
 
     def on_line_opened(self) -> None:
-        """A double click edits."""
+        """Edit the key that was clicked twice."""
         self.do_edit()
 
     def do_edit(self) -> None:
-        """Type another value."""
+        """Open the prompt for another value of the selected key."""
         one = self.pane.selected
         if one is not None:
             self._key, self._shown = one.key, _as_typed(one.value)
@@ -130,11 +131,11 @@ class FormScreen(CockpitScreen):
         self.cockpit.ask(Ask("edit", self._run_id, self.overrides))
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Open the prompt for words that a row has to have."""
         self.prompting.ask("filter", "/", self.pane.words, hint="words of key, value or meaning; set")
 
     def do_copy(self) -> None:
-        """Copy what is set."""
+        """Copy the overrides as one types them in a shell."""
         self.cockpit.copy(" ".join(self.overrides), "overrides")
 
     def do_escape(self) -> None:
@@ -194,7 +195,7 @@ WIDEST_VALUE = 400
 
 
 class FormPane(ItemsPane["Field"]):
-    """One row a key."""
+    """All keys of a layout, one a row, with value and meaning."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -213,8 +214,8 @@ class FormPane(ItemsPane["Field"]):
         self.words, is_set = words, words.lower().split() == ["set"]
         self.put([one for one in self.all_fields if (one.is_set if is_set else fits(_text_of(one), words))])
 
+    @override
     def key_of(self, item: Field) -> str:
-        """Its name."""
         return item.key
 
     def complain(self, problem: str) -> None:

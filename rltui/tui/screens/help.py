@@ -7,6 +7,7 @@ from functools import partialmethod
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from typing_extensions import override
 
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.keys import EVERYWHERE, QUIT_HELP, Key, KeyTable, dialog_keys, shown
@@ -85,12 +86,12 @@ class HelpScreen(KeyedScreen[None], inherit_bindings=False):
         super().__init__()
         self._pane = _HelpPane(table)
 
+    @override
     def compose(self) -> ComposeResult:
-        """The page."""
         yield self._pane
 
+    @override
     def mover(self) -> ListPane:
-        """The page."""
         return self._pane
 
     do_close = partialmethod(KeyedScreen.dismiss, None)

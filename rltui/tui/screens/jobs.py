@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.service.cockpit import OpenJob
 from rltui.tui import formats, messages
@@ -18,7 +19,7 @@ from rltui.tui.widgets.list_pane import ItemsPane
 
 
 class JobList(ItemsPane[OpenJob]):
-    """One line a job."""
+    """The user's jobs that no run of rltui is, one a line."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -34,12 +35,12 @@ class JobList(ItemsPane[OpenJob]):
         """Its cluster and its id there."""
         return item.cluster, item.job.job_id
 
+    @override
     def head(self) -> Sequence[Line]:
-        """Titles of the columns."""
         return [job_head(self.size.width)]
 
+    @override
     def row(self, index: int) -> Line:
-        """One job."""
         return job_row(self.items[index], self._now, self.size.width, self.is_selected(index), self.glyphs)
 
     def empty(self) -> Sequence[Line]:
@@ -66,12 +67,12 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
         super().__init__()
         self.jobs = JobList(id="jobs")
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The list."""
         return [self.jobs]
 
+    @override
     def on_mount(self) -> None:
-        """Ask for the jobs."""
         super().on_mount()
         self.cockpit.controller.ask_jobs()
 
@@ -85,12 +86,12 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.controller.ask_jobs()
         self.tick()
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
         return ["jobs that are no runs"]
 
+    @override
     def mover(self) -> JobList:
-        """The list."""
         return self.jobs
 
     def key_context(self) -> KeyContext:
@@ -103,18 +104,18 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.controller.adopt(self.jobs.selected.cluster, self.jobs.selected.job.job_id)
 
     def do_again(self) -> None:
-        """Ask again."""
+        """Ask all clusters for the jobs once more."""
         self.jobs.show(None, self.cockpit.wall_clock())
         self.cockpit.controller.ask_jobs()
 
     def do_copy(self) -> None:
-        """Copy the job's id."""
+        """Copy the id of the selected job."""
         if self.jobs.selected is not None:
             self.cockpit.copy(self.jobs.selected.job.job_id, "job")
 
 
 def job_head(width: int) -> Line:
-    """Titles of the columns."""
+    """Titles of the columns, above the jobs."""
     head = f"  {pad('JOB', 10)} {pad('CLUSTER', 12)} {pad('STATE', 10)} {pad('AGE', 6, right=True)}  NAME"
     return line((clip(head, width), "dim"))
 

@@ -37,12 +37,12 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         self._doers: list[object] = [self, *(part(self) for part in self.PARTS), Moving(self)]
 
     def part(self, kind: type[Part]) -> Part:
-        """One of the parts."""
+        """The screen's part of a kind, such as its log keys."""
         return next(doer for doer in self._doers if isinstance(doer, kind))
 
     @property
     def cockpit(self) -> Host:
-        """The application."""
+        """The application as screens know it."""
         return cast("Host", self.app)
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
+from typing_extensions import override
 
 from rltui.layout.presets import FIRST
 from rltui.service.launch_review import opened_file
@@ -99,12 +100,12 @@ class LaunchScreen(CockpitScreen):
         self._launching = False
         self._opened = ""
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """Presets and review."""
         return [Container(self.presets, self.review_pane, self.script_pane, id="launch")]
 
+    @override
     def on_mount(self) -> None:
-        """Ask for the presets."""
         super().on_mount()
         self._share_width()
         self.cockpit.controller.ask_presets()
@@ -132,7 +133,7 @@ class LaunchScreen(CockpitScreen):
                 self.changed()
 
     def watch_review(self) -> None:
-        """Show another review."""
+        """Draw the review that has come, with its findings."""
         self._show()
 
     def tick(self) -> None:
@@ -198,7 +199,7 @@ class LaunchScreen(CockpitScreen):
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """Where one can launch."""
+        """Names of the clusters that one can launch on."""
         return tuple(cluster.name for cluster in self.cockpit.pictures.clusters) or ("local",)
 
     @property
@@ -234,8 +235,8 @@ class LaunchScreen(CockpitScreen):
         """Where you are, and where it would run."""
         return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.typing.sweep.words else [])]
 
+    @override
     def mover(self) -> PresetList:
-        """The presets."""
         return self.presets
 
     def pager(self) -> ReviewPane | ScriptPane:
@@ -247,7 +248,7 @@ class LaunchScreen(CockpitScreen):
         self.moved()
 
     def do_submit(self) -> None:
-        """Launch what is shown."""
+        """Launch the layout that is shown, as it was reviewed."""
         self._launching = True
         self.cockpit.controller.launch(*self._asked, self.auto and not self.typing.sweep.words)
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
@@ -302,7 +303,7 @@ class LaunchScreen(CockpitScreen):
             self.cockpit.copy("\n".join(self.review.commands) if self.review is not None else "", "commands")
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Open the prompt for words that a preset has to have."""
         self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
     def typed(self, purpose: str, text: str) -> None:

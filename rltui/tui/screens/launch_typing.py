@@ -57,7 +57,7 @@ class LaunchTyping(Part[HasLaunch]):
         self.clear()
 
     def clear(self) -> None:
-        """Set nothing."""
+        """Forget all overrides and the sweep."""
         self.overrides: tuple[str, ...] = ()
         self.sweep = NO_SWEEP
         self._typing = None
@@ -69,7 +69,7 @@ class LaunchTyping(Part[HasLaunch]):
 
     @property
     def is_any(self) -> bool:
-        """Whether anything is set."""
+        """Whether any override or sweep is set."""
         return bool(self.overrides or self.sweep.words)
 
     @property
@@ -94,7 +94,7 @@ class LaunchTyping(Part[HasLaunch]):
         self._ask_words() if self.on_script else self._ask_override(self._screen.prompting.draft)
 
     def do_edit(self) -> None:
-        """Edit the newest override."""
+        """Open the prompt for the newest override, or for the words beside a script."""
         if self.on_script:
             self._ask_words()
         elif self.overrides:

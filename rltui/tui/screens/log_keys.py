@@ -127,7 +127,7 @@ class LogKeys(Part[HasTabs]):
         return ""
 
     def clear(self) -> None:
-        """Search no more."""
+        """End the search, and show the log without its marks."""
         self._whole = None
         self.cockpit.controller.searches.end()
         self.in_log(lambda pane: pane.search(read_query("")))
@@ -202,7 +202,7 @@ class LogKeys(Part[HasTabs]):
         self.in_log(lambda pane: pane.pan(step))
 
     def do_search(self) -> None:
-        """Search the log."""
+        """Show the logs, and open the prompt for what to search."""
         self._screen.open_tab(NUMBERS["logs"])
         words = self._screen.log_pane.sought.text if self._screen.log_pane is not None else ""
         self._screen.prompting.ask(

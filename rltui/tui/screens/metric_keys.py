@@ -105,7 +105,7 @@ class MetricKeys(Part[HasTabs]):
         return self._pane is not None and self._pane.clear()
 
     def step(self, by: int) -> None:
-        """Move the cursor."""
+        """Move the cursor by so many points."""
         if self._pane is not None:
             self._pane.step(by)
 
@@ -122,7 +122,7 @@ class MetricKeys(Part[HasTabs]):
     do_zoom_out = partialmethod(_zoom, 2.0)
 
     def do_axis(self) -> None:
-        """Steps, time or GPU-hours."""
+        """Draw over the next axis: steps, time or GPU-hours."""
         if self._pane is not None and not self._pane.next_axis():
             self.cockpit.say("nobody has noted when its steps were: there are steps only", "warning")
 
@@ -132,7 +132,7 @@ class MetricKeys(Part[HasTabs]):
             self._pane.look(self._pane.view._replace(log_y=not self._pane.view.log_y))
 
     def do_smooth(self) -> None:
-        """Smoothed more, or not."""
+        """Draw with the next width of smoothing, or with none."""
         if self._pane is not None:
             self._pane.look(chart_view.next_smoothing(self._pane.view))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.errors import UNCONFIRMED, UsageError
 from rltui.service.shell import ShellCommand
@@ -71,8 +72,8 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         self._text = _Text()
         self.command: ShellCommand | None = None
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The text."""
         return [self._text]
 
     def on_mount(self) -> None:
@@ -98,8 +99,8 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
     def _said(self) -> str:
         return f"rltui {shlex.join(self._words)}"
 
+    @override
     def receive(self, message: CockpitMessage) -> None:
-        """Take what was printed."""
         if isinstance(message, messages.ShellHeard) and message.command is self.command:
             self.catch_up()
             self.tick()
@@ -122,12 +123,12 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         is_left = self._changes and self.command.exit_code == USAGE and YES not in self._words
         return is_left and any(UNCONFIRMED in text for text in self.command.lines[-3:])
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """The command."""
         return [self._said]
 
+    @override
     def state_spans(self) -> Sequence[Span]:
-        """How it stands."""
         if self._waits or self.command is None:
             return [("waits for y", "attention")]
         if self.command.exit_code is None:
@@ -140,8 +141,8 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         problem = "" if self._waits else "it waits for no answer"
         return KeyContext(readonly=self.cockpit.readonly, problem=problem)
 
+    @override
     def mover(self) -> ListPane:
-        """The text."""
         return self._text
 
     def do_yes(self) -> None:
@@ -159,5 +160,5 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         self._text.pan(-1)
 
     def do_copy(self) -> None:
-        """Copy the text."""
+        """Copy all that the command printed."""
         self.cockpit.copy("\n".join(self._text.lines), "text")

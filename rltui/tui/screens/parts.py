@@ -95,7 +95,7 @@ class HasTabs(HasRun, Protocol):
 
     @property
     def log_files(self) -> tuple[LogFile, ...]:
-        """The logs there are."""
+        """The logs that the run has, by which ``l`` goes from one to the next."""
 
     @property
     def samples_pane(self) -> SamplesPane | None:
@@ -105,7 +105,7 @@ class HasTabs(HasRun, Protocol):
         """The current tab, if it scrolls."""
 
     def open_tab(self, index: int) -> None:
-        """Show a tab."""
+        """Show the tab of a number."""
 
     def open_hit(self, name: str, line: int, offset: int, query: LogQuery) -> None:
         """Show a hit of a search, of which is known where it begins."""

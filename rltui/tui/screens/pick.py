@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.events import Key
+from typing_extensions import override
 
 from rltui.tui import keys
 from rltui.tui.picking import PickItem, fits
@@ -21,7 +22,7 @@ MAX_WIDTH = 84
 
 
 class PickList(ItemsPane[PickItem]):
-    """The lines."""
+    """The items that one of is to be chosen, narrowed by what is typed."""
 
     def __init__(self, title: str, items: Sequence[PickItem], hint: str) -> None:
         super().__init__(id="pick-list")
@@ -36,8 +37,8 @@ class PickList(ItemsPane[PickItem]):
             self.items = ()
         self.put(items)
 
+    @override
     def key_of(self, item: PickItem) -> str:
-        """Its id."""
         return item.id
 
     def toggle(self) -> None:
@@ -50,8 +51,8 @@ class PickList(ItemsPane[PickItem]):
         """The title, and what the keys do."""
         return [rule([(self.title, "title")], [(self.hint, "dim")], self.size.width, self.glyphs)]
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         item, width = self.items[index], self.size.width
         here = self.is_selected(index)
         mark = self.glyphs.done if item.id in self.marked else " "
@@ -66,8 +67,8 @@ class PickList(ItemsPane[PickItem]):
         ]
         return line(*spans, selected=here)
 
+    @override
     def empty(self) -> Sequence[Line]:
-        """Why there is nothing."""
         return [line(("  nothing fits", "dim"))]
 
 
@@ -93,16 +94,16 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         self._marking = marking
         self._box = Container(self.pick_list, id="pick")
 
+    @override
     def compose(self) -> ComposeResult:
-        """The box."""
         yield self._box
 
     def on_mount(self) -> None:
-        """Size the box."""
+        """Give the box the size that its lines take."""
         self._fit()
 
     def on_resize(self) -> None:
-        """Size the box."""
+        """Give the box the size that its lines take in the new terminal."""
         self._fit()
 
     def _fit(self) -> None:
@@ -113,12 +114,12 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         """Whether lines can be marked."""
         return keys.KeyContext(marking=self._marking)
 
+    @override
     def mover(self) -> ListPane:
-        """What scrolls."""
         return self.pick_list
 
     def on_line_opened(self) -> None:
-        """A double click chooses."""
+        """Choose the line that was clicked twice."""
         self.do_choose()
 
     def takes(self, event: Key) -> bool:

@@ -24,7 +24,7 @@ class Prompted(Protocol):
 
     @property
     def cockpit(self) -> Host:
-        """The application."""
+        """The application as screens know it."""
 
     def mount(self, widget: Widget) -> object:
         """Put the prompt onto the screen."""
@@ -80,7 +80,7 @@ class Prompting:
         return None if event.key in ("up", "down") else False
 
     def close(self) -> None:
-        """Take the prompt away."""
+        """Take the prompt away, and give the keys back to the screen."""
         if self.prompt is not None:
             self.prompt.closed = True
             self._screen.set_focus(None)
@@ -90,7 +90,7 @@ class Prompting:
             self._screen.tick()
 
     def ask_command(self) -> None:
-        """Type a command."""
+        """Open the prompt for a command of the shell, with completion."""
         self.ask("command", ":", hint="any verb of the shell; tab completes", complete=self._screen.cockpit.complete)
 
     def ask_changes(self, ask: Ask) -> None:
@@ -117,7 +117,7 @@ class Prompting:
     # --- what the prompt tells
 
     def typed(self, purpose: str, text: str) -> None:
-        """The text has changed."""
+        """Hand the text on as it changes: filters and searches follow it."""
         self._screen.typed(purpose, text)
 
     def answered(self, purpose: str, text: str) -> None:
@@ -135,7 +135,7 @@ class Prompting:
             self._screen.cockpit.obey(text)
 
     def prompt_left(self, purpose: str, text: str) -> None:
-        """Escape was pressed."""
+        """Close the prompt after escape; an override that was begun is kept as a draft."""
         self.close()
         self.draft = text if purpose == "override" else self.draft
         self._screen.left(purpose)

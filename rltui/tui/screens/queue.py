@@ -7,6 +7,8 @@ from functools import partialmethod
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rltui.tui import formats, messages
 from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs
 from rltui.tui.screens.base import CockpitScreen
@@ -94,8 +96,8 @@ class QueueList(ItemsPane["QueuedJob"]):
             lines.append(view.group_head(width) if self.part == "nodes" else view.job_head(self.part, width))
         return lines
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         if self.part == "nodes":
             return len(self.queue.groups) if self.queue is not None else 0
         return len(self.items)
@@ -107,8 +109,8 @@ class QueueList(ItemsPane["QueuedJob"]):
             return view.group_row(self.queue.groups[index], width, here, self.glyphs)
         return view.job_row(self.items[index], self.part, self._now, width, here, self.glyphs)
 
+    @override
     def empty(self) -> Sequence[Line]:
-        """Why there is nothing."""
         whose = " of yours" if self.only_mine else ""
         words = {
             "waiting": f"no job{whose} waits: v shows what runs",
@@ -154,8 +156,8 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         self.cluster = cluster
         self.list = QueueList(id="queue")
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The list."""
         return [self.list]
 
     def on_mount(self) -> None:
@@ -175,8 +177,8 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
             self.list.show(found if found.taken_at else None, self.cockpit.wall_clock(), found.problem)
             self.tick()
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
         return [f"queue of {self.cluster}"]
 
     def state_spans(self) -> Sequence[Span]:
@@ -188,12 +190,12 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         problem: list[Span] = [(f"  {self.cockpit.glyphs.attention} {queue.problem}", "attention")]
         return ((f"{view.mine_words(queue)}  ", "accent"), (age, "dim"), *(problem if queue.problem else []))
 
+    @override
     def mover(self) -> QueueList:
-        """The list."""
         return self.list
 
     def on_line_opened(self) -> None:
-        """A double click opens."""
+        """Open the run of the line that was clicked twice."""
         self.act("open")
 
     @property
@@ -218,7 +220,7 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.open_run(self._run_id)
 
     def do_part(self) -> None:
-        """List the next part."""
+        """List the next part: jobs that wait, jobs that run, nodes."""
         at = view.PARTS.index(self.list.part)
         self.list.turn_to(part=view.PARTS[(at + 1) % len(view.PARTS)])
 
@@ -235,10 +237,10 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
     do_previous_partition = partialmethod(_turn, -1)
 
     def do_again(self) -> None:
-        """Look again."""
+        """Ask the cluster for its queue once more."""
         self.cockpit.controller.ask_queue(self.cluster, again=True)
 
     def do_copy(self) -> None:
-        """Copy the job's id."""
+        """Copy the id of the selected job."""
         if self.list.selected is not None:
             self.cockpit.copy(self.list.selected.job_id, "job")

@@ -8,6 +8,7 @@ from functools import partialmethod
 from typing import ClassVar
 
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.errors import UsageError
 from rltui.service.replay import ReplayClock, ReplayCockpit, moment_of
@@ -49,8 +50,8 @@ class ReplayBar(Pane):
         super().__init__(id="replay")
         self._recording = recording
 
+    @override
     def build(self) -> Sequence[Line]:
-        """The line."""
         return [replay_line(self._recording.clock, self._recording.said, self.size.width, self.glyphs)]
 
 
@@ -123,7 +124,7 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
     do_slower = partialmethod(_hurry, False)
 
     def do_moment(self) -> None:
-        """Ask for a time."""
+        """Open the prompt for the moment to go to."""
         self.prompting.ask("moment", "time", hint="90s, 12m, 1:02:03, 50%, end")
 
     def answer(self, purpose: str, text: str) -> str:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.containers import Container
 from textual.reactive import var
 from textual.widget import Widget
+from typing_extensions import override
 
 from rltui.service.run_columns import place_of, size_of
 from rltui.tui import messages
@@ -36,7 +37,7 @@ from rltui.watch.snapshots import LogFile, LogPart, RunSnapshot, RunSummary
 
 
 class RunScreen(CockpitScreen, inherit_bindings=False):
-    """The open run."""
+    """One run with its tabs: overview, metrics, GPUs, logs, samples and more."""
 
     KEYS: ClassVar[KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "run"
@@ -62,8 +63,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """Tab bar and the current tab."""
         return [self.tab_bar, self.content]
 
+    @override
     def on_mount(self) -> None:
-        """Show what is known."""
         super().on_mount()
         self._show(0)
         if self._first_tab:
@@ -112,7 +113,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     @property
     def target(self) -> RunSummary | None:
-        """This run."""
+        """The run that keys act on; None until it was read."""
         return self.snapshot.summary if self.snapshot is not None else None
 
     def _show(self, index: int) -> None:
@@ -184,7 +185,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     @property
     def log_files(self) -> tuple[LogFile, ...]:
-        """The logs there are."""
+        """The logs that the run has; none until it was read."""
         return self.snapshot.logs if self.snapshot is not None else ()
 
     def key_context(self) -> KeyContext:
@@ -201,8 +202,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             has_panels=len(self.tabs) > len(TABS),
         )
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """The run."""
         return [self.run_id]
 
     def state_spans(self) -> Sequence[Span]:
@@ -230,8 +231,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         pane = self._panes.get(self.tab_bar.current)
         return None if isinstance(pane, OverviewPane) else pane
 
+    @override
     def typed(self, purpose: str, text: str) -> None:
-        """Search while typing."""
         if purpose == "search":
             self.part(LogKeys).typed(text)
         elif purpose == "narrow" and self.filtered_pane is not None:

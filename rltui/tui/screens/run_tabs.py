@@ -20,7 +20,7 @@ TabPane = LinesPane | ActorsPane | LogPane | OverviewPane | GpusPane | SamplesPa
 
 
 class Tab(NamedTuple):
-    """One tab."""
+    """A tab of the run screen: its id, its title, and what it shows."""
 
     id: str
     title: str

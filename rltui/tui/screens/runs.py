@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
 from textual.reactive import var
+from typing_extensions import override
 
 from rltui.service.run_columns import place_of
 from rltui.tui import messages
@@ -36,7 +37,7 @@ SETTLE_S = 0.08
 
 
 class RunsScreen(CockpitScreen, inherit_bindings=False):
-    """The list of runs."""
+    """All runs as a table, with a detail of the selected one beside it."""
 
     KEYS: ClassVar[KeyTable] = KEYS
     SOURCE: ClassVar[Source] = "runs"
@@ -53,8 +54,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self._settling: Timer | None = None
         self._clusters: tuple[str, ...] = ()
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """Table and detail."""
         return [Container(self.list, self.detail, id="body")]
 
     def on_mount(self) -> None:
@@ -184,12 +185,12 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.tick()
 
     def on_line_opened(self) -> None:
-        """A double click opens."""
+        """Open the run that was clicked twice."""
         self.moved()
         self.act("open")
 
+    @override
     def key_context(self) -> KeyContext:
-        """The selected run decides."""
         run, pictures, marked = self.table.selected, self.cockpit.pictures, self.table.marked
         return KeyContext(
             readonly=self.cockpit.readonly,
@@ -220,8 +221,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         away = [cluster for cluster in self.cockpit.pictures.clusters if cluster.problem or cluster.needs_attention]
         return (*spans, *(cluster_views.stale_words(cluster, now, glyphs) for cluster in away))
 
+    @override
     def mover(self) -> RunsTable:
-        """The table."""
         return self.table
 
     def _turn_to(self, step: int) -> None:
@@ -233,8 +234,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     do_next_cluster = partialmethod(_turn_to, 1)
     do_previous_cluster = partialmethod(_turn_to, -1)
 
+    @override
     def leave(self) -> None:
-        """Quit."""
         self.cockpit.leave()
 
     def do_escape(self) -> None:
@@ -252,7 +253,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self.part(SavedFilters).open_help()
 
     def do_filter(self) -> None:
-        """Type a filter."""
+        """Open the prompt for words that a run has to have."""
         self.prompting.ask(
             "filter",
             "/",
@@ -261,8 +262,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             complete=self.part(SavedFilters).complete,
         )
 
+    @override
     def typed(self, purpose: str, text: str) -> None:
-        """Filter while typing."""
         if purpose == "filter":
             self.narrow(text)
 

@@ -101,7 +101,7 @@ class Doors(Part[ShowsRuns]):
             self.cockpit.say(said, "warning")
 
     def do_launch(self) -> None:
-        """Open the launch screen."""
+        """Open the launch screen on the presets."""
         self.cockpit.open("launch")
 
     def do_clusters(self) -> None:
@@ -124,7 +124,7 @@ class Doors(Part[ShowsRuns]):
         self.cockpit.open("output", ("compare", *self._screen.table.compared), False)
 
     def do_copy(self) -> None:
-        """Copy the run's id."""
+        """Copy the id of the selected run."""
         self.cockpit.copy(self._selected_id, "run id")
 
 
@@ -189,7 +189,7 @@ class TableColumns(Part[ShowsRuns]):
         self._show(kept_columns())
 
     def do_columns(self) -> None:
-        """Choose columns."""
+        """Open the screen on which the table's columns are chosen."""
         from rltui.tui.screens.columns import ColumnsScreen
 
         def chosen(words: tuple[str, ...] | None) -> None:
@@ -209,7 +209,7 @@ class SavedFilters(Part[ShowsRuns]):
     """Filters with a name: kept, called, forgotten."""
 
     def begin(self) -> None:
-        """Read what was saved."""
+        """Read the filters that the user has saved."""
         self._screen.table.saved = saved_filters()
 
     def call(self, name: str) -> None:

@@ -81,7 +81,7 @@ class SampleKeys(Part[HasTabs]):
         return True
 
     def ask_words(self) -> None:
-        """Type what is searched."""
+        """Open the prompt for what samples are searched for."""
         pane = self._screen.samples_pane
         words = pane.query_shown.text if pane is not None else ""
         self._screen.prompting.ask("samples", "/", words, hint="words  step:12  re:REGEX")

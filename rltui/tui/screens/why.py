@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from rltui.service.cockpit import Action, Ask, WhyReport
 from rltui.tui import messages
 from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, may_change, needs
@@ -40,7 +42,7 @@ KEYS = key_table(
 
 
 class WhyScreen(CockpitScreen, inherit_bindings=False):
-    """The answer to `!`."""
+    """Why a run died, or what is wrong with it, and what helps."""
 
     KEYS: ClassVar[KeyTable] = KEYS
 
@@ -49,8 +51,8 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.pane = WhyPane(id="why")
         self._asked_of = ("", 0)
 
+    @override
     def body(self) -> Sequence[Widget]:
-        """The list."""
         return [self.pane]
 
     def on_mount(self) -> None:
@@ -80,26 +82,26 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         elif isinstance(message, messages.RequestFailed) and message.asked == messages.why_phrase(self.run_id):
             self.pane.fail(message.error)
 
+    @override
     def crumbs(self) -> Sequence[str]:
-        """Where you are."""
         return [self.run_id, "why"]
 
+    @override
     def state_spans(self) -> Sequence[Span]:
-        """State of the run."""
         run = self.cockpit.pictures.summary(self.run_id)
         return stage.state_spans(run, self.cockpit.glyphs) if run is not None else ()
 
+    @override
     def mover(self) -> WhyPane:
-        """The list."""
         return self.pane
 
     def key_context(self) -> KeyContext:
         """The line under the cursor decides."""
         row = self.pane.selected
-        return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.leads)
+        return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.can_open)
 
     def on_line_opened(self) -> None:
-        """A double click opens."""
+        """Open the evidence or remedy of the line that was clicked twice."""
         self.act("open")
 
     def do_open(self) -> None:
@@ -143,7 +145,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.ask(Ask("fix", self.run_id))
 
     def do_again(self) -> None:
-        """Read the logs again."""
+        """Read the logs anew: the run may have said more meanwhile."""
         self.pane.fail("")
         self._ask()
         self.cockpit.say(f"reading the logs {self.cockpit.glyphs.ellipsis}")
@@ -170,7 +172,7 @@ class WhyPane(ListPane):
         self._report = report
         self._made = (-1, [])
         rows = self.lines
-        self.cursor = next((index for index, row in enumerate(rows) if row.leads), 0)
+        self.cursor = next((index for index, row in enumerate(rows) if row.can_open), 0)
         self.top = 0
         self.repaint()
 
@@ -181,7 +183,7 @@ class WhyPane(ListPane):
 
     @property
     def report(self) -> WhyReport | None:
-        """What is shown."""
+        """The report that is shown; None until there is one."""
         return self._report
 
     @property
@@ -221,17 +223,17 @@ class WhyPane(ListPane):
     def build(self) -> Sequence[Line]:
         """From the top, where the first stop can be seen from there: what stands above it is its headline."""
         if self.cursor < self.size.height and self.cursor <= next(
-            (index for index, row in enumerate(self.lines) if row.leads), 0
+            (index for index, row in enumerate(self.lines) if row.can_open), 0
         ):
             self.top = 0
         return super().build()
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self.lines)
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         row = self.lines[index].line
         if not self.is_selected(index):
             return row

@@ -77,7 +77,7 @@ def _gpu_hours(history: RunHistory, at: float) -> float:
 
 
 def spacing(places: Sequence[float]) -> float:
-    """Mean distance of points."""
+    """Mean distance between neighbouring points of the axis."""
     return (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 and places[-1] > places[0] else 1.0
 
 

@@ -154,7 +154,7 @@ class ChartPage(NamedTuple):
 
     @property
     def whole(self) -> chart_view.Span:
-        """All of the axis."""
+        """First and last place of the axis, over this run and the one beside it."""
         return chart_view.extent([self.places, *([self.beside.places] if self.beside else [])])
 
     @property

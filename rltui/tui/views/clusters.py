@@ -9,12 +9,12 @@ from rltui.tui.spans import BLANK, Line, Span, clip, cut, line, pad, wrapped
 
 
 def cluster_head(width: int) -> Line:
-    """Titles of the columns."""
+    """Titles of the columns, above the clusters."""
     return line((clip(f"  {pad('CLUSTER', 16)} {pad('RUNS', 5, right=True)}  {pad('WITH', 6)} STATE", width), "dim"))
 
 
 def cluster_row(cluster: ClusterSummary, num_runs: int, now: float, width: int, selected: bool, glyphs: Glyphs) -> Line:
-    """One cluster."""
+    """A cluster with the number of its runs, its place and how it can be reached."""
     state = cluster_state(cluster, now, glyphs)
     place = cluster.place or cluster.summary
     spans: list[Span] = [

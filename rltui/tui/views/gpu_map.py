@@ -41,7 +41,7 @@ class MapTable:
 
     @property
     def count(self) -> int:
-        """Number of rows."""
+        """Rows of the map, in which several nodes stand side by side."""
         return -(-self.num_nodes // self.columns)
 
     def node(self, index: int) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from rltui.tui import progress
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.picking import fits
@@ -18,7 +20,7 @@ OFF_BY = 0.15
 """Share by which a role may hold more than was estimated before that is pointed out: what estimates are good for."""
 
 
-class Card(NamedTuple):
+class GpuOfRole(NamedTuple):
     """One card of one node."""
 
     host: HostSnapshot
@@ -27,7 +29,7 @@ class Card(NamedTuple):
 
     @property
     def gpu(self) -> GpuSample:
-        """Its sample."""
+        """The card's newest sample."""
         return self.host.gpus[self.place]
 
 
@@ -46,7 +48,7 @@ class ChosenTable(GpuTable):
         super().__init__(snapshot, width, glyphs, wall=False)
         self._memory = {one.letter: one for one in snapshot.role_memory}
         cards = [
-            Card(host, place, self._known.of(host, gpu.pids).letter)
+            GpuOfRole(host, place, self._known.of(host, gpu.pids).letter)
             for host in snapshot.hosts
             for place, gpu in enumerate(host.gpus)
         ]
@@ -55,29 +57,29 @@ class ChosenTable(GpuTable):
         self._rows = self._grouped(chosen) if by_role else self._by_node(chosen)
 
     @property
+    @override
     def count(self) -> int:
-        """Number of rows."""
         return max(0, len(self._rows) - 1)
 
     def node(self, index: int) -> str:
         """The node that a row is of; of a role's row its first card's."""
         return next((one.host.host for one in map(_card_of, self._rows[index:]) if one is not None), "")
 
+    @override
     def row(self, index: int) -> Line:
-        """One row."""
         row = self._rows[index]
-        return self.gpu_row(row.host, row.place, self._name_width) if isinstance(row, Card) else row
+        return self.gpu_row(row.host, row.place, self._name_width) if isinstance(row, GpuOfRole) else row
 
-    def _words(self, card: Card) -> str:
+    def _words(self, card: GpuOfRole) -> str:
         marks = " ".join(self.marks(card.host, card.place))
         role = ROLE_NAMES.get(card.letter, "free")
         return f"{card.host.host} gpu{card.gpu.index} {role} {self._process(card.host, card.gpu)} {marks}"
 
-    def _by_node(self, cards: Sequence[Card]) -> list[Card | Line]:
+    def _by_node(self, cards: Sequence[GpuOfRole]) -> list[GpuOfRole | Line]:
         return [*cards, BLANK]
 
-    def _grouped(self, cards: Sequence[Card]) -> list[Card | Line]:
-        rows: list[Card | Line] = []
+    def _grouped(self, cards: Sequence[GpuOfRole]) -> list[GpuOfRole | Line]:
+        rows: list[GpuOfRole | Line] = []
         for letter in (*ROLE_NAMES, ""):
             own = [card for card in cards if card.letter == letter]
             if own:
@@ -85,11 +87,11 @@ class ChosenTable(GpuTable):
         return rows
 
 
-def _card_of(row: Card | Line) -> Card | None:
-    return row if isinstance(row, Card) else None
+def _card_of(row: GpuOfRole | Line) -> GpuOfRole | None:
+    return row if isinstance(row, GpuOfRole) else None
 
 
-def role_row(cards: Sequence[Card], memory: RoleMemory | None, width: int, glyphs: Glyphs) -> Line:
+def role_row(cards: Sequence[GpuOfRole], memory: RoleMemory | None, width: int, glyphs: Glyphs) -> Line:
     """A role: how many cards on how many nodes, how busy, and the most that one held against what was estimated."""
     nodes = len({card.host.host for card in cards})
     most = max(cards, key=lambda card: card.gpu.memory_peak_gib)

@@ -80,7 +80,7 @@ class GpuTable:
 
     @property
     def count(self) -> int:
-        """Number of rows."""
+        """Rows of the table: a card each, or on the wall a node each."""
         return len(self._hosts) if self._wall else max(0, (self._ends[-1] if self._ends else 0) - 1)
 
     def node(self, index: int) -> str:
@@ -93,7 +93,7 @@ class GpuTable:
         return place if self._wall or not place else self._ends[place - 1]
 
     def row(self, index: int) -> Line:
-        """One row."""
+        """The row of a card, or on the wall of a node, drawn when it comes into view."""
         if self._wall:
             return self._wall_row(self._hosts[index])
         place = bisect_right(self._ends, index)

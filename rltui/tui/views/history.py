@@ -16,14 +16,14 @@ NUMBERS_WIDTH = 17
 
 
 def head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """Goodput."""
+    """The tab's title with the run's goodput."""
     goodput = snapshot.history.goodput
     right: list[Span] = [(f"goodput {formats.percent(goodput * 100)}", "title")] if goodput is not None else []
     return [rule([("history", "title")], right, width, glyphs)]
 
 
 def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
-    """All of it."""
+    """All attempts of the run: what each was given, did, and ended of."""
     history = snapshot.history
     if not history.attempts:
         return wrapped("no attempt has begun yet", width, " ", "dim")

@@ -13,7 +13,7 @@ MOST_LINES = 10_000
 
 
 def head(plugin: Plugin, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:  # noqa: ARG001 a view
-    """Whose tab it is."""
+    """The plugin that draws the tab, its package and version."""
     return [rule([(plugin.name, "title")], [(f"{plugin.package} {plugin.version}", "dim")], width, glyphs)]
 
 

@@ -57,7 +57,7 @@ def _longest(found: list[tuple[str, float]], rows: int) -> list[tuple[str, float
 
 
 def step_section(snapshot: RunSnapshot, glyphs: Glyphs) -> Section:
-    """Where a step goes."""
+    """Where a step's time goes, phase by phase."""
     latest = snapshot.metrics.latest
     rows = step_rows(latest, 60, glyphs)
     total: tuple[Span, ...] = ((formats.seconds(latest.get(TOTAL)), "text"),) if rows else ()

@@ -232,7 +232,7 @@ def _is_shown(column: Column, width: int, several_clusters: bool, times: Times) 
 
 
 def head(layout: Plan) -> Line:
-    """Titles of the columns."""
+    """Titles of the chosen columns, the one that is sorted by marked."""
     cells = [" " * (layout.marks + bool(layout.baseline)) + pad("RUN", layout.name)] + [
         pad(column.title, column.width, column.right) for column in layout.columns
     ]

@@ -35,7 +35,7 @@ class WhyLine(NamedTuple):
     fix: Remedy | None = None
 
     @property
-    def leads(self) -> bool:
+    def can_open(self) -> bool:
         """Whether enter does something here."""
         return self.evidence is not None or (self.fix is not None and self.fix.can_apply)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from rltui.tui.picking import after
 from rltui.tui.spans import Line, wrapped
 from rltui.tui.views import actors as view
@@ -26,7 +28,7 @@ class ActorsPane(ListPane):
         self._made: tuple[int, Sequence[tabs.ActorLine]] = (-1, ())
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show another picture."""
+        """Show the actors of a newer picture of the run."""
         self._snapshot = snapshot
         self._anew()
 
@@ -83,12 +85,12 @@ class ActorsPane(ListPane):
         picture = self._pictured()
         return () if picture is None else tabs.actors_head(picture, self.size.width, self.glyphs, self.order)
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self._all())
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         return self._all()[index].line._replace(selected=self.is_selected(index))
 
     def empty(self) -> Sequence[Line]:

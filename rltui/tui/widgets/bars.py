@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from textual import events
+from typing_extensions import override
 
 from rltui.tui.keys import Hint
 from rltui.tui.spans import Line, Span, line, width_of
@@ -25,25 +26,25 @@ class HeaderBar(Pane):
         self._shown = (tuple(crumbs), tuple(state), health)
         self.repaint()
 
+    @override
     def build(self) -> Sequence[Line]:
-        """The line."""
         return [bars.header(*self._shown, self.size.width, self.glyphs)]
 
 
 class FooterBar(Pane):
-    """Which keys help."""
+    """The lowest line: keys that help at this moment."""
 
     def __init__(self) -> None:
         super().__init__(id="footer")
         self._hints: tuple[Hint, ...] = ()
 
     def show(self, hints: Sequence[Hint]) -> None:
-        """Show other hints."""
+        """Show other keys."""
         self._hints = tuple(hints)
         self.repaint()
 
+    @override
     def build(self) -> Sequence[Line]:
-        """The line."""
         return [bars.footer(self._hints, self.size.width)]
 
 
@@ -56,7 +57,7 @@ class TabBar(Pane):
         self.current = 0
 
     def show(self, current: int) -> None:
-        """Mark another tab."""
+        """Mark another tab as the one that is open."""
         self.current = current
         self.repaint()
 
@@ -75,8 +76,8 @@ class TabBar(Pane):
         forms = [self._cells("wide"), self._cells("tight"), *shorter, self._cells("numbers")]
         return next((cells for cells in forms if width_of(cells) <= self.size.width), forms[-1])
 
+    @override
     def build(self) -> Sequence[Line]:
-        """The line."""
         return [line(*self._fitting())]
 
     def tab_at(self, x: int) -> int | None:

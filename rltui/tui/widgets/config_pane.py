@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from rltui.tui.picking import fits
 from rltui.tui.spans import line, wrapped
 from rltui.tui.views import config as view
@@ -34,7 +36,7 @@ class ConfigPane(ListPane):
         """A picture of the run has no settings in it: they are asked for."""
 
     def take(self, config: RunConfig) -> None:
-        """Show the settings."""
+        """Show the run's settings, which were read when the tab was opened."""
         self.config, self._problem = config, ""
         self.repaint()
 
@@ -71,12 +73,12 @@ class ConfigPane(ListPane):
         shown = len(self._settings())
         return [view.head(self.config, shown, self.filtered, self.changed_only, self.size.width, self.glyphs)]
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self._all())
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         return self._all()[index]
 
     def empty(self) -> Sequence[Line]:

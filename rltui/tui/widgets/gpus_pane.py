@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import structs
+from typing_extensions import override
 
 from rltui.tui.picking import after
 from rltui.tui.spans import Line, wrapped
@@ -44,7 +45,7 @@ class GpusPane(ListPane):
         self._table: tuple[int, view.GpuTable | MapTable] | None = None
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show another picture."""
+        """Show the cards of a newer picture of the run, if anything of them is new."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.hosts == snapshot.hosts and before.actors == snapshot.actors:
             if silent_nodes(snapshot):
@@ -70,7 +71,7 @@ class GpusPane(ListPane):
         return table.node(self._cell(table) if isinstance(table, MapTable) else self.top)
 
     def toggle(self) -> None:
-        """The next view."""
+        """Go on to the next view: by node, by role, the map."""
         self.chosen = self._next
         self._came_from_map = False
         self._anew()
@@ -161,8 +162,8 @@ class GpusPane(ListPane):
             return MapTable(snapshot, width, self.glyphs)
         return view.GpuTable(snapshot, width, self.glyphs, self.shown == "wall")
 
+    @override
     def head(self) -> Sequence[Line]:
-        """How many there are."""
         if self._snapshot is None:
             return ()
         table = self._rows()
@@ -179,13 +180,13 @@ class GpusPane(ListPane):
         """Rows that can be seen at once."""
         return max(1, self.size.height - (2 if self.shown == "map" else 1))
 
+    @override
     def count(self) -> int:
-        """Number of rows."""
         table = self._rows()
         return table.count if table is not None else 0
 
+    @override
     def row(self, index: int) -> Line:
-        """One row."""
         assert self._table is not None, "count was asked before"
         table = self._table[1]
         return table.row(index, self._cell(table)) if isinstance(table, MapTable) else table.row(index)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui.spans import Line, line, rule, wrapped
 from rltui.tui.views import launch as view
@@ -37,7 +39,7 @@ class PresetList(ItemsPane["PresetSummary"]):
         self.query_words = ""
 
     def show(self, presets: tuple[PresetSummary, ...]) -> None:
-        """Take the presets."""
+        """Show the presets that were found, narrowed as before."""
         self._presets = presets
         self._fetched = True
         self.narrow(self.query_words)
@@ -47,8 +49,8 @@ class PresetList(ItemsPane["PresetSummary"]):
         self.query_words = words
         self.put([preset for preset in self._presets if view.preset_fits(preset, words)])
 
+    @override
     def key_of(self, item: PresetSummary) -> str:
-        """Its name."""
         return item.name
 
     def choose(self, name: str) -> None:
@@ -71,7 +73,7 @@ class PresetList(ItemsPane["PresetSummary"]):
 
     @property
     def names(self) -> list[str]:
-        """Names of all presets."""
+        """Names of all presets, narrowed or not."""
         return [preset.name for preset in self._presets]
 
     def head(self) -> Sequence[Line]:
@@ -79,8 +81,8 @@ class PresetList(ItemsPane["PresetSummary"]):
         shown = f"{len(self.items)} of {len(self._presets)}" if self.query_words else str(len(self._presets))
         return [rule([("presets", "title")], [(shown, "dim")], self.size.width, self.glyphs)]
 
+    @override
     def row(self, index: int) -> Line:
-        """One preset."""
         return view.preset_row(self.items[index], self.size.width, self.is_selected(index), self.glyphs)
 
     def empty(self) -> Sequence[Line]:
@@ -164,12 +166,12 @@ class ReviewPane(ListPane):
             self._made = (width, lines)
         return self._made[1]
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self._all())
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         return self._all()[index]
 
 
@@ -199,12 +201,12 @@ class ScriptPane(ListPane):
         right: list[Span] = [(f"{len(self._script)} lines  v review", "dim")] if self._script else []
         return [rule([("job script", "title")], right, self.size.width, self.glyphs)]
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self._script)
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         return view.script_row(index + 1, self._script[index], self.size.width, self.glyphs)
 
     def empty(self) -> Sequence[Line]:

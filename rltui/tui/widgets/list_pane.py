@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from textual import events
+from typing_extensions import override
 
 from rltui.tui.messages import CursorMoved, LineOpened
 from rltui.tui.spans import Line, line
@@ -40,15 +41,15 @@ class ListPane(Pane):
         raise NotImplementedError
 
     def row(self, index: int) -> Line:
-        """One row."""
+        """The line that stands at an index; asked only for what is in view."""
         raise NotImplementedError
 
     def empty(self) -> Sequence[Line]:
         """What stands there where there are no rows."""
         return ()
 
+    @override
     def build(self) -> Sequence[Line]:
-        """Head and visible rows."""
         head = list(self.head())
         total = self.count()
         if not total:
@@ -89,12 +90,12 @@ class ListPane(Pane):
         return False
 
     def pan(self, step: int) -> None:
-        """Move long lines sideways."""
+        """Show lines that are wider than the pane from further right, or left."""
         self.panned = max(0, self.panned + step * PAN_CELLS)
         self.repaint()
 
     def page(self, pages: int) -> None:
-        """Move by pages."""
+        """Move the cursor by pages, of which neighbours share a line."""
         self.move(pages * max(1, self.room - 1))
 
     def go_to(self, index: int) -> None:
@@ -155,6 +156,6 @@ class ItemsPane(ListPane, Generic[Item]):
         """The item under the cursor."""
         return self.items[self.cursor] if self.cursor < len(self.items) else None
 
+    @override
     def count(self) -> int:
-        """Number of items."""
         return len(self.items)

@@ -6,6 +6,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from typing_extensions import override
+
 from rltui.tui import formats
 from rltui.tui.messages import LogEdge
 from rltui.tui.spans import Line, Role, Span, clean, clip, line, rule
@@ -187,7 +189,7 @@ class LogPane(ListPane):
         self.repaint()
 
     def leave_part(self) -> None:
-        """Show the tail again."""
+        """Go back from a part within the log to its tail, and follow it."""
         self._expected = ""
         if self.part is not None:
             self.part, self.hit, self.following = None, None, True
@@ -301,8 +303,8 @@ class LogPane(ListPane):
         """Rows that can be seen at once."""
         return max(1, self.size.height - 1)
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self.lines)
 
     def row(self, index: int) -> Line:

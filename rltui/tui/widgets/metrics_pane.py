@@ -75,7 +75,7 @@ class MetricsPane(LinesPane):
         self.redraw()
 
     def redraw(self) -> None:
-        """Make all charts again."""
+        """Make all charts anew, with what has changed about how they are drawn."""
         self._made = (-1, ())
         self.repaint()
 

@@ -21,16 +21,16 @@ Complete = Callable[[str], Completion]
 
 
 class Owner(Protocol):
-    """Who asked."""
+    """Who opened the prompt, and hears of what is typed."""
 
     def typed(self, purpose: str, text: str) -> None:
-        """The text has changed."""
+        """The text has changed, by a key or by completion."""
 
     def answered(self, purpose: str, text: str) -> None:
-        """Enter was pressed."""
+        """Enter was pressed on ``text``."""
 
     def prompt_left(self, purpose: str, text: str) -> None:
-        """Escape was pressed."""
+        """Escape was pressed, with ``text`` in the prompt."""
 
 
 class _Label(Pane):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from typing_extensions import override
+
 from rltui.tui.compose import stack
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Line, Span
@@ -31,8 +33,8 @@ class OverviewPane(Pane):
         self._title = title
         self.repaint()
 
+    @override
     def build(self) -> Sequence[Line]:
-        """The sections that fit."""
         if self._snapshot is None:
             return ()
         log = self.with_log and self.app.size.height >= LOG_FROM_HEIGHT
@@ -83,7 +85,7 @@ class LinesPane(ListPane):
         self._made: tuple[int, Sequence[Line]] = (-1, ())
 
     def show(self, snapshot: RunSnapshot) -> None:
-        """Show another picture."""
+        """Show the lines of a newer picture of the run."""
         self._snapshot = snapshot
         self._made = (-1, ())
         self.repaint()
@@ -100,10 +102,10 @@ class LinesPane(ListPane):
         """Lines that stay on top."""
         return () if self._snapshot is None else self._head(self._snapshot, self.size.width, self.glyphs)
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self._all())
 
+    @override
     def row(self, index: int) -> Line:
-        """One line."""
         return self._all()[index]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from typing_extensions import override
+
 from rltui.service.run_columns import Fold, fold_key, folded
 from rltui.service.run_filter import expanded, matches
 from rltui.tui.spans import Line
@@ -191,7 +193,7 @@ class RunsTable(ListPane):
         self.repaint()
 
     def unmark(self) -> None:
-        """Take all marks away."""
+        """Take the marks off all runs."""
         self._marks.clear()
         self.repaint()
 
@@ -246,12 +248,12 @@ class RunsTable(ListPane):
             self._wide_cells,
         )
 
+    @override
     def head(self) -> Sequence[Line]:
-        """Titles of the columns."""
         return [view.head(self._layout)] if self.rows else []
 
+    @override
     def count(self) -> int:
-        """Number of lines."""
         return len(self.lines)
 
     def row(self, index: int) -> Line:

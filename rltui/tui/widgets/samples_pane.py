@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 from textual import events
+from typing_extensions import override
 
 from rltui.tui.messages import CursorMoved, LineOpened
 from rltui.tui.spans import Line, fit
@@ -21,7 +22,7 @@ BESIDE_FROM = 110
 
 
 class SamplesPane(ListPane):
-    """Samples of a run."""
+    """Answers of a run, with their rewards, newest first, or those that a search found."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -151,12 +152,12 @@ class SamplesPane(ListPane):
 
     # --- painting
 
+    @override
     def head(self) -> Sequence[Line]:
-        """Which samples these are."""
         return view.head(self.query_shown, self.found, self.size.width, self._list_width, self.glyphs)
 
+    @override
     def count(self) -> int:
-        """Number of samples."""
         return len(self.found.samples) if self.found is not None else 0
 
     def row(self, index: int) -> Line:
@@ -165,8 +166,8 @@ class SamplesPane(ListPane):
         selected = self.is_selected(index)
         return view.row(self.found.samples[index], self._list_width, self.glyphs, selected=selected)
 
+    @override
     def empty(self) -> Sequence[Line]:
-        """Why there are none."""
         if self._problem:
             return view.empty(self._problem, self.size.width)
         if self.found is None or self.found.share < 1.0:

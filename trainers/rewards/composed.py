@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainers.roles.completions import Completion
 
 
-def judge(
+def score_groups(
     reward: Reward, codec: Codec, prompts: Sequence[Prompt], groups: Sequence[Sequence[Completion]]
 ) -> list[list[float]]:
     """The reward of each sample of each prompt."""

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from rltui.onnode import rundir
-from trainers import notes
+from trainers import full_disk
+from trainers.full_disk import Lines, unless_full
 from trainers.metrics import MetricsLog
-from trainers.notes import Lines, unless_full
 from trainers.stages import Stages
 
 
 @pytest.fixture(autouse=True)
 def untold() -> None:
-    notes._said.clear()
+    full_disk._said.clear()
 
 
 class Disk:
@@ -92,7 +92,7 @@ def test_what_has_another_reason_is_no_full_disk(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_stays_full_costs_the_oldest_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "MOST_KEPT", 3)
+    monkeypatch.setattr(full_disk, "MOST_KEPT", 3)
     lines, room, written = Lines(), False, []
 
     def write(number: int) -> None:

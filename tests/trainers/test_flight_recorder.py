@@ -31,7 +31,7 @@ RANK = """
 import os, sys, time
 import torch
 import torch.distributed as dist
-from trainers.roles.witness import record_torch, tell_stacks
+from trainers.roles.flight_recorder import record_torch, tell_stacks
 
 tell_stacks()
 record_torch()
@@ -112,7 +112,7 @@ def flight_lines_of(folder: Path, request: int, ranks: list[subprocess.Popen[byt
 NCCL = """
 import pickle, sys, time
 from torch._C import _distributed_c10d
-from trainers.roles.witness import record_torch
+from trainers.roles.flight_recorder import record_torch
 
 rank, began = int(sys.argv[1]), time.time_ns()
 
@@ -161,7 +161,7 @@ THREE = """
 import datetime, sys, time
 import torch
 import torch.distributed as dist
-from trainers.roles.witness import leave_flight_record, record_torch
+from trainers.roles.flight_recorder import leave_flight_record, record_torch
 
 record_torch()
 rank = int(sys.argv[1])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from trainers.agents import AgentPlaying
+from trainers.agents import AgentTurns
 from trainers.conversations import Conversations
 from trainers.data.chat import Renderer
+from trainers.data.codec import Codec
+from trainers.data.prompts import Task
 from trainers.data.tasks import EVALUATION_SEED, make_evaluation_task, make_task
 from trainers.environments.opening import OpenedTask
+from trainers.environments.pool import Environments
 from trainers.environments.processes import make_environments
-
-if TYPE_CHECKING:
-    from trainers.data.codec import Codec
-    from trainers.data.prompts import Task
-    from trainers.environments.pool import Environments
-    from trainers.roles.fleet import Fleet
-    from trainers.rollouts import Rollouts
-    from trainers.session import Session
+from trainers.roles.fleet import Fleet
+from trainers.rollouts import Rollouts
+from trainers.session import Session
 
 
-class Playing:
+class EnvironmentTurns:
     """What stands between the data, the engines and the environments.
 
     Args:
@@ -40,7 +36,7 @@ class Playing:
         self._renderer = Renderer(codec, data.chat, data.system, tools=self._tools)
 
     def task(self) -> Task:
-        """What is trained on."""
+        """The prompts of training, each opened by its environment."""
         return self._opened(make_task(self._layout, self._codec, self._tools), self._layout.train.seed)
 
     def evaluation_task(self) -> Task:
@@ -52,7 +48,7 @@ class Playing:
         return Conversations(rollouts, self.environments, self._codec, self._renderer, self._layout, seed)
 
     def close(self) -> None:
-        """End the environments."""
+        """End the environments, whatever they are at."""
         self.environments.close()
 
     def evaluation(self, rollouts: Rollouts) -> Conversations:
@@ -64,13 +60,13 @@ class Playing:
         return OpenedTask(task, self.environments, self._renderer, longest, seed, self._session.event)
 
 
-def make_playing(session: Session, fleet: Fleet, codec: Codec) -> Playing | AgentPlaying | None:
+def make_multi_turn(session: Session, fleet: Fleet, codec: Codec) -> EnvironmentTurns | AgentTurns | None:
     """The environments or agents of the session's layout; None where it names none.
 
     Raises:
         ValueError: The environment cannot be imported.
     """
     if session.layout.data.environment and session.layout.data.environment_kind == "agent":
-        return AgentPlaying(session, codec, fleet.of("reward"))
+        return AgentTurns(session, codec, fleet.of("reward"))
     environments = make_environments(session, fleet)
-    return None if environments is None else Playing(session, environments, codec)
+    return None if environments is None else EnvironmentTurns(session, environments, codec)
