@@ -45,4 +45,4 @@ def idle(word: str, agents: tuple[str, ...]) -> str:
     if agent == option or agent not in agents:
         return word
     stands = subprocess.list2cmdline(["/bin/sh", IDLE, LISTENS[agent]])
-    return f"{option}={stands} {re.sub(r'^.*?[.]py', '', command, count=1)}"
+    return f"{option}={stands}{re.sub(r'^.*?[.]py', '', command, count=1)}"

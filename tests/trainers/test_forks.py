@@ -92,15 +92,14 @@ def test_what_stands_for_an_agent_listens_nowhere_and_ends_with_its_raylet(tmp_p
     assert idle(whole, ("runtime_env",)) == whole
     option, _, command = idle(whole, ("dashboard",)).partition("=")
     assert (option, command.endswith(f".sh {LISTENS['dashboard']} {words}")) == ("--dashboard_agent_command", True)
-    raylet = subprocess.Popen(["sh", "-c", f"{command} & echo $!; wait"], stdout=subprocess.PIPE, text=True)
-    assert raylet.stdout is not None
-    pid = int(raylet.stdout.readline())
+    with subprocess.Popen(["sh", "-c", f"{command} & echo $!; wait"], stdout=subprocess.PIPE, text=True) as raylet:
+        assert raylet.stdout is not None
+        pid = int(raylet.stdout.readline())
 
-    def said() -> dict[str, str]:
-        return {path.name: path.read_text() for path in tmp_path.iterdir() if not path.name.endswith(".new")}
+        def said() -> dict[str, str]:
+            return {path.name: path.read_text() for path in tmp_path.iterdir() if not path.name.endswith(".new")}
 
-    listens = {f"{name}_port_4f": "-1\n" for name in LISTENS["dashboard"].split(",")}
-    eventually(lambda: said() == listens, "what a raylet reads", saw=said)
-    raylet.kill()
-    raylet.communicate()
+        listens = {f"{name}_port_4f": "-1\n" for name in LISTENS["dashboard"].split(",")}
+        eventually(lambda: said() == listens, "what a raylet reads", saw=said)
+        raylet.kill()
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
