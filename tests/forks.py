@@ -68,8 +68,9 @@ def forked(path: str) -> list[str]:
 
 
 def workers_from(path: str) -> str:
-    """Python by which the ``ray start`` after it has its raylet ask the server at ``path`` for workers."""
-    return f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.use({path!r}); "
+    """Python by which the ``ray start`` after it is bare, and has its raylet ask the server at ``path`` for workers."""
+    here = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); "
+    return here + f"import bare_ray, forks; bare_ray.leave_out('dashboard'); forks.use({path!r}); "
 
 
 def forking_python(python: str) -> str:
@@ -94,12 +95,17 @@ def write_forking_python(path: Path) -> None:
 
 
 def use_own() -> None:
-    """Let the ``ray start`` that follows in this process have a server with its own environment, until it ends."""
+    """Let the ``ray start`` that follows in this process have a server with its own environment, until it ends.
+
+    It is bare, but where there are several nodes: from the dashboard the head learns which have joined.
+    """
     path = os.path.join(os.environ["RAY_TMPDIR"], "forks")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # of a start that failed
     _own.enter_context(fork_server(path, dict(os.environ)))
     use(path)
+    if os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1":
+        importlib.import_module("bare_ray").leave_out("dashboard")
 
 
 _own = contextlib.ExitStack()
@@ -185,8 +191,6 @@ def in_this_process(exec_worker: Callable[..., None]) -> Callable[..., None]:
             return exec_worker(context, words, language)
         for option in filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")):
             warnings._setoption(option)  # type: ignore[attr-defined]
-        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        sys.path[:0] = [path for path in paths if path and path not in sys.path]
         return run(words)
 
     return go_on
@@ -194,6 +198,8 @@ def in_this_process(exec_worker: Callable[..., None]) -> Callable[..., None]:
 
 def run(words: list[str]) -> None:
     """Run a program as Python would."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [path for path in paths if path and path not in sys.path]
     sys.path.insert(0, os.path.dirname(words[0]))  # of a module or text, the working directory
     if words[0] == "-m":
         sys.argv = words[1:]

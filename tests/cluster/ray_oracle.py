@@ -47,6 +47,12 @@ def main(questions: Path, answers: Path, gpus: int, cpus: int) -> None:
         import ray
         from ray.cluster_utils import Cluster
 
+        sys.path.append(str(Path(__file__).parents[1]))
+        import bare_ray
+        from rltui.onnode import ray_start
+
+        ray_start.leave_out()
+        bare_ray.leave_out("dashboard", "runtime_env")  # nobody's worker is started
         common: dict[str, Any] = {"object_store_memory": 80 << 20, "node_ip_address": LOOPBACK}
         head = {**common, "num_cpus": 0, "num_gpus": 0, "include_dashboard": False, "temp_dir": f"{folder}/ray"}
         nodes = Cluster()

@@ -37,8 +37,8 @@ WORDS = (
 class Elsewhere(Shell):
     """Runs rltui in a folder of its own, where the user's judge lies."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
-        super().__init__(folder, cache)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.folder = folder
         self.environment["PYTHONPATH"] = str(ROOT)
 
@@ -46,7 +46,7 @@ class Elsewhere(Shell):
 def test_a_judge_that_hangs_is_named_as_what_holds_up_the_run(tmp_path: Path) -> None:
     flag = tmp_path / "hang"
     (tmp_path / "strict.py").write_text(JUDGE.format(flag=str(flag)))
-    shell = Elsewhere(tmp_path, tmp_path / "cache")
+    shell = Elsewhere(tmp_path)
     rows = [{"prompt": f"{number:03}", "answer": "".join(sorted(f"{number:03}"))} for number in range(100, 1000)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     try:

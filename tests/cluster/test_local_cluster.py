@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 class Shell:
-    """Runs rltui with its own run root and state directory, and a model cache shared by the module's tests.
+    """Runs rltui with its own run root and state directory; the first run of a session makes the model for all.
 
     Ray forks the roles of its runs, but where PYTHON is taken from its environment.
     """
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.runs = folder / "runs"
         self.state = folder / "state"
         self.folder = ROOT
@@ -39,7 +39,6 @@ class Shell:
             **os.environ,
             "RLTUI_RUN_ROOT": str(self.runs),
             "RLTUI_STATE_DIR": str(self.state),
-            "RLTUI_CACHE_DIR": str(cache),
             PYTHON: str(folder / "python"),
         }
         write_forking_python(folder / "python")
@@ -99,14 +98,9 @@ class Shell:
         return [json.loads(path.read_text())["uuid"] for path in self.runs.glob("*/attempts/*/job.json")]
 
 
-@pytest.fixture(scope="module")
-def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
-def shell(tmp_path: Path, model_cache: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path, model_cache)
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
     yield shell
     for uuid in shell.uuids():
         processes.end_all(uuid, grace_s=0.5, exclude=())

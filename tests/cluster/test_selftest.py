@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import verbs
 from slurm_support import profile_file
+from test_local_cluster import PYTHON
 from workstation import python_that_forks
 
+from forks import write_forking_python
 from rltui.layout.selftest import PARTS
 
 if TYPE_CHECKING:
@@ -73,8 +75,9 @@ def test_here_on_cpu_every_part_has_a_verdict_a_figure_or_a_reason(tmp_path: Pat
 def test_a_model_that_is_none_costs_its_parts_only_and_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text('{"model_type": "qwen3"}')
+    write_forking_python(tmp_path / "python")
     words = ("--only", "packing,grpo,disk", "--model", str(tmp_path / "model"))
-    table = rltui(tmp_path, "selftest", *words, "--yes", expect=1)
+    table = rltui(tmp_path, "selftest", *words, "--yes", expect=1, **{PYTHON: str(tmp_path / "python")})
     told = rltui(tmp_path, "selftest", "--of", "selftest", "--json", expect=1)
     rows = by_part(told)
     assert {name: row["verdict"] for name, row in rows.items()} == {"disk": "ok", "packing": "failed", "grpo": "failed"}

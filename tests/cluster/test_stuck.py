@@ -29,7 +29,7 @@ SCALE = 0.1
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path, tmp_path / "cache")
+    shell = Shell(tmp_path)
     del shell.environment[PYTHON]  # what a role's own stack says is the point, and a forked one is another program's
     shell.environment[progress.SCALE] = str(SCALE * slowness())
     yield shell

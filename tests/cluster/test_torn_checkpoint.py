@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.timeout(1800)]
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path, tmp_path / "cache")
+    shell = Shell(tmp_path)
     yield shell
     for uuid in shell.uuids():
         processes.end_all(uuid, grace_s=0.5)

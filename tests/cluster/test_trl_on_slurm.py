@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from test_script_runs import PROFILE, TRL, User
+from workstation import give_model
 
 from waiting import eventually
 
@@ -33,6 +34,7 @@ def test_trl_trains_on_two_nodes_and_is_adopted_where_it_goes_on(slurm_cluster: 
     user = User(tmp_path, RLTUI_SSH_CONFIG=str(slurm_cluster.ssh_settings().config))
     (tmp_path / "config").mkdir()
     (tmp_path / "config/clusters.yaml").write_text(PROFILE)
+    give_model(slurm_cluster)
     folder = slurm_cluster.exec("login", ["pwd"]).stdout.strip()
     script = TRL.replace('["wandb"]', "[]").replace('"max_steps"', '"per_device_train_batch_size": 64, "max_steps"')
     slurm_cluster.exec("login", ["tee", f"{folder}/train.py"], input=script)

@@ -18,6 +18,7 @@ import torch
 from ray._private.authentication_test_utils import reset_auth_token_state
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from bare_ray import leave_out
 from free_ports import free_ports
 from rltui.layout.schema import Lengths, Rollout
 from rltui.onnode.ray_process import ON_DEMAND
@@ -125,6 +126,7 @@ def own_ray() -> Iterator[None]:
     os.environ.update(settings)
     os.environ.pop("RAY_ADDRESS", None)
     reset_auth_token_state()  # Ray reads mode and token once, when the first test module imports it
+    leave_out("dashboard")
     try:
         ray.init(
             address="local",

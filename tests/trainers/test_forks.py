@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bare_ray import LISTENS, idle
 from forks import OF_OUR_RAY, fork_server, forked, write_forking_python
 from rltui.onnode.ray_start import START, START_OWN
 from waiting import eventually
@@ -83,3 +84,22 @@ def test_the_python_that_forks_is_any_other_but_for_the_ray_of_a_layout(tmp_path
     assert (done.returncode, done.stdout) == (3, f"{sys.executable} ['-c', 'a  b', '$HOME']\n")
     assert fnmatch.fnmatch(START_OWN, OF_OUR_RAY)
     assert not fnmatch.fnmatch(START, OF_OUR_RAY), "a script of another system imports what it likes"
+
+
+def test_what_stands_for_an_agent_listens_nowhere_and_ends_with_its_raylet(tmp_path: Path) -> None:
+    words = f"--node-id=4f --session-dir={tmp_path} --head"
+    whole = f"--dashboard_agent_command={sys.executable} -u /ray/dashboard/agent.py {words}"
+    assert idle(whole, ("runtime_env",)) == whole
+    option, _, command = idle(whole, ("dashboard",)).partition("=")
+    assert (option, command.endswith(f".sh {LISTENS['dashboard']} {words}")) == ("--dashboard_agent_command", True)
+    with subprocess.Popen(["sh", "-c", f"{command} & echo $!; wait"], stdout=subprocess.PIPE, text=True) as raylet:
+        assert raylet.stdout is not None
+        pid = int(raylet.stdout.readline())
+
+        def said() -> dict[str, str]:
+            return {path.name: path.read_text() for path in tmp_path.iterdir() if not path.name.endswith(".new")}
+
+        listens = {f"{name}_port_4f": "-1\n" for name in LISTENS["dashboard"].split(",")}
+        eventually(lambda: said() == listens, "what a raylet reads", saw=said)
+        raylet.kill()
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"), "its end")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +12,9 @@ from typing import Any
 
 import pytest
 from learning import check_learned, shortcomings
-from trainer_support import ROOT
+from trainer_support import FORKS, ROOT
 
+from forks import forked
 from mutants import STEPS_OF
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -42,14 +42,20 @@ UNNOTICED = "no weights, unnoticed"
 """The engine claims every new version and has none, and the loop's own check of parity is as it is."""
 
 
-def run(algorithm: str, folder: Path) -> dict[str, Any]:
-    """All runs of an algorithm, in a process of their own, which DeepSpeed may keep its global state in."""
+def run(algorithm: str, folder: Path, server: str) -> dict[str, Any]:
+    """All runs of an algorithm, in a process of their own, which DeepSpeed may keep its global state in.
+
+    Args:
+        algorithm: Whose runs.
+        folder: Where models are cached.
+        server: Forks the process.
+    """
     names = [*MUTANTS[algorithm], UNNOTICED]
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HERE.parent, HERE))),
         "RLTUI_CACHE_DIR": str(folder), "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONWARNINGS": "ignore",
     }  # fmt: skip
-    command = [sys.executable, str(HERE / "mutants.py"), algorithm, *names]
+    command = [*forked(server), str(HERE / "mutants.py"), algorithm, *names]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1700, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -57,9 +63,12 @@ def run(algorithm: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def runs(model_cache: Path) -> Iterator[dict[str, Any]]:
+def runs(model_cache: Path, ray_environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    def all_of(algorithm: str) -> dict[str, Any]:
+        return run(algorithm, model_cache, ray_environment[FORKS])
+
     with ThreadPoolExecutor(2) as pool:
-        yield dict(zip(MUTANTS, pool.map(lambda algorithm: run(algorithm, model_cache), MUTANTS), strict=True))
+        yield dict(zip(MUTANTS, pool.map(all_of, MUTANTS), strict=True))
 
 
 @pytest.mark.parametrize(
