@@ -113,10 +113,10 @@ _NO_COMPLAINT = (
 _GOES_ON = rf"(?i){GOES_ON.pattern}|\btry(?:ing)? (?:again|to resume)\b"
 
 
-def _answer(cause: str, rank: int, hit: Hit) -> Reading | None:
+def _answer(cause: str, place: int, hit: Hit) -> Reading | None:
     if any(compiled(_GOES_ON).search(line.text) for line in hit.context.after(MOST_LINES_BELOW)):
         return None
-    return Reading(GUESS, fields={"hint": cause, "rank": str(rank)})
+    return Reading(GUESS, fields={"hint": cause, "answer": str(place)})
 
 
 WORDINGS = (
@@ -136,9 +136,9 @@ WORDINGS = (
             words=tuple(answer.words.split()),
             pattern=answer.pattern,
             unless=_EXCUSED + _NO_COMPLAINT,
-            check=partial(_answer, answer.cause, rank),
+            check=partial(_answer, answer.cause, place),
         )
-        for rank, answer in enumerate(ANSWERS)
+        for place, answer in enumerate(ANSWERS)
     ),
 )
 
@@ -150,6 +150,6 @@ def guess(matches: Matches) -> Match | None:
     """
     hints = matches.of(STATE)
     frames = [hint for hint in hints if "function" in hint.fields]
-    complaints = [hint for hint in hints if "rank" not in hint.fields]
-    told = frames[-1:] or complaints[:1] or sorted(hints, key=lambda hint: int(hint.fields["rank"]))[:1]
+    complaints = [hint for hint in hints if "answer" not in hint.fields]
+    told = frames[-1:] or complaints[:1] or sorted(hints, key=lambda hint: int(hint.fields["answer"]))[:1]
     return structs.replace(told[0], cause=told[0].fields["hint"], confidence=GUESS) if told else None

@@ -34,7 +34,9 @@ def found(text: str) -> list[tuple[str, float]]:
     ],
 )
 def test_a_finite_answer_is_a_guess(line: str, cause: str) -> None:
-    assert found(f"begin\n{line}\n") == [(cause, GUESS)]
+    [one] = diagnose([text_source("log", f"begin\n{line}\n")])
+    assert (one.id, one.confidence) == (cause, GUESS)
+    assert one.evidence[0].rank == ""  # none is said: its place in the lists is not one
 
 
 @pytest.mark.parametrize(
