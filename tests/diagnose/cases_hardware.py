@@ -25,6 +25,8 @@ CASES = {
             " NVRM: fallen off the bus and is not responding to commands.",
             "Unable to determine the device handle for GPU0000:81:00.0: GPU is lost.  Reboot the system to recover "
             "this GPU",
+            "nvidia-smi: Unable to determine the device handle for GPU 0000:81:00.0: Unknown Error",
+            "NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.\nRuntimeError: CUDA error: unknown error",
         ),
         looks_like=("NVRM: Xid (PCI:0000:91:00): 45, pid=1, name=python3, Ch 00000008",),
     ),
@@ -34,6 +36,8 @@ CASES = {
             "response "
             "from GPU4 GSP! Expected function 103 (GSP_RM_ALLOC).",
             "[   84.7] NVRM: GPU6 RPC event history (CPU <- GSP):",
+            "NVRM: Xid (PCI:0000:9b:00): 119, pid=8120, name=python3, Timeout after 45s of waiting for RPC response "
+            "from GPU4 GSP! Expected function 103 (GSP_RM_ALLOC)\nRuntimeError: CUDA error: unknown error",
         ),
         looks_like=(
             "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.158.01",
@@ -143,6 +147,7 @@ CASES = {
             watchdog(7, 80078, "BROADCAST") + "\n" + watchdog(3, 80078),
             watchdog(0, 96120) + "\n" + watchdog(7, 64088),
             "NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 39.",
+            "RuntimeError: disagreement between rank0 and rank3: rank0: [201, 202], rank3: [211, 212]",
         ),
         looks_like=("\n".join(watchdog(rank, 7) for rank in range(4)),),
     ),

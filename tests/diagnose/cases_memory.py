@@ -161,6 +161,7 @@ CASES = {
     ),
     "engine_free_mem_lt_util": Case(
         has=(
+            "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes.",
             "ValueError: Free memory on device (7.34/139.72 GiB) on startup is less than desired GPU memory "
             "utilization "
             "(0.9, 125.75 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
@@ -222,6 +223,8 @@ CASES = {
             "ray.exceptions.ObjectStoreFullError: Failed to put object 00ff in object store because it is full.",
             "ValueError: The configured object store size (30.0 GB) exceeds /dev/shm size (8.0 GB).",
             "plasma/store.cc:120: plasma store failed to allocate memory: no space left in /dev/shm",
+            "(raylet) shared_memory.cc: mmap failed with No space left on device for the plasma arena\n"
+            "Fatal Python error: Bus error",
         ),
         looks_like=(
             "object store memory 8.0 GB, /dev/shm size 64.0 GB",

@@ -34,6 +34,7 @@ CASES = {
     ),
     "engine_max_model_len": Case(
         has=(
+            "AssertionError: model context length should be greater than total sequence length",
             "ValueError: User-specified max_model_len (4096) is greater than the derived max_model_len "
             "(max_position_embeddings=2048.0 or model_max_length=None in model's config.json).",
         ),
@@ -43,8 +44,7 @@ CASES = {
         has=(
             "ValueError: Prompt length of 2048 is longer than the maximum model length of 2048.",
             "ValueError: This model's maximum context length is 8192 tokens. However, you requested 8203 tokens "
-            "(7691 in "
-            "the messages, 512 in the completion).",
+            "(7691 in the messages, 512 in the completion).",
             "ValueError: The decoder prompt (length 9000) is longer than the maximum model length of 4096.",
         ),
         looks_like=("Longest prompt 1800 tokens, maximum model length 2048",),

@@ -190,6 +190,7 @@ CAUSES = (
                 "desync desynced desynchronized",
             ),
             ("has different values for", r"Rank \d+ has different values for \w+: "),
+            ("disagreement between", r"disagreement between rank\d+ and rank\d+: "),
             ("detected a disagreement on", r"a disagreement on list \w+ between rank0 and rank\d"),
             ("message truncated", r"NCCL WARN.*Message truncated ?:"),
             ("desync:", r"^desync: (?P<difference>at number .+)"),

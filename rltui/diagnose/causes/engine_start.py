@@ -194,6 +194,7 @@ CAUSES = (
             ("externally held weights on device", r"exceed the desired GPU memory utilization"),
             ("not properly cleaned up before initializing the vllm instance", ""),
             ("error in memory profiling", ""),
+            ("memory capacity is unbalanced", ""),  # SGLang's ranks compare what is free on their cards
         ),
         explains=frozenset({"engine_core_died"}),
         remedies=free_memory,
@@ -326,6 +327,7 @@ CAUSES = (
                 "greater than the derived context_length",
                 r"context_length \((?P<asked>\d+)\) is greater than the derived context_length \((?P<derived>\d+)",
             ),
+            ("model context length should be greater than total sequence length", ""),  # verl's rollout
             confidence=0.95,
             # so vLLM warns where it was told to take the length; where it refuses, it says first how to tell it
             unless=r"config\.json\)\. VLLM_ALLOW_LONG_MAX_MODEL_LEN must be used",

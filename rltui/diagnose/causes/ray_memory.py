@@ -105,9 +105,11 @@ CAUSES = (
             ("exceeds /dev/shm size", ""),
             ("exceeds the capacity of /dev/shm", ""),
             ("in object store because it is full", ""),
-            ("plasma", r"(?i)plasma.{0,80}(?:no space left|failed to (?:allocate|create|mmap|extend))"),
+            ("plasma", r"(?i)plasma.{0,80}(?:no space left|ENOSPC|failed to (?:allocate|create|mmap|extend|grow))"),
+            ("plasma", r"(?i)no space left.{0,80}\bplasma"),
             confidence=0.75,
         ),
+        explains=frozenset({"dataloader_killed", "disk_full"}),
         remedies=(
             Remedy(
                 id="larger-shm",
