@@ -104,7 +104,8 @@ def use_own() -> None:
         os.unlink(path)  # of a start that failed
     _own.enter_context(fork_server(path, dict(os.environ)))
     use(path)
-    if os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1":
+    # each component of a heterogeneous job has a number of nodes of its own
+    if os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1" and "SLURM_HET_SIZE" not in os.environ:
         importlib.import_module("bare_ray").leave_out("dashboard")
 
 

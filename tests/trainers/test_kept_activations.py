@@ -37,6 +37,12 @@ ADAPTED = ("llama", "qwen3", "starcoder2", "gemma3_text", "qwen3_moe", "mixtral"
 Targets = Literal["attention", "peft"]
 
 
+@pytest.fixture(autouse=True)
+def plain_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeRO-3 in the same process leaves its own function behind, which saves more of frozen weights."""
+    monkeypatch.setattr(torch.nn.functional, "linear", torch._C._nn.linear)
+
+
 def config(family: str, layers: int) -> Any:
     return AutoConfig.for_model(family, **BASE, **FAMILIES.get(family, {}), num_hidden_layers=layers)
 

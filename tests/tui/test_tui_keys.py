@@ -97,7 +97,7 @@ def test_the_help_has_every_key(screen: str, glyphs: object) -> None:
         ("runs", "cancel", keys.KeyContext(run_state="running", readonly=True), "read-only"),
         ("runs", "resubmit", keys.KeyContext(run_state="running"), ""),
         ("runs", "resubmit", keys.KeyContext(), "no run is selected"),
-        ("runs", "exclude", keys.KeyContext(run_state="failed"), "nodes are not known"),
+        ("runs", "exclude", keys.KeyContext(run_state="failed"), "none of the run's nodes is known"),
         ("run", "exclude", keys.KeyContext(run_state="failed", num_nodes=2), ""),
         ("runs", "answer", keys.KeyContext(), "no cluster waits"),
         ("runs", "next_cluster", keys.KeyContext(), "one cluster only"),
