@@ -43,11 +43,11 @@ HUB = {
     "batch": "ds_batch_assert",
 }
 RAY = {
-    "actor": "ray_actor_died",
     "group": "ray_pg_infeasible",
     "other_version": "ray_version_mismatch",
     "ray_port": "ray_port_in_use",
     "unreachable_gcs": "ray_head_unreachable",
+    "actor": "ray_actor_died",  # the last: its raylet tells of the death when it has the time
 }
 VLLM = {
     "heads": "engine_tp_heads",

@@ -113,9 +113,9 @@ def score() -> Score:
     return Score(
         predictor="plan's divisions",
         figures=(
-            Figure("the script's division among three, of all scripts (%)", _share(every), 93.8, True, len(every)),
-            Figure("the same, of those for which anything fits (%)", _share(fitting), 93.8, True, len(fitting)),
-            Figure("the same, of those neither colocated nor half : half (%)", _share(uneven), 45.4, True, len(uneven)),
+            Figure("the script's division among three, of all scripts (%)", _share(every), 94.1, True, len(every)),
+            Figure("the same, of those for which anything fits (%)", _share(fitting), 94.1, True, len(fitting)),
+            Figure("the same, of those neither colocated nor half : half (%)", _share(uneven), 50.0, True, len(uneven)),
         ),
         worst=(
             ("for comparison", f"colocated and half : half, blindly, are right for {guessed:.1f} % of those that fit"),
