@@ -28,7 +28,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "trainers")]
 
-from trainer_support import Attempt, ray_cluster, wait_for  # noqa: E402
+from trainer_support import Attempt, ray_cluster  # noqa: E402
+
+from waiting import eventually  # noqa: E402
 
 STEPS, SKIPPED, SAMPLES, CORES = 100, 20, 32 * 8, 2
 LEARNED = 0.6
@@ -119,7 +121,7 @@ def idle_times(lines: list[dict[str, Any]]) -> str:
 
 def cpu_at(attempt: Attempt, step: int) -> tuple[int, float]:
     """The step that is done when ``step`` is, and the seconds of CPU of driver and roles until then."""
-    wait_for(lambda: attempt.running.poll() is not None or len(attempt.metrics()) >= step, f"step {step}", DEADLINE_S)
+    eventually(lambda: attempt.running.poll() is not None or len(attempt.metrics()) >= step, f"step {step}", DEADLINE_S)
     [roles] = [event["roles"] for event in attempt.lines("events.jsonl") if event["kind"] == "roles"][:1]
     pids = [attempt.running.pid, *(int(role["pid"]) for role in roles)]
     return len(attempt.metrics()), sum(cpu_seconds(pid) for pid in pids)

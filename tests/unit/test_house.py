@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import shutil
@@ -112,3 +113,27 @@ def test_shell_scripts_pass_shellcheck() -> None:
     assert ROOT / ".ci" / "run" in scripts
     done = subprocess.run([shellcheck, *scripts], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
+
+
+def test_what_benchmarks_and_tools_take_from_tests_is_there() -> None:
+    """Nothing runs them day by day, and they find the modules of tests by paths that no type checker follows."""
+    found = {path.stem: path for path in (ROOT / "tests").rglob("*.py") if path.stem != "conftest"}
+    missing = [
+        f"{path.relative_to(ROOT)}: {node.module}.{name.name}"
+        for path in (*ROOT.glob("tests/bench/*.py"), *ROOT.glob("tools/*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module in found
+        for name in node.names
+        if name.name not in names_of(found[node.module])
+    ]
+    assert missing == []
+
+
+def names_of(path: Path) -> set[str]:
+    """Names that a module has at its top."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    targets = (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)] for node in body)
+    names = {target.id for each in targets for target in each if isinstance(target, ast.Name)}
+    names |= {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)}
+    imports = (node for node in body if isinstance(node, ast.Import | ast.ImportFrom))
+    return names | {alias.asname or alias.name for node in imports for alias in node.names}
