@@ -15,6 +15,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -221,16 +222,14 @@ def _shape(values: object) -> object:
 
 def _parsed(text: str, path: str) -> _Parsed:
     classes: dict[str, _Class] = defaultdict(_Class)
-    values = None
+    values: Any = None
     flags: list[str] = []
     if path.endswith(".py"):
         _classes_of(text, classes)
         flags = [flag.replace("-", "_") for flag in _flags(text)]
     else:
-        try:
+        with suppress(yaml.YAMLError):
             values = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        except yaml.YAMLError:
-            values = None
     values = values if isinstance(values, dict) else {}
     mounted = list(_mounted(text, path))
     fields = [

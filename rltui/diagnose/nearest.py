@@ -97,7 +97,8 @@ def shares(text: str) -> dict[str, float]:
             sums[cause] += rarity * weight / length
     best = max(sums)
     likely = [exp(SHARPNESS * (each - best)) for each in sums]
-    return {cause: each / fsum(likely) for cause, each in zip(known.causes, likely, strict=True)}
+    whole = fsum(likely)
+    return {cause: each / whole for cause, each in zip(known.causes, likely, strict=True)}
 
 
 def nearest(logs: Iterable[bytes]) -> tuple[str, ...]:

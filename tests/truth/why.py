@@ -13,11 +13,11 @@ from typing import NamedTuple
 from score import Figure, Score
 
 from rltui.diagnose.diagnose import examine
+from rltui.diagnose.nearest import HEALTHY
 from rltui.diagnose.sources import text_source
 from rltui.diagnose.verdicts import SURE_ENOUGH
 
 CASES = Path(__file__).with_name("why_cases.txt")
-HEALTHY = "healthy"
 
 
 class Case(NamedTuple):

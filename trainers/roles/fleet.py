@@ -306,7 +306,7 @@ class Fleet:
         return Written(sum(part.size for part in parts), max(part.seconds for part in parts))
 
     def restore(self, folder: str, step: int, changed: Collection[str] = ()) -> None:
-        """Bring learners and critics back to the checkpoint in ``folder``; the engines need ``send_weights`` then.
+        """Bring learners and critics back to the checkpoint in ``folder``; the engines need the weights then.
 
         Args:
             folder: The checkpoint.

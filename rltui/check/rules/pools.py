@@ -152,6 +152,8 @@ def pool_idle_while_generating(subject: Subject) -> Iterator[Trouble]:
 
 
 _WAYS = ("tensor_parallel", "sequence_parallel", "pipeline_parallel")
+_MEGATRONS = ("pipeline_parallel",)
+"""Named where they are used only: the bundled trainers have none."""
 
 
 @rule("P118", "error")
@@ -162,16 +164,17 @@ def learner_group_spans_nodes(subject: Subject) -> Iterator[Trouble]:
     each bundle a multiple of tensor_parallel, or a layer would be split over the network.
     """
     layout, learner = subject.layout, subject.layout.roles.learner
-    slots, sizes = layout.slots_of("learner"), {way: getattr(learner, way) for way in _WAYS}
+    slots = layout.slots_of("learner")
+    told = {way: size for way in _WAYS if (size := getattr(learner, way)) > 1 or way not in _MEGATRONS}
     pool = layout.pools.get(learner.pool)
     bundles = pool.gpus if pool else learner.gpus
     torn = [size for size in bundles if size % learner.tensor_parallel]
     if slots and (slots % learner.ranks_of_a_row or torn):
-        groups = " × ".join(f"{way} {size}" for way, size in sizes.items() if way in _WAYS[:2] or size > 1)
+        groups = " × ".join(f"{way} {size}" for way, size in told.items())
         yield Trouble(
             f"{slots} learner {subject.unit} in bundles {bundles} do not divide into groups of {groups}",
-            "roles.learner." + next((way for way, size in sizes.items() if size > 1), _WAYS[0]),
-            tuple(f"roles.learner.{way}=1" for way, size in sizes.items() if way in _WAYS[:2] or size > 1),
+            "roles.learner." + next((way for way, size in told.items() if size > 1), _WAYS[0]),
+            tuple(f"roles.learner.{way}=1" for way in told),
         )
 
 
