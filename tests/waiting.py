@@ -14,6 +14,9 @@ DEADLINE_S = 300.0
 that is busier it is as many times longer as ``slowness`` says."""
 LONGEST_PAUSE_S = 2.0
 
+WAIT_S = 900.0
+"""For what waits by itself and not by ``eventually``: it only ends what hangs, also on a machine with a load of 25."""
+
 
 def eventually(
     condition: Callable[[], Found | None],

@@ -27,6 +27,7 @@ from trainers.roles.engine import WEIGHTS_GROUP, EngineActor
 from trainers.roles.engine_environment import engine_environment
 from trainers.roles.sampling import SamplingSettings
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender
+from waiting import WAIT_S
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -34,8 +35,6 @@ PATHS = f"{ROOT}:{HERE.parent}:{HERE}"
 """Where Ray's workers find the product and what tests import."""
 VOCABULARY = 100
 STOP = 2
-WAIT_S = 300.0
-"""Longest that a test waits for an engine: loading vLLM takes some 15 s on an idle machine."""
 
 # Longer than one KV block of vLLM on CPU (128 tokens), so that a prompt can sit in the prefix cache.
 LENGTHS = Lengths(prompt=144, response=16)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer_support import LAYOUT, ROOT, WAIT_S
+from trainer_support import LAYOUT, ROOT
 
 from free_ports import free_ports
+from waiting import WAIT_S
 
 VOCABULARY = 97
 

@@ -22,7 +22,7 @@ from trainers.placement import process_location
 from trainers.rewards import actors
 from trainers.roles.calls import Role, RoleError
 from trainers.roles.reward_worker import LISTENERS, RewardWorker
-from waiting import eventually
+from waiting import WAIT_S, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.trainers
 WORDS = ("data.environment=own_agents:play", "data.max_turns=4")
-WAIT_S = 300.0
 
 
 @pytest.fixture(scope="module")

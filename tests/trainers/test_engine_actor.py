@@ -21,7 +21,6 @@ import torch
 from engine_support import (
     STOP,
     VOCABULARY,
-    WAIT_S,
     GuardedEngineActor,
     RunningEngine,
     build_model,
@@ -34,7 +33,7 @@ from engine_support import (
 )
 
 from rltui.layout.schema import Rollout
-from waiting import eventually
+from waiting import WAIT_S, eventually
 
 if TYPE_CHECKING:
     from trainers.roles.completions import Completion

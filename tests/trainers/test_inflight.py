@@ -16,7 +16,7 @@ from rltui.layout.schema import Rollout
 from trainers.roles.engine import EngineActor
 from trainers.roles.model_lock import ModelLock
 from trainers.weights import WeightGroup, WeightSender
-from waiting import eventually
+from waiting import WAIT_S, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.trainers
 
-WAIT_S = 300.0
 PROMPTS = random_prompts([3, 8, 5])
 BEFORE = 5
 """Tokens that the first weights sample."""

@@ -24,12 +24,11 @@ from trainers.roles.completions import Completion, Request, Streamed
 from trainers.roles.restarts import LIMIT, WINDOW_S, Restarts
 from trainers.roles.sampling import SamplingSettings
 from trainers.rollouts import Rollouts, prompts_per_chunk
-from waiting import eventually
+from waiting import WAIT_S, eventually
 
 pytestmark = pytest.mark.trainers
 
 SAMPLES = 2
-WAIT_S = 300.0
 
 
 class FakeEngine:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import ray
 import torch
-from engine_support import PATHS, ROOT, STOP, WAIT_S, build_model, own_ray, random_prompts
+from engine_support import PATHS, ROOT, STOP, build_model, own_ray, random_prompts
 
 from rltui.layout.load import load_layout
 from trainers.data.batch import Sample, join_columns, split
@@ -20,6 +20,7 @@ from trainers.roles.engine_environment import engine_environment
 from trainers.roles.judge import Judge
 from trainers.roles.sampling import SamplingSettings
 from trainers.roles.teacher import Teacher
+from waiting import WAIT_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,15 +24,13 @@ from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
 from rltui.onnode.ray_process import ON_DEMAND, TRIES
 from rltui.onnode.ray_start import START, START_OWN
-from waiting import eventually
+from waiting import WAIT_S, eventually
 
 if TYPE_CHECKING:
     from trainers.checkpoint import Checkpoints, TrainingState
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = ROOT / "layouts" / "local" / "grpo-tiny.yaml"
-WAIT_S = 300.0
-"""Longest that a test waits for anything; an idle machine needs a tenth of it."""
 FORKS = "TESTS_FORKS"
 """Variable with the path of the server from which this Ray's workers and trainers are forked."""
 QUICK_S = 0.05
