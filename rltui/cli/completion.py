@@ -94,15 +94,10 @@ def _sources() -> Iterator[str]:
 
 def _keys() -> Iterator[str]:
     """The keys of a layout with the sign that follows them."""
-    from rltui.layout.convert import known_keys
+    from rltui.layout.convert import all_keys
     from rltui.layout.schema import Layout
 
-    def keys(path: tuple[str, ...]) -> Iterator[str]:
-        for name in known_keys(Layout, path):
-            below = list(keys((*path, name)))
-            yield from below or [".".join((*path, name)) + "="]
-
-    yield from keys(())
+    yield from (f"{key}=" for key in all_keys(Layout))
 
 
 def _codes() -> Iterator[str]:

@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> int:
     try:
         site = look_around(relay)
     except NeedsAttentionError as error:
+        if asking:
+            raise
         # there is no profile yet that doctor could be asked with
         raise NeedsAttentionError(error.message, "Once without --yes in a terminal: it shows what is asked.") from error
     finally:

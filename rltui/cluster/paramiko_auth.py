@@ -367,7 +367,8 @@ class HostKeys:
         )
         [answer] = prompter.ask(question)
         if answer.strip() not in (YES, shown.split()[1]):
-            raise NeedsAttentionError(f"You did not confirm the key of {host}.", "Nothing was sent to it.")
+            hint = f"Nothing was sent to it. The answer that confirms it is the whole word {YES}, or the fingerprint."
+            raise NeedsAttentionError(f"You did not confirm the key of {host}.", hint)
         self._remember(key)
 
     def _remember(self, key: paramiko.PKey) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -21,7 +22,7 @@ def to_struct(kind: type[Any], document: Document) -> Any:
     Raises:
         LayoutError: Unknown keys (with the nearest known one), missing keys and wrong values, each with its line.
     """
-    problems = list(_problems(kind, document.values, (), document))
+    problems = list(_problems(kind, document.values, (), document, kind))
     if problems:
         raise LayoutError(problems)
     try:
@@ -30,31 +31,34 @@ def to_struct(kind: type[Any], document: Document) -> Any:
         raise LayoutError([Problem(str(error), file=document.name)]) from error
 
 
-def _problems(kind: Any, value: Any, path: Path_, document: Document) -> Iterator[Problem]:
+def _problems(kind: Any, value: Any, path: Path_, document: Document, root: Any) -> Iterator[Problem]:
     struct, named = _struct_of(kind), _mapping_values(kind)
     if named is not None and isinstance(value, dict):
         for key, item in value.items():
-            yield from _problems(named, item, (*path, key), document)
+            yield from _problems(named, item, (*path, key), document, root)
     elif isinstance(value, list) and (section := _list_section(kind)) is not None:
         for number, item in enumerate(value):
-            yield from _problems(section, item, (*path, number), document)
+            yield from _problems(section, item, (*path, number), document, root)
     elif struct is None or (value is None and _is_optional(kind)):
         yield from _value_problem(kind, value, path, document)
     elif not isinstance(value, dict):
         message = f"must be a mapping, not {_describe(value)}"
         yield Problem(message, *document.place(path), dotted(path))
     else:
-        yield from _mapping_problems(struct, value, path, document)
+        yield from _mapping_problems(struct, value, path, document, root)
 
 
-def _mapping_problems(struct: Any, value: dict[str, Any], path: Path_, document: Document) -> Iterator[Problem]:
+def _mapping_problems(
+    struct: Any, value: dict[str, Any], path: Path_, document: Document, root: Any
+) -> Iterator[Problem]:
     fields = _fields(struct)
     for key, item in value.items():
         here = (*path, key)
         if key in fields:
-            yield from _problems(fields[key], item, here, document)
+            yield from _problems(fields[key], item, here, document, root)
         else:
-            yield Problem("is not a key of this section", *document.place(here), dotted(here), nearest(key, fields))
+            hint = nearest(key, fields, root)
+            yield Problem("is not a key of this section", *document.place(here), dotted(here), hint)
     for field in msgspec.structs.fields(struct):
         if field.required and field.name not in value:
             hint = _description(fields[field.name])
@@ -72,11 +76,24 @@ def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> It
         yield Problem(message, *document.place(path), dotted(path), hint)
 
 
-def nearest(key: str, known: typing.Iterable[str]) -> str:
-    """A hint that names the known key nearest to ``key``, or all of them where none is near."""
+def nearest(key: str, known: Iterable[str], root: Any) -> str:
+    """A hint that names the known key nearest to ``key``, else one of another section of ``root`` with its words.
+
+    Where there is none either, it names all of ``known``.
+    """
     names = sorted(known)
     match = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    return f"did you mean {match[0]!r}?" if match else "known: " + ", ".join(names)
+    if match:
+        return f"did you mean {match[0]!r}?"
+    words = _words(key)
+    elsewhere = [path for path in all_keys(root) if words <= _words(path) and _words(path.rsplit(".")[-1]) <= words]
+    if elsewhere:
+        return f"did you mean {' or '.join(map(repr, elsewhere[:6]))}?"
+    return "known: " + ", ".join(names)
+
+
+def _words(key: str) -> set[str]:
+    return set(re.split(r"[._]", key))
 
 
 _PLAIN_WORDS = (
@@ -200,3 +217,10 @@ def known_keys(kind: Any, path: Path_) -> list[str]:
     """Keys of the section at ``path`` below ``kind``."""
     struct = _struct_of(field_type(kind, path)) if path else _struct_of(kind)
     return sorted(_fields(struct)) if struct is not None else []
+
+
+def all_keys(kind: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every dotted key below ``path`` that has a value and no section."""
+    for name in known_keys(kind, path):
+        below = list(all_keys(kind, (*path, name)))
+        yield from below or [".".join((*path, name))]

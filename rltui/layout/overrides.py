@@ -73,7 +73,7 @@ def _value(key: str, text: str) -> Any:
 def _refuse_unknown(path: Path_) -> None:
     for length in range(1, len(path) + 1):
         if field_type(Layout, path[:length]) is None:
-            hint = nearest(str(path[length - 1]), known_keys(Layout, path[: length - 1]))
+            hint = nearest(str(path[length - 1]), known_keys(Layout, path[: length - 1]), Layout)
             raise LayoutError([Problem("is not a key of a layout", key=dotted(path), hint=hint)])
 
 

@@ -139,6 +139,9 @@ def test_overrides_are_typed(word: str, key: str, value: object) -> None:
     ("word", "words"),
     [
         ("train.stepz=7", "did you mean 'steps'?"),
+        ("train.checkpoint_every=5", "did you mean 'checkpoint.every'?"),
+        ("train.zero_stage=3", "or 'roles.learner.zero_stage' or"),
+        ("train.zoom=3", "known: adam_beta1, "),
         ("grpo.advantage=rlo", "must be one of standard, centered, rloo, opo, gdpo, "),
         ("grpo.ratio=sapoo", "did you mean 'sapo'?"),
         ("grpo.filter=my:module:f", "or a function of your own as package.module:function"),
