@@ -76,17 +76,21 @@ def _value_problem(kind: Any, value: Any, path: Path_, document: Document) -> It
         yield Problem(message, *document.place(path), dotted(path), hint)
 
 
-def nearest(key: str, known: Iterable[str], root: Any) -> str:
-    """A hint that names the known key nearest to ``key``, else one of another section of ``root`` with its words.
+def nearest(key: str, known: Iterable[str], root: Any = None) -> str:
+    """A hint that names the word of ``known`` that is nearest to ``key``, or all of them where none is near.
 
-    Where there is none either, it names all of ``known``.
+    Args:
+        key: What is not known.
+        known: What could stand in its place.
+        root: The struct of the whole; of a key that is not near one, those of its other sections with its words.
     """
     names = sorted(known)
     match = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
     if match:
         return f"did you mean {match[0]!r}?"
     words = _words(key)
-    elsewhere = [path for path in all_keys(root) if words <= _words(path) and _words(path.rsplit(".")[-1]) <= words]
+    paths = all_keys(root) if root is not None else ()
+    elsewhere = [path for path in paths if words <= _words(path) and _words(path.rsplit(".")[-1]) <= words]
     if elsewhere:
         return f"did you mean {' or '.join(map(repr, elsewhere[:6]))}?"
     return "known: " + ", ".join(names)
