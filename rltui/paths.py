@@ -8,6 +8,10 @@ from pathlib import Path
 
 from rltui.errors import RltuiError
 
+DECIDER_VARIABLE = "RLTUI_DECIDER_DIR"
+"""State and cache of what decides on a node how a run goes on: a node may have no home, and the variables of the user
+are for the jobs that it submits, which inherit all that it has."""
+
 
 def state_dir() -> Path:
     """Journal and caches of the cockpit: ``$RLTUI_STATE_DIR`` or the XDG state directory."""
@@ -31,7 +35,8 @@ def config_dir() -> Path:
 
 
 def _directory(own_variable: str, xdg_variable: str, default: str) -> Path:
-    own = os.environ.get(own_variable) if own_variable else None
+    decider = own_variable in ("RLTUI_STATE_DIR", "RLTUI_CACHE_DIR") and os.environ.get(DECIDER_VARIABLE)
+    own = decider or (os.environ.get(own_variable) if own_variable else None)
     if own:
         return Path(own).expanduser()
     xdg = os.environ.get(xdg_variable)

@@ -7,13 +7,15 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from watch_support import await_that
 
-from rltui.onnode import node_check, node_network, node_report, processes, ray_nodes, ray_process, rundir
+from rltui import paths
+from rltui.onnode import hands_off, node_check, node_network, node_report, processes, ray_nodes, ray_process, rundir
 from rltui.onnode.allocation import cause_of_signal, start_step, step_command
 from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
 from rltui.onnode.ray_agents import progress, rendezvous_s
@@ -349,3 +351,27 @@ def test_folders_that_killed_attempts_left_go_and_live_ones_stay(
 def test_the_other_nodes_have_as_long_as_the_head_and_five_minutes_at_least() -> None:
     assert rendezvous_s(1, 120.0) == rendezvous_s(1, 30.0) == 302.0
     assert rendezvous_s(100, 900.0) == 1100.0
+
+
+def test_a_new_attempt_has_the_users_variables_not_those_of_what_decided_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = tmp_path / "runs" / "r1" / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\nenv > "$3/seen"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setenv("RLTUI_CACHE_DIR", "/scratch/me")
+    monkeypatch.delenv("RLTUI_STATE_DIR", raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert hands_off.start(str(attempt)).wait() == 0
+    seen = dict(line.split("=", 1) for line in (attempt / "seen").read_text().splitlines() if "=" in line)
+    for name in set(os.environ) - set(seen):
+        monkeypatch.delenv(name)
+    for name, value in seen.items():
+        monkeypatch.setenv(name, value)
+    assert (paths.state_dir(), paths.cache_dir()) == (tmp_path / "runs/.hands-off",) * 2
+    environment = attempt_environment(str(attempt), {"uuid": "u", "code": "/code"})
+    assert environment["RLTUI_CACHE_DIR"] == "/scratch/me"
+    assert not {"RLTUI_STATE_DIR", "RLTUI_DECIDER_DIR", "SLURM_JOB_ID"} & set(environment)
