@@ -10,7 +10,7 @@ from rltui.cli import words
 from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
 from rltui.service.all_clusters import open_clusters
 from rltui.service.cockpit import OpenJob
-from rltui.service.failure_cache import with_failures
+from rltui.service.failures import with_failures
 from rltui.service.run_columns import COLUMNS, GPUS, Fold, folded, read_columns
 from rltui.service.run_filter import WORDS, picked
 from rltui.watch.snapshots import RunSummary

@@ -6,7 +6,9 @@ import datetime
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 import rltui
 from rltui.cluster.cluster import Attempt
@@ -16,7 +18,6 @@ from rltui.layout.secret_words import SECRET_VALUE
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode import container, rundir
 from rltui.runs import quoting
-from rltui.runs.components import components, profiles
 from rltui.runs.script_job import ScriptJob
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from rltui.cluster.jobs import AllocationShare
     from rltui.layout.schema import Layout
+
+Work = TypeVar("Work", bound="Layout | ScriptJob")
 
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPLATE = "job.sbatch.j2"
@@ -156,6 +159,34 @@ def _component(layout: Layout | ScriptJob, profile: Profile) -> dict[str, Any]:
             if (value := getattr(slurm, option) or getattr(profile, option, ""))
         ],
     }
+
+
+def components(layout: Work) -> list[Work]:
+    """``layout`` itself, and for each further kind of node one whose ``hardware`` and ``slurm`` are that kind's."""
+    found = [layout]
+    for part, kind in zip(layout.hardware.parts[1:], layout.hardware.more.values(), strict=True):
+        slurm = replace(
+            layout.slurm,
+            partition=kind.partition or layout.slurm.partition,
+            constraint=kind.constraint,
+            mem_gib=kind.mem_gib,
+            licenses="",  # they are the whole job's, so the first component holds them
+        )
+        found.append(replace(layout, hardware=part, slurm=slurm))
+    return found
+
+
+def profiles(layout: Layout | ScriptJob, profile: Profile) -> list[Profile]:
+    """The cluster as it is for each of ``components``: in that one's partition, with its GPUs' name."""
+    found = [in_partition(profile, layout.slurm.partition)]
+    for kind in layout.hardware.more.values():
+        partition = kind.partition or layout.slurm.partition or profile.partition
+        there = in_partition(profile, partition)
+        if partition not in profile.partitions and (partition != profile.partition or kind.gpu not in ("", there.gpu)):
+            # what the profile says of its nodes is not about these
+            there = replace(there, gpu="", gpus_per_node=0, cpus_per_node=0, memory_gib=0.0)
+        found.append(replace(there, gres=kind.gres or there.gres))
+    return found
 
 
 def is_exclusive(layout: Layout | ScriptJob, profile: Profile) -> bool:

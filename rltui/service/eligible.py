@@ -47,7 +47,7 @@ def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout | Scrip
     Returns:
         None where a partition is not known.
     """
-    from rltui.runs.components import components
+    from rltui.runs.script import components
 
     counted = [_count(facts, profile, part) for part in components(layout)]
     known = [one for one in counted if one is not None]

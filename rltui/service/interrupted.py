@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from rltui.runs.journal import Journal
-from rltui.runs.submission import NEVER_SENT
+from rltui.runs.journal import NEVER_SENT, Journal
 from rltui.service.recover import may_live
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 

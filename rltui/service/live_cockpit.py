@@ -291,7 +291,7 @@ class LiveCockpit(RunReading):
         return self._clusters.context(row.reader), row
 
     def _failure(self, run: RunSummary) -> str:
-        from rltui.service.failure_cache import failure_of
+        from rltui.service.failures import failure_of
 
         return failure_of(self._clusters.context(run.reader), run)
 

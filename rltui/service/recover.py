@@ -19,8 +19,7 @@ from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
 from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
-from rltui.runs.journal import Journal
-from rltui.runs.submission import LOOK_UP_FOR_S, NEVER_SENT, Submission, fold_submissions
+from rltui.runs.journal import LOOK_UP_FOR_S, NEVER_SENT, Journal, Submission, fold_submissions
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 OTHER_HOST_S = 180.0

@@ -25,7 +25,7 @@ from rltui.layout.load import dump_layout
 from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
-from rltui.runs.code_snapshot import take_snapshot
+from rltui.runs.code_snapshot import MOST_BYTES, own_code, take_snapshot
 from rltui.runs.directory import (
     ClaimedError,
     held,
@@ -37,7 +37,6 @@ from rltui.runs.directory import (
     stage_code,
     write_run,
 )
-from rltui.runs.own_code import MOST_BYTES, own_code
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.allocations import start_in
 from rltui.service.context import Context
