@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
+from rltui.check.reporters import as_json, as_text
 from rltui.cli.output import add_cluster, add_json, ask, print_json, print_lines, talk
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
+from rltui.service.allocations import job_around_us, refusal_in
+from rltui.service.bad_nodes import offers
 from rltui.service.context import Context, open_context
 from rltui.service.launch import checked, launch, remembered
+from rltui.service.login_facts import cluster_problems
 from rltui.service.this_machine import here_instead_of_slurm
 from rltui.service.wishes import add_wishes, refuse_for_layout, wishes_of
 
@@ -96,9 +101,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(context: Context, options: argparse.Namespace, into: str) -> int:
     """Show what a launch of the layout would be told; nothing is launched."""
-    from rltui.check.reporters import as_json, as_text
-    from rltui.service.allocations import refusal_in
-
     report, partition = checked(context, options.layout, options.overrides, unchecked=options.unchecked or bool(into))
     problems: list[str] = []
     if report.loaded is not None:
@@ -120,9 +122,6 @@ def _show(context: Context, options: argparse.Namespace, into: str) -> int:
 
 def _run_script(options: argparse.Namespace) -> int:
     """Launch a script of another system, or show what that would be."""
-    from rltui.service.allocations import refusal_in
-    from rltui.service.bad_nodes import offers
-    from rltui.service.login_facts import cluster_problems
     from rltui.service.scripts import in_freest_partition, launch_script, prepare
 
     words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
@@ -204,8 +203,6 @@ def _launched(context: Context, launched: Launched, options: argparse.Namespace)
 
 def _allocation(options: argparse.Namespace) -> str:
     """Id of the job that is to be run in; empty: one is submitted."""
-    from rltui.service.allocations import job_around_us
-
     return job_around_us() if options.here else str(options.jobid)
 
 
@@ -273,6 +270,4 @@ def consent(profile: Profile, what: str, *, given: bool) -> None:
 
 
 def _fields(launched: object) -> dict[str, object]:
-    import msgspec
-
     return dict(msgspec.to_builtins(launched))

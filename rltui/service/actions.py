@@ -19,8 +19,6 @@ from rltui.service.context import Context
 from rltui.service.describe import attempt_path, checkpoint_words, gpu_hours, span, state_began, steps
 from rltui.watch.snapshots import RunSummary
 
-__all__ = ["attempt_path", "cancel", "preview_cancel"]
-
 TRIES = 3
 """Ending the same job twice is the same as once, so a lost answer is asked for again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -45,8 +46,6 @@ def live_facts(profile: Profile, prompter: Prompter, layout: Layout | None = Non
 
 def facts_through(relay: RelayClient, profile: Profile, layout: Layout | None = None) -> ClusterFacts:
     """The same through a relay that is there already: everything is asked at once, as a launch waits for it."""
-    from concurrent.futures import ThreadPoolExecutor
-
     look = partial(_nodes, relay, profile)
     with ThreadPoolExecutor(3) as pool:
         facts = pool.submit(login_facts, relay, profile, layout, look) if layout else pool.submit(look)

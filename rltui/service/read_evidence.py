@@ -29,7 +29,6 @@ from rltui.watch.silence import roles_told
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.recent import RunPicture
 
 

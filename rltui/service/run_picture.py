@@ -53,7 +53,8 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
     attempt = rundir.attempt_folder(run.path, run.attempt)
     samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
     owners = Owners((), patterns_of(run.algorithm))
-    nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
+    ends = (tail_of(client, f"{attempt}/{name}", SAMPLER_BYTES) for name in samplers)
+    nodes = [node for end in ends if (node := _node_of(end, owners)) is not None]
     now = client.disk_time(attempt)
     silent: dict[str, float] = {}
     if run.is_live:  # what a node said before its sampler fell silent is of the past
@@ -154,10 +155,6 @@ class _Node(NamedTuple):
     host: HostSnapshot
     gpus: tuple[GpuRecord, ...]
     engines: tuple[EngineCounters, ...]
-
-
-def _node(client: RelayClient, path: str, owners: Owners) -> _Node | None:
-    return _node_of(tail_of(client, path, SAMPLER_BYTES), owners)
 
 
 def _node_of(text: bytes, owners: Owners) -> _Node | None:
