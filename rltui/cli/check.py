@@ -14,7 +14,7 @@ from rltui.check.live import check_on
 from rltui.check.reporters import as_json, as_text
 from rltui.check.run import Report, check_file, check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
-from rltui.cli.sources import add_open, find, is_override, is_script, is_script_text, said
+from rltui.cli.sources import add_open, find, is_script, is_script_text, parted, said
 from rltui.errors import UsageError
 from rltui.layout.document import MAX_BYTES, decode, read_text
 from rltui.layout.errors import LayoutError
@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check every layout; the exit code is the worst of them."""
-    overrides = [word for word in options.words if is_override(word)]
-    sources = [word for word in options.words if word not in overrides]
+    sources, overrides = parted(options.words)
     if not sources:
         raise UsageError("Name at least one layout.", "rltui check local/grpo-tiny")
     if options.write and (not options.fix or STDIN in sources or overrides):

@@ -146,6 +146,7 @@ def _component(layout: Work, profile: Profile) -> dict[str, Any]:
         "nodes": hardware.nodes,
         "exclusive": exclusive,
         "cpus_per_node": 0 if exclusive else hardware.ray_cpus_per_node,
+        # an exclusive job gets all CPUs of its nodes, but only the memory that it asks for: 0 stands for all of it
         "memory": f"{slurm.mem_gib}G" if slurm.mem_gib else "0" if exclusive else "",
         "gres": "" if hardware.on_cpu else f"{profile.gres}:{hardware.gpus_per_node}",
         "places": [

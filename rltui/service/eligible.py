@@ -110,6 +110,7 @@ def free_nodes(facts: ClusterFacts, profile: Profile, layout: Work, partition: s
 
     wanted = 0 if layout.hardware.on_cpu else layout.hardware.gpus_per_node
     out = set(excluded_nodes(layout, profile))
+    # an allocated node has GPUs free at times, but no CPU; a completing one still runs its epilog
     free = [
         node
         for node in facts.nodes_of(partition)

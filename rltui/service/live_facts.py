@@ -69,6 +69,7 @@ def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:
 def _free_gib(relay: RelayClient, folder: str) -> float | None:
     """Room for this user where ``folder`` is, or would be: its nearest parent that exists; quotas count."""
     places = [folder, *map(str, PurePosixPath(folder).parents)]
+    # df complains of paths that do not exist and goes on: its first row is of the nearest that does
     answer = relay.run(["df", "-P", "-k", *places], idempotent=True, timeout_s=20.0)
     rows = [line.split() for line in answer.out.splitlines()[1:]]
     row = next((row for row in rows if len(row) >= 6 and row[3].isdigit()), None)

@@ -119,6 +119,7 @@ class JobWords:
             if _awaits_word(before, now) and (run.end != before or now - before.at > MAY_COME_BACK_S):
                 _write_over(self._cluster.client, run)
             return
+        # slurmctld forgets a job MinJobAge after its end (300 s by default); without accounting nobody knows it then
         speaks_itself = not run.is_adopted
         if speaks_itself and (job.state == "completed" or now - job.ended_at < LAST_WORD_S):
             return

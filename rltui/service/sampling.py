@@ -88,6 +88,7 @@ def _command(context: Context, run: RunSummary, attempt: str, minutes: int) -> t
     nodes = run.job.nodes if run.job is not None and run.job.state == "running" else ()
     if not nodes:
         raise RltuiError(f"Job {run.job_id} is not running, so there is nothing to sample.")
+    # srun would try for ever where the job's own step holds all of it ("step creation temporarily disabled")
     step = [*step_command(nodes, 1), f"--jobid={run.job_id}", f"--time={minutes}", "--immediate=20"]
     return [*step, *sampler, "--mark", "job"], len(nodes)
 
