@@ -17,6 +17,7 @@ from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Planne
 from rltui.diagnose.slow_rules import slow_gpus
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import is_sampler_file
 from rltui.onnode.progress import in_order
 from rltui.paths import state_dir
 from rltui.watch.actors import ActorsReader
@@ -51,7 +52,7 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
     What cannot be read is left out: what else there is may tell enough.
     """
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
+    samplers = [name for name in names if is_sampler_file(name)][:MOST_HOSTS]
     owners = Owners((), patterns_of(run.algorithm))
     ends = (tail_of(client, f"{attempt}/{name}", SAMPLER_BYTES) for name in samplers)
     nodes = [node for end in ends if (node := _node_of(end, owners)) is not None]
