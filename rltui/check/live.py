@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rltui.check.live_rules import cluster_rules, node_rules
 from rltui.check.live_subject import LIVE_REGISTRY, LiveSubject
 from rltui.check.run import Report, worst_first
-from rltui.runs.components import components, profiles
+from rltui.runs.script import components, profiles
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding

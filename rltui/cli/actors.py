@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rltui.cli.output import add_json, add_run, add_watch, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, add_watch, answer, columns
 from rltui.cli.run_picture import nothing_yet, read_run, talk_age
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_run
@@ -32,27 +32,18 @@ def run(options: argparse.Namespace) -> int:
     if options.stack:
         return _stack(options)
     picture = read_run(options)
-    if options.json:
-        about = {"run_id": picture.summary.run_id, "actors": picture.actors, "noted_at": picture.actors_noted_at}
-        print_json({"schema": 1, **about, "problem": picture.actors_problem})
-    elif picture.actors:
-        rows = [
-            (
-                actor.class_name,
-                actor.name,
-                actor.state.lower(),
-                actor.node,
-                str(actor.pid or "–"),
-                str(actor.restarts),
-                actor.death_cause,
-            )
-            for actor in picture.actors
-        ]
-        print_lines(columns(HEADER, rows, frozenset({4, 5})))
+    about = {"run_id": picture.summary.run_id, "actors": picture.actors, "noted_at": picture.actors_noted_at}
+    lines = columns(HEADER, [_row(actor) for actor in picture.actors], frozenset({4, 5})) if picture.actors else ()
+    nothing = picture.actors_problem or nothing_yet(picture, "Ray has no actors")
+    answer(options, {**about, "problem": picture.actors_problem}, lines, nothing)
+    if picture.actors and not options.json:
         talk_age(picture, picture.actors_noted_at)
-    else:
-        talk(picture.actors_problem or nothing_yet(picture, "Ray has no actors"))
     return 0
+
+
+def _row(actor: ActorSnapshot) -> tuple[str, ...]:
+    pid, restarts = str(actor.pid or "–"), str(actor.restarts)
+    return (actor.class_name, actor.name, actor.state.lower(), actor.node, pid, restarts, actor.death_cause)
 
 
 def _stack(options: argparse.Namespace) -> int:
@@ -63,14 +54,12 @@ def _stack(options: argparse.Namespace) -> int:
         client = context.cluster.client
         actor = _named(RunWatcher(client, summary.path).snapshot(), options.stack)
         seen = look_at_process(client, attempt_path(summary), actor.node.split(".")[0], actor.pid)
-    if options.json:
-        print_json({"schema": 1, "run_id": summary.run_id, "actor": actor, "process": seen})
-        return 0 if seen.stack_by else 1
     name = actor.name or actor.class_name
     waits = f", waits in {seen.wchan}" if seen.wchan not in ("", "0") else ""
     lines = [f"{name}: {seen.title} (pid {seen.pid} on {seen.host}), state {seen.state}{waits}"]
     lines += [f"told by {seen.stack_by}:" if seen.stack_by else "its Python stack cannot be read:", ""]
-    print_lines(plain(line) for line in [*lines, *seen.stack.splitlines()])
+    told = {"run_id": summary.run_id, "actor": actor, "process": seen}
+    answer(options, told, map(plain, [*lines, *seen.stack.splitlines()]))
     return 0 if seen.stack_by else 1
 
 

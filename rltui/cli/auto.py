@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import yaml
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.errors import UsageError
@@ -48,8 +49,6 @@ def policy_of_words(words: Sequence[str]) -> Policy:
     Raises:
         UsageError: A word is no guard rail, or its value none.
     """
-    import yaml
-
     values: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -7,11 +7,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec import structs
+
+from rltui.check.fix import apply, collect
+from rltui.check.live import check_on
 from rltui.check.reporters import as_json, as_text
 from rltui.check.run import Report, check_file, check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
-from rltui.cli.sources import add_open, find, is_override, is_script, is_script_text, said
+from rltui.cli.sources import add_open, find, is_script, is_script_text, parted, said
 from rltui.errors import UsageError
+from rltui.layout.document import MAX_BYTES, decode, read_text
+from rltui.layout.errors import LayoutError
 
 STDIN = "-"
 
@@ -32,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check every layout; the exit code is the worst of them."""
-    overrides = [word for word in options.words if is_override(word)]
-    sources = [word for word in options.words if word not in overrides]
+    sources, overrides = parted(options.words)
     if not sources:
         raise UsageError("Name at least one layout.", "rltui check local/grpo-tiny")
     if options.write and (not options.fix or STDIN in sources or overrides):
@@ -57,7 +62,6 @@ def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
         if live:
             raise UsageError("--live needs a cluster.", "rltui check --cluster NAME --live my.yaml")
         return lambda report: report
-    from rltui.check.live import check_on
     from rltui.cluster.profiles import load_profiles
 
     profile = load_profiles().get(name)
@@ -82,8 +86,6 @@ def _measured(report: Report, cluster: str) -> Report:
     """``report`` with what earlier runs like it took of their cards there; a cluster that is not asked says nothing."""
     if not cluster or report.loaded is None or report.loaded.layout.hardware.on_cpu:
         return report
-    from msgspec import structs
-
     from rltui.service.context import open_context
     from rltui.service.memory_peaks import measured_findings
 
@@ -109,9 +111,6 @@ def _print(reports: Sequence[Report], form: str) -> None:
 
 def _check(source: str, overrides: list[str], given: list[str]) -> Report:
     if source == STDIN:
-        from rltui.layout.document import MAX_BYTES, decode
-        from rltui.layout.errors import LayoutError
-
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
         try:
             text = decode(data, "<stdin>")
@@ -132,9 +131,6 @@ def _check(source: str, overrides: list[str], given: list[str]) -> Report:
 
 def _fix(report: Report, write: bool, on_cluster: Callable[[Report], Report]) -> Report:
     """Say, and with ``write`` do, what settles the report's findings; returns the report of what is then there."""
-    from rltui.check.fix import apply, collect
-    from rltui.layout.document import read_text
-
     found = collect(report.findings)
     if not found.words:
         talk(f"{report.file}: nothing that a fix is known for")

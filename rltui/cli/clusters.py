@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _table(profiles: Profiles) -> Iterator[str]:
+def _table(profiles: Profiles) -> Iterable[str]:
     rows: list[tuple[str, ...]] = [
         (
             name,
@@ -53,7 +53,7 @@ def _table(profiles: Profiles) -> Iterator[str]:
         for name, profile in profiles.by_name.items()
     ]
     rows += [(name, "–", "has problems", "–", "–", "–") for name in profiles.broken if name not in profiles.by_name]
-    return iter(list(columns(("cluster", "scheduler", "where", "partition", "gpu", "from"), rows)))
+    return columns(("cluster", "scheduler", "where", "partition", "gpu", "from"), rows)
 
 
 def _kinds(profiles: Profiles, name: str) -> list[str]:

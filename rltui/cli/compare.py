@@ -23,9 +23,11 @@ from rltui.service.compare import (
     Row,
     Side,
     compare,
+    draw,
     place_words,
     positions,
     read_side,
+    usual_metrics,
 )
 from rltui.watch.phases import PREFIX
 
@@ -85,8 +87,6 @@ def _draw(sides: Sequence[Side], told: Comparison, options: argparse.Namespace) 
     files = {word: getattr(options, word) for word in PICTURES if getattr(options, word) is not None}
     if not files:
         return
-    from rltui.service.compare import draw, usual_metrics
-
     for word, file in files.items():
         if not file.endswith(f".{word}"):
             raise UsageError(f"--{word} {file}: the name has to end with .{word}.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from rltui.cli.clusters import short
-from rltui.cli.output import add_json, add_run, columns, print_json, print_lines, talk
+from rltui.cli.output import add_json, add_run, answer, columns, talk
 from rltui.cluster.plain_text import plain
 from rltui.layout.diff import setting_text
 from rltui.service.all_clusters import open_clusters
@@ -31,20 +31,15 @@ def run(options: argparse.Namespace) -> int:
         other = clusters.find(options.diff) if options.diff else None
         config = read_config(*found, options.attempt, other)
     settings = [one for one in config.settings if options.filter in one.key and (one.differs or not options.diff)]
-    if options.json:
-        told = {"run_id": config.run_id, "attempt": config.attempt, "against": config.against, "notes": config.notes}
-        print_json({"schema": 1, **told, "settings": settings})
-        return 0
-    for note in config.notes:
+    told = {"run_id": config.run_id, "attempt": config.attempt, "against": config.against, "notes": config.notes}
+    for note in () if options.json else config.notes:
         talk(note)
-    if not settings:
-        talk(f"The same as {config.against}." if options.diff else f"No key has {options.filter!r} in it.")
-        return 0
-    print_lines(_table(config, settings))
+    nothing = f"The same as {config.against}." if options.diff else f"No key has {options.filter!r} in it."
+    answer(options, {**told, "settings": settings}, _table(config, settings) if settings else (), nothing)
     return 0
 
 
-def _table(config: RunConfig, settings: list[Setting]) -> Iterator[str]:
+def _table(config: RunConfig, settings: list[Setting]) -> Iterable[str]:
     changes = any(one.differs for one in settings)
     header = ("KEY", f"ATTEMPT {config.attempt}", *([config.against] if changes else []), "FROM")
     rows = [
@@ -56,7 +51,7 @@ def _table(config: RunConfig, settings: list[Setting]) -> Iterator[str]:
         )
         for one in settings
     ]
-    return iter(list(columns(header, rows)))
+    return columns(header, rows)
 
 
 def _origin(one: Setting) -> str:

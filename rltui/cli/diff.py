@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rltui.cli.output import add_json, answer, columns
-from rltui.cli.sources import add_open, is_override, load, said
+from rltui.cli.sources import add_open, load, parted, said
 from rltui.errors import UsageError
 from rltui.layout.diff import diff, setting_text
 
@@ -22,8 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the keys that differ; overrides apply to the second layout."""
-    overrides = [word for word in options.words if is_override(word)]
-    sources = [word for word in options.words if word not in overrides]
+    sources, overrides = parted(options.words)
     if len(sources) not in (1, 2) or (len(sources) == 1 and not overrides):
         raise UsageError(
             "Name two layouts, or one layout and overrides.",

@@ -6,6 +6,7 @@ import argparse
 import textwrap
 
 from rltui.check.catalog import RULES
+from rltui.check.handbook import markdown
 from rltui.check.rule import Rule
 from rltui.cli.output import add_json, answer, print_lines
 from rltui.diagnose.index import CAUSES
@@ -22,8 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the story of a finding's code or of a diagnosis, or the list of both."""
     if options.markdown:
-        from rltui.check.handbook import markdown
-
         print_lines(markdown())
     elif not options.code:
         _list(options)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rltui.cli.output import add_json, answer, print_json, print_lines, talk
+from rltui.cli.output import add_json, answer, talk
 from rltui.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,13 +37,10 @@ def run(options: argparse.Namespace) -> int:
     if options.screen and options.screen not in tables:
         raise UsageError(f"There is no screen {options.screen[:40]!r}.", f"There are {', '.join(tables)}.")
     shown = {name: table for name, table in tables.items() if options.screen in ("", name)}
-    if options.json:
-        screens = {name: list(_as_json(table)) for name, table in shown.items()}
-        print_json({"schema": 1, "screens": screens, "problems": problems})
-    else:
-        print_lines(_lines(shown))
-        for problem in problems:
-            talk(f"{keys_file().name}: {problem}")
+    screens = {name: list(_as_json(table)) for name, table in shown.items()}
+    answer(options, {"screens": screens, "problems": problems}, _lines(shown))
+    for problem in () if options.json else problems:
+        talk(f"{keys_file().name}: {problem}")
     return 0
 
 

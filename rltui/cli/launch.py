@@ -5,17 +5,22 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
+from rltui.check.reporters import as_json, as_text
 from rltui.cli.output import add_cluster, add_json, ask, print_json, print_lines, talk
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import UsageError
 from rltui.runs.script_job import is_script
+from rltui.service.allocations import job_around_us, refusal_in
+from rltui.service.bad_nodes import offers
 from rltui.service.context import Context, open_context
 from rltui.service.launch import checked, launch, remembered
+from rltui.service.login_facts import cluster_problems
 from rltui.service.this_machine import here_instead_of_slurm
-from rltui.service.wishes import add_wishes, refuse_for_layout, wishes_of
+from rltui.service.wishes import Wishes, add_wishes, refuse_for_layout, wishes_of
 
 if TYPE_CHECKING:
     from rltui.service.hands_off_rules import Policy
@@ -67,14 +72,16 @@ def add_unchecked(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Launch; with ``--wait`` follow the run to its end."""
     _require_sense(options)
-    if not options.script and not options.layout:
+    source = options.script or options.layout
+    if not source:
         raise UsageError("What is to be launched?", "`rltui layouts` lists presets; --script FILE runs a script.")
-    if not options.script and not is_script(options.layout):
+    wishes = _wishes(options)
+    if wishes is None:
         refuse_for_layout(wishes_of(options, ()))
     if options.sweep:
-        return _sweep(options)
-    if options.script or is_script(options.layout):
-        return _run_script(options)
+        return _sweep(options, source, wishes)
+    if wishes is not None:
+        return _run_script(options, source, wishes)
     into = _allocation(options)
     with open_context(_cluster(options), TerminalPrompter()) as context:
         if options.dry_run:
@@ -96,9 +103,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(context: Context, options: argparse.Namespace, into: str) -> int:
     """Show what a launch of the layout would be told; nothing is launched."""
-    from rltui.check.reporters import as_json, as_text
-    from rltui.service.allocations import refusal_in
-
     report, partition = checked(context, options.layout, options.overrides, unchecked=options.unchecked or bool(into))
     problems: list[str] = []
     if report.loaded is not None:
@@ -118,18 +122,19 @@ def _show(context: Context, options: argparse.Namespace, into: str) -> int:
     return 0 if can_launch else 1
 
 
-def _run_script(options: argparse.Namespace) -> int:
+def _wishes(options: argparse.Namespace) -> Wishes | None:
+    """What is said beside a script of another system; None where it is a layout, which says all of that itself."""
+    if not options.script and not is_script(options.layout):
+        return None
+    return wishes_of(options, list(filter(None, (options.layout if options.script else "", *options.overrides))))
+
+
+def _run_script(options: argparse.Namespace, source: str, wishes: Wishes) -> int:
     """Launch a script of another system, or show what that would be."""
-    from rltui.service.allocations import refusal_in
-    from rltui.service.bad_nodes import offers
-    from rltui.service.login_facts import cluster_problems
     from rltui.service.scripts import in_freest_partition, launch_script, prepare
 
-    words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
-    wishes = wishes_of(options, words)
     into = _allocation(options)
     with open_context(_cluster(options), TerminalPrompter()) as context:
-        source = options.script or options.layout
         prepared = prepare(source, wishes, context.cluster.profile)
         findings = (*prepared.findings, *offers(context.cluster, prepared.job))
         found = [f"{one.severity} {one.code} {one.key}: {one.message}" for one in findings]
@@ -147,29 +152,19 @@ def _run_script(options: argparse.Namespace) -> int:
             return 1 if problems else 0
         _require_place(context, options)
         consent(context.cluster.profile, source, given=options.yes)
-        return _launched(
-            context,
-            launch_script(context, prepared, anyway=wishes.anyway, unchecked=options.unchecked, into=into),
-            options,
-        )
+        launched = launch_script(context, prepared, anyway=wishes.anyway, unchecked=options.unchecked, into=into)
+        return _launched(context, launched, options)
 
 
-def _sweep(options: argparse.Namespace) -> int:
+def _sweep(options: argparse.Namespace, source: str, wishes: Wishes | None) -> int:
     """Launch a run for each combination of the swept values."""
-    from rltui.service.sweep import require_limit, submit_sweep, sweep_layout, sweep_script
+    from rltui.service.sweep import planned, submit_sweep
     from rltui.service.sweep_points import Sweep, points_of
 
     sweep = Sweep(tuple(options.sweep), options.at_once)
     points = points_of(sweep.words)
     with open_context(options.cluster, TerminalPrompter()) as context:
-        require_limit(context.cluster.profile, sweep.at_once)
-        if options.script or is_script(options.layout):
-            words = [word for word in (options.layout if options.script else "", *options.overrides) if word]
-            source = options.script or options.layout
-            launches = sweep_script(context, source, wishes_of(options, words), points, unchecked=options.unchecked)
-        else:
-            source = options.layout
-            launches = sweep_layout(context, source, options.overrides, points, unchecked=options.unchecked)
+        launches = planned(context, source, options.overrides, wishes, sweep, unchecked=options.unchecked)
         for point in points:
             talk(f"  {' '.join(point.settings)}")
         talk(f"  {len(points)} runs of {source} on {context.name}{sweep.limit_in_words}")
@@ -181,7 +176,7 @@ def _sweep(options: argparse.Namespace) -> int:
             ask(f"Launch {len(points)} runs?")
         made = submit_sweep(launches, options.at_once, lambda one: None if options.json else print(one.run_id))
         if options.json:
-            print_json({"schema": 1, "runs": [_fields(one) for one in made]})
+            print_json({"schema": 1, "runs": made})
     return 0
 
 
@@ -195,7 +190,7 @@ def _launched(context: Context, launched: Launched, options: argparse.Namespace)
 
         talk(switch_on(context, context.find(launched.run_id), policy))
     if not options.wait:
-        print_json({"schema": 1, **_fields(launched)}) if options.json else print(launched.run_id)
+        print_json({"schema": 1, **msgspec.to_builtins(launched)}) if options.json else print(launched.run_id)
         return 0
     from rltui.cli.follow import follow
 
@@ -204,8 +199,6 @@ def _launched(context: Context, launched: Launched, options: argparse.Namespace)
 
 def _allocation(options: argparse.Namespace) -> str:
     """Id of the job that is to be run in; empty: one is submitted."""
-    from rltui.service.allocations import job_around_us
-
     return job_around_us() if options.here else str(options.jobid)
 
 
@@ -270,9 +263,3 @@ def consent(profile: Profile, what: str, *, given: bool) -> None:
         talk(f"  {line}")
     if said:
         ask(f"Run {what} on this machine?")
-
-
-def _fields(launched: object) -> dict[str, object]:
-    import msgspec
-
-    return dict(msgspec.to_builtins(launched))

@@ -17,8 +17,10 @@ from rltui.errors import RltuiError, UsageError
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import Gpu, find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
+from rltui.layout.load import load_text
 from rltui.layout.schema import Layout
 from rltui.paths import state_dir
+from rltui.plan.assemble import as_text
 from rltui.plan.calibrate import with_lengths
 from rltui.plan.measured import Measured, read_measured
 from rltui.plan.of_layout import wanted_of_layout
@@ -85,8 +87,6 @@ def _of_layout(options: argparse.Namespace) -> tuple[Standing, Request]:
 
 def _of_run(options: argparse.Namespace) -> tuple[Standing, Request]:
     """A run with the lengths that its responses have had; without them where it has too few steps, which is said."""
-    from rltui.layout.load import load_text
-    from rltui.plan.assemble import as_text
     from rltui.service.all_clusters import open_run
     from rltui.service.config import layout_of_work, read_work
     from rltui.service.describe import attempt_path

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from rltui.cli import words
 from rltui.cli.output import add_json, add_only_cluster, add_watch, columns, print_json, print_lines, talk
+from rltui.cluster.slurm.ids import first_task
 from rltui.service.all_clusters import open_clusters
 from rltui.service.cockpit import OpenJob
-from rltui.service.failure_cache import with_failures
+from rltui.service.failures import with_failures
 from rltui.service.run_columns import COLUMNS, GPUS, Fold, folded, read_columns
 from rltui.service.run_filter import WORDS, picked
 from rltui.watch.snapshots import RunSummary
@@ -76,7 +77,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _jobs(options: argparse.Namespace) -> int:
     """List jobs that are no runs; exits with 3 where no cluster could be asked."""
-    from rltui.cluster.slurm.ids import first_task
     from rltui.service.adopt import jobs_of  # reads scripts with all importers and checks: a list of runs needs none
 
     with open_clusters(options.cluster) as clusters:

@@ -8,15 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import structs
 
 from rltui.cli.nodes import node_table
-from rltui.cli.output import (
-    add_cluster_name,
-    add_json,
-    add_watch,
-    answer,
-    columns,
-    named_cluster,
-    talk,
-)
+from rltui.cli.output import add_cluster_name, add_json, add_watch, answer, columns, named_cluster, talk
 from rltui.cli.ps import shortened
 from rltui.cluster.profiles import load_profiles
 from rltui.cluster.queue_facts import QueuedJob

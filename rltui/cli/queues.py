@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from rltui.cli.output import print_json, print_lines, talk
+from rltui.cli.output import answer
 from rltui.cli.run_picture import add_arguments as add_arguments
 from rltui.cli.run_picture import nothing_yet, read_run, talk_age
 from rltui.watch.node_samples import EngineSample, HostSnapshot
@@ -16,16 +16,12 @@ from rltui.watch.snapshots import RunSnapshot
 def run(options: argparse.Namespace) -> int:
     """Print the place in the scheduler's line, the trainer's queues, its engines' and the weight versions."""
     picture = read_run(options)
-    if options.json:
-        about = {"run_id": picture.summary.run_id, "job": picture.summary.job, "status": picture.status}
-        print_json({"schema": 1, **about, "engines": {host.host: host.engines for host in _with_engines(picture)}})
-        return 0
+    about = {"run_id": picture.summary.run_id, "job": picture.summary.job, "status": picture.status}
+    told = {**about, "engines": {host.host: host.engines for host in _with_engines(picture)}}
     lines = list(_lines(picture))
-    if lines:
-        print_lines(lines)
+    answer(options, told, lines, picture.status.problem or nothing_yet(picture, "the trainer has no queues"))
+    if lines and not options.json:
         talk_age(picture, picture.status.noted_at)
-    else:
-        talk(picture.status.problem or nothing_yet(picture, "the trainer has no queues"))
     return 0
 
 

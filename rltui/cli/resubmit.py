@@ -13,6 +13,7 @@ from rltui.cli.output import add_exclude, add_json, add_run, confirm, print_json
 from rltui.service.all_clusters import open_run
 from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
+from rltui.service.fixes import lower_memory
 from rltui.service.resubmit import changed, needs_consent, preview_resubmit, require_possible, resubmit
 from rltui.service.submit import Launched
 from rltui.watch.snapshots import RunSummary
@@ -84,8 +85,6 @@ def _tell(finding: Finding) -> None:
 def _overrides(context: Context, summary: RunSummary, options: argparse.Namespace) -> list[str]:
     if not options.lower_memory:
         return list(options.overrides)
-    from rltui.service.fixes import lower_memory
-
     fix = lower_memory(context, summary)
     for line in fix.words:
         talk(f"  {line}")

@@ -7,11 +7,15 @@ import sys
 import time
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from rltui.cli.launch import consent
 from rltui.cli.output import add_cluster, add_json, columns, print_json, print_lines, talk
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.errors import RltuiError, UsageError
 from rltui.layout.schema import Layout
+from rltui.service.all_clusters import open_clusters
 from rltui.service.context import Context, open_context
 from rltui.service.hands_off_switch import is_over
 from rltui.service.launch import launch
@@ -44,15 +48,8 @@ def run(options: argparse.Namespace) -> int:
     """Submit the self-test and print what it finds; 0 where no part failed, 1 where one did."""
     if options.of:
         return _earlier(options)
-    asked = Asked(
-        nodes=options.nodes,
-        gpus=options.gpus,
-        gpu=options.gpu,
-        parts=tuple(name for word in options.only for name in word.split(",") if name),
-        model=options.model,
-        thorough=options.thorough,
-        settings=tuple(options.settings),
-    )
+    parts = tuple(name for word in options.only for name in word.split(",") if name)
+    asked = structs.replace(msgspec.convert(options, Asked, from_attributes=True), parts=parts)
     if asked.nodes < 1 or (asked.gpus or 0) < 0:
         raise UsageError("--nodes is at least 1, --gpus at least 0.", "rltui selftest --nodes 2 --gpus 4")
     with open_context(options.cluster, TerminalPrompter()) as context:
@@ -83,8 +80,6 @@ def _preview(layout: Layout, cluster: str, *, as_json: bool) -> None:
 
 
 def _earlier(options: argparse.Namespace) -> int:
-    from rltui.service.all_clusters import open_clusters
-
     with open_clusters("" if options.cluster == "local" else options.cluster) as clusters:
         context, found = clusters.find(options.of)
         return _report(context, found, options)

@@ -14,7 +14,7 @@ from rltui.cli.output import talk
 from rltui.cluster.machines import open_relay
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import LOCAL, Profile
-from rltui.cluster.profile_files import user_file
+from rltui.cluster.profile_files import ProfileFile, user_file
 from rltui.cluster.profiles import merge_profiles
 from rltui.cluster.prompts import TerminalPrompter
 from rltui.cluster.remote_paths import DEFAULT_RUN_ROOT
@@ -210,8 +210,6 @@ def _ask(question: str, default: str, unset: str = "") -> str:
 
 def _refuse_bad(block: str) -> None:
     """The same rules as when it is read: what would be refused then is not written now."""
-    from rltui.cluster.profile_files import ProfileFile
-
     file = ProfileFile(path="the answers", kind="user", used=True, text=block, sha256="new")
     problems = merge_profiles([file]).problems
     if problems:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from msgspec import structs
 
-from rltui.cli import memory_table, words
-from rltui.cli.output import add_json, add_run, add_watch, answer
+from rltui.cli import words
+from rltui.cli.output import add_json, add_run, add_watch, answer, columns
 from rltui.service.all_clusters import open_run
 from rltui.service.attempts import Ending, endings
 from rltui.service.memory_peaks import read_memory
@@ -19,6 +20,8 @@ from rltui.watch.pending import waiting_job
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.silence import halted, silent_nodes
 from rltui.watch.snapshots import RunSnapshot, RunSummary
+
+MEMORY_HEADER = ("role", "moment", "process", "torch", "reserved", "estimated", "off")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
             found = read_memory(context, summary)
             told = {"run_id": summary.run_id, "attempt": summary.attempt, "memory": found}
             nothing = f"{summary.run_id} is {summary.state}: it has written no memory.json yet."
-            answer(options, told, memory_table.lines(found) if found is not None else (), nothing)
+            answer(options, told, memory_lines(found) if found is not None else (), nothing)
             return 0
         snapshot = structs.replace(RunWatcher(context.cluster.client, summary.path).snapshot(), summary=summary)
         before = endings(context.cluster.client, summary)
@@ -112,3 +115,41 @@ def _host_lines(host: HostSnapshot, xids: Mapping[tuple[str, int], str]) -> Iter
         memory = f"{gpu.memory_used_gib:.1f}/{gpu.memory_total_gib:.1f} GiB"
         fault = trouble_words(gpu, xids.get((host.host, gpu.index), ""))
         yield f"    gpu {gpu.index} {gpu.name}  {gpu.utilization_percent:.0f} %  {memory}{fault and f'  {fault}'}"
+
+
+def memory_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """``memory.json`` as a table: the highest of each kind of role, in GiB.
+
+    Replicas and ranks of a kind do the same work, and the estimate is that of the fullest of them.
+    """
+    estimate = document["estimate"]
+    rows = [row for kind, moments in _by_kind(document["roles"]).items() for row in _rows(kind, moments, estimate)]
+    yield from columns(MEMORY_HEADER, rows, right=frozenset(range(2, len(MEMORY_HEADER))))
+    on_card = any(row[3] != "-" for row in rows)
+    yield "GiB; torch: tensors on the card, which is what the estimate is compared with (without the CUDA context)"
+    if not on_card:
+        yield "No card was used: a process holds its interpreter and libraries (about 0.5 GiB) besides the model."
+    yield from estimate["notes"]
+
+
+def _by_kind(roles: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """The highest of each number, by kind of role and moment."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for role in roles:
+        moments = found.setdefault(role["kind"], {})
+        for moment, peak in role["moments"].items():
+            highest = moments.setdefault(moment, {})
+            for name, size in peak.items():
+                highest[name] = max(size, highest.get(name, 0.0))
+    return found
+
+
+def _rows(
+    kind: str, moments: Mapping[str, Mapping[str, float]], estimate: Mapping[str, Any]
+) -> Iterator[tuple[str, ...]]:
+    expected = estimate["roles"].get(kind, {})
+    for moment, peak in moments.items():
+        torch, planned = peak.get("allocated_gib"), expected.get(moment, {}).get("torch_gib")
+        off = f"{(planned - torch) / torch:+.0%}" if torch and planned is not None else "-"
+        sizes = (peak.get("resident_gib"), torch, peak.get("reserved_gib"), planned)
+        yield (kind, moment, *("-" if size is None else f"{size:.2f}" for size in sizes), off)

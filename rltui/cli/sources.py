@@ -45,6 +45,12 @@ def is_override(word: str) -> bool:
     return "=" in word and not word.endswith((*_LAYOUT_ENDINGS, *SCRIPT_ENDINGS))
 
 
+def parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Of words in any order the files or presets, and the overrides."""
+    overrides = [word for word in words if is_override(word)]
+    return [word for word in words if word not in overrides], overrides
+
+
 def find(word: str) -> Path:
     """The file that ``word`` means.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from rltui.errors import RltuiError
+from rltui.errors import RltuiError, UsageError
 from rltui.service.verb_table import VERBS, Verb
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise ``UsageError``: what is missing, or which option was probably meant, rather than the whole usage."""
-        from rltui.errors import UsageError
-
         help_of = f"`{self.prog} --help` tells more."
         missing = message.removeprefix("the following arguments are required: ")
         if missing != message:

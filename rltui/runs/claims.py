@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -12,6 +13,8 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
+
+Found = TypeVar("Found")
 
 STARTED_FILES = (rundir.SUPERVISOR, rundir.SLURM, rundir.ADOPTED)
 """Who runs an attempt writes one of these first; whoever adopts a job, the last."""
@@ -156,6 +159,16 @@ def _is_file(client: RelayClient, path: str) -> bool:
             return False
         raise
     return True
+
+
+def if_there(read: Callable[[], Found]) -> Found | None:
+    """What ``read`` finds through a relay; None where there is no such file or folder."""
+    try:
+        return read()
+    except RelayError as error:
+        if error.kind != "missing":
+            raise
+        return None
 
 
 def parsed(text: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The code a run is made with, named by its content: the same code is packed and stored once."""
+"""The code an attempt runs: rltui's and the trainers', named by its content; the user's own as a zip."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ import gzip
 import hashlib
 import io
 import tarfile
+import zipfile
 from pathlib import Path
 
 from msgspec import Struct
 
 import rltui
-from rltui.errors import MissingExtraError
+from rltui.errors import MissingExtraError, RltuiError
+from rltui.layout.schema import Layout
+from rltui.layout.settings import rewards_of
+from rltui.layout.variants import VARIANTS, is_own
 
 LEFT_OUT = ("tui", "__pycache__")
 """No node needs a screen. The rest drives jobs, is imported by trainers, or decides and submits in hands-off mode."""
 
 SUFFIXES = (".py", ".json", ".yaml", ".j2")
+
+MOST_BYTES = 8 * 2**20
+"""Of the user's source files together; data belongs into a dataset or an installed package."""
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Time of all members, so that equal files make equal archives."""
 
 
 class CodeSnapshot(Struct, frozen=True):
@@ -80,3 +89,35 @@ def _stamp(file: Path) -> tuple[int, int]:
 def _files(path: Path) -> list[Path]:
     found = [path] if path.is_file() else path.rglob("*")
     return sorted(file for file in found if file.suffix in SUFFIXES)
+
+
+def own_code(layout: Layout, folder: Path) -> bytes | None:
+    """The Python files of the packages that functions of the user's own are named from; None where there are none.
+
+    They stand in the rewards of ``data``, ``data.environment`` and the variants of ``grpo``.
+
+    What is not in ``folder`` must be installed on the nodes.
+
+    Raises:
+        RltuiError: They are too large to be carried.
+    """
+    words = [*rewards_of(layout.data), layout.data.environment]
+    words += [getattr(layout.grpo, kind) for kind in VARIANTS] if layout.algorithm == "grpo" else []
+    named = filter(is_own, words)
+    packages = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in named)
+    files = [file for name in packages for file in _files_of_package(folder, name)]
+    if not files:
+        return None
+    if sum(file.stat().st_size for file in files) > MOST_BYTES:
+        where = " and ".join(str(folder / name) for name in packages)
+        raise RltuiError(f"{where} has more than {MOST_BYTES >> 20} MiB of Python: install it on the cluster.")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            archive.writestr(zipfile.ZipInfo(file.relative_to(folder).as_posix(), EPOCH), file.read_bytes())
+    return buffer.getvalue()
+
+
+def _files_of_package(folder: Path, package: str) -> list[Path]:
+    found = sorted((folder / package).rglob("*.py")) if (folder / package).is_dir() else [folder / f"{package}.py"]
+    return [file for file in found if file.is_file()]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rltui.layout.roles import Hardware
     from rltui.layout.schema import Layout
     from rltui.runs.code_snapshot import CodeSnapshot
-    from rltui.runs.script_job import ScriptJob
+    from rltui.runs.script_job import Work
 
 GRACE_S = 20
 
@@ -84,9 +84,7 @@ def make_run(client: RelayClient, run_root: str, run_id: str, group: str = "") -
     _share(client, group, run_root, folders)
 
 
-def write_run(
-    client: RelayClient, run_root: str, run_id: str, layout: Layout | ScriptJob, cluster: str, sweep: str = ""
-) -> None:
+def write_run(client: RelayClient, run_root: str, run_id: str, layout: Work, cluster: str, sweep: str = "") -> None:
     """Write the run's ``run.json``: what it is, for ever.
 
     Args:

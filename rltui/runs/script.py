@@ -6,7 +6,9 @@ import datetime
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 import rltui
 from rltui.cluster.cluster import Attempt
@@ -16,14 +18,14 @@ from rltui.layout.secret_words import SECRET_VALUE
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode import container, rundir
 from rltui.runs import quoting
-from rltui.runs.components import components, profiles
-from rltui.runs.script_job import ScriptJob
+from rltui.runs.script_job import ScriptJob, Work
 
 if TYPE_CHECKING:
     import jinja2
 
     from rltui.cluster.jobs import AllocationShare
-    from rltui.layout.schema import Layout
+
+AnyWork = TypeVar("AnyWork", bound="Work")
 
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPLATE = "job.sbatch.j2"
@@ -53,9 +55,7 @@ OWN_OPTIONS = frozenset(
 """Options of sbatch that the script sets itself, or that would break what it relies on."""
 
 
-def render_script(
-    layout: Layout | ScriptJob, profile: Profile, attempt: Attempt, share: AllocationShare | None = None
-) -> str:
+def render_script(layout: Work, profile: Profile, attempt: Attempt, share: AllocationShare | None = None) -> str:
     """The job script of ``attempt``, exactly as it is to be handed to sbatch, or to srun in an allocation.
 
     Args:
@@ -100,7 +100,7 @@ def _template() -> jinja2.Template:
     return environment.get_template(TEMPLATE)
 
 
-def preview_script(layout: Layout | ScriptJob, profile: Profile) -> str:
+def preview_script(layout: Work, profile: Profile) -> str:
     """The script that a launch would submit, with placeholders for what only a launch decides (uuid, paths).
 
     Raises:
@@ -113,9 +113,7 @@ def preview_script(layout: Layout | ScriptJob, profile: Profile) -> str:
     return render_script(layout, profile, attempt)
 
 
-def _job(
-    layout: Layout | ScriptJob, profile: Profile, attempt: Attempt, share: AllocationShare | None
-) -> dict[str, Any]:
+def _job(layout: Work, profile: Profile, attempt: Attempt, share: AllocationShare | None) -> dict[str, Any]:
     """What the template shows, by name."""
     slurm = layout.slurm
     return {
@@ -141,13 +139,14 @@ def _job(
     }
 
 
-def _component(layout: Layout | ScriptJob, profile: Profile) -> dict[str, Any]:
+def _component(layout: Work, profile: Profile) -> dict[str, Any]:
     """What is asked for of one kind of node."""
     slurm, hardware, exclusive = layout.slurm, layout.hardware, is_exclusive(layout, profile)
     return {
         "nodes": hardware.nodes,
         "exclusive": exclusive,
         "cpus_per_node": 0 if exclusive else hardware.ray_cpus_per_node,
+        # an exclusive job gets all CPUs of its nodes, but only the memory that it asks for: 0 stands for all of it
         "memory": f"{slurm.mem_gib}G" if slurm.mem_gib else "0" if exclusive else "",
         "gres": "" if hardware.on_cpu else f"{profile.gres}:{hardware.gpus_per_node}",
         "places": [
@@ -158,14 +157,42 @@ def _component(layout: Layout | ScriptJob, profile: Profile) -> dict[str, Any]:
     }
 
 
-def is_exclusive(layout: Layout | ScriptJob, profile: Profile) -> bool:
+def components(layout: AnyWork) -> list[AnyWork]:
+    """``layout`` itself, and for each further kind of node one whose ``hardware`` and ``slurm`` are that kind's."""
+    found = [layout]
+    for part, kind in zip(layout.hardware.parts[1:], layout.hardware.more.values(), strict=True):
+        slurm = replace(
+            layout.slurm,
+            partition=kind.partition or layout.slurm.partition,
+            constraint=kind.constraint,
+            mem_gib=kind.mem_gib,
+            licenses="",  # they are the whole job's, so the first component holds them
+        )
+        found.append(replace(layout, hardware=part, slurm=slurm))
+    return found
+
+
+def profiles(layout: Work, profile: Profile) -> list[Profile]:
+    """The cluster as it is for each of ``components``: in that one's partition, with its GPUs' name."""
+    found = [in_partition(profile, layout.slurm.partition)]
+    for kind in layout.hardware.more.values():
+        partition = kind.partition or layout.slurm.partition or profile.partition
+        there = in_partition(profile, partition)
+        if partition not in profile.partitions and (partition != profile.partition or kind.gpu not in ("", there.gpu)):
+            # what the profile says of its nodes is not about these
+            there = replace(there, gpu="", gpus_per_node=0, cpus_per_node=0, memory_gib=0.0)
+        found.append(replace(there, gres=kind.gres or there.gres))
+    return found
+
+
+def is_exclusive(layout: Work, profile: Profile) -> bool:
     """Whether the job takes whole nodes: as the layout says, else where it would use all of their GPUs anyway."""
     if layout.slurm.exclusive is not None:
         return layout.slurm.exclusive
     return not layout.hardware.on_cpu and layout.hardware.gpus_per_node >= profile.gpus_per_node
 
 
-def signal_lead_s(layout: Layout | ScriptJob) -> int:
+def signal_lead_s(layout: Work) -> int:
     """Seconds before the time limit at which Slurm warns.
 
     Of a short job at most a fifth: Slurm sends a warning that is longer than what is left of the job at its start.
@@ -175,18 +202,18 @@ def signal_lead_s(layout: Layout | ScriptJob) -> int:
     return lead_s if limit_s is None else min(lead_s, max(SHORTEST_LEAD_S, limit_s // 5))
 
 
-def lead_in(share: AllocationShare, layout: Layout | ScriptJob) -> int:
+def lead_in(share: AllocationShare, layout: Work) -> int:
     """The same for a run in an allocation, which ends when that does, whatever the layout asks for."""
     lead_s = layout.slurm.signal_lead_s
     return min(lead_s, max(SHORTEST_LEAD_S, int(share.left_s) // 5)) if share.left_s else lead_s
 
 
-def needs_login_shell(layout: Layout | ScriptJob, profile: Profile) -> bool:
+def needs_login_shell(layout: Work, profile: Profile) -> bool:
     """Whether the script calls what only a login shell has, such as ``module``."""
     return bool(profile.setup_lines) or (isinstance(layout, ScriptJob) and layout.loads_modules)
 
 
-def excluded_nodes(layout: Layout | ScriptJob, profile: Profile, today: str = "") -> list[str]:
+def excluded_nodes(layout: Work, profile: Profile, today: str = "") -> list[str]:
     """Nodes that the job keeps away from: the layout's, and the profile's bad nodes whose time is not over.
 
     Args:
@@ -199,7 +226,7 @@ def excluded_nodes(layout: Layout | ScriptJob, profile: Profile, today: str = ""
     return list(dict.fromkeys([*layout.slurm.exclude, *bad]))
 
 
-def _container(layout: Layout | ScriptJob, profile: Profile, attempt_path: str) -> dict[str, str]:
+def _container(layout: Work, profile: Profile, attempt_path: str) -> dict[str, str]:
     """What the job's nodes are told of its container, ``RLTUI_CONTAINER``; empty: it has none.
 
     Raises:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 
-from rltui.cluster.relay_types import RelayError
 from rltui.dialects.schema import Dialect
 from rltui.errors import ClusterError
 from rltui.layout.roles import Hardware
 from rltui.layout.settings import Deadlines, Slurm
 from rltui.onnode import rundir
 from rltui.paths import is_file
+from rltui.runs.claims import if_there
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Attempt
     from rltui.cluster.relay_client import RelayClient
+    from rltui.layout.schema import Layout
 
 GRACE_S = 60
 ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 LARGEST = 1 << 20
+
+Work: TypeAlias = "Layout | ScriptJob"
+"""What an attempt does: a layout, which the bundled trainers run, or a script of another system."""
 
 
 class ScriptJob(Struct, frozen=True, kw_only=True):
@@ -114,13 +118,8 @@ def read_script_job(client: RelayClient, attempt_path: str) -> ScriptJob | None:
         ClusterError: It cannot be read, or is no record of a script.
     """
     path = f"{attempt_path}/{rundir.SCRIPT_RUN}"
-    try:
-        data = client.read(path, 0, LARGEST).data
-    except RelayError as error:
-        if error.kind == "missing":
-            return None
-        raise
-    return decoded(data, path)
+    data = if_there(lambda: client.read(path, 0, LARGEST).data)
+    return decoded(data, path) if data is not None else None
 
 
 def decoded(data: bytes | str, path: str) -> ScriptJob:

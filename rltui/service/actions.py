@@ -19,8 +19,6 @@ from rltui.service.context import Context
 from rltui.service.describe import attempt_path, checkpoint_words, gpu_hours, span, state_began, steps
 from rltui.watch.snapshots import RunSummary
 
-__all__ = ["attempt_path", "cancel", "preview_cancel"]
-
 TRIES = 3
 """Ending the same job twice is the same as once, so a lost answer is asked for again."""
 
@@ -61,12 +59,7 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
     saves = run.state == "running" and bool(run.stage.step)
     otherwise = "goes on from there; should that fail, it " if saves else ""
     lines.append(f"resubmitted later, it {otherwise}{checkpoint_words(context, run)}")
-    return ActionPreview(
-        run_id=run.run_id,
-        title=f"Cancel {run.run_id}?",
-        consequences=tuple(lines),
-        commands=(f"rltui cancel {run.run_id}",),
-    )
+    return ActionPreview.of(run.run_id, f"Cancel {run.run_id}?", lines, f"rltui cancel {run.run_id}")
 
 
 def cancel(context: Context, run: RunSummary) -> str:
@@ -193,12 +186,9 @@ def preview_signal(context: Context, run: RunSummary, name: str) -> ActionPrevie
     if name in AS_CANCEL:
         return preview_cancel(context, run)
     _require(context, run, name)
-    return ActionPreview(
-        run_id=run.run_id,
-        title=f"Send SIG{name} to {run.run_id}?",
-        consequences=(f"attempt {run.attempt}, {run.state}, {steps(run)}", *_consequences(context, run, name)),
-        commands=(f"rltui cancel {run.run_id} --signal {name}",),
-    )
+    lines = [f"attempt {run.attempt}, {run.state}, {steps(run)}", *_consequences(context, run, name)]
+    title, command = f"Send SIG{name} to {run.run_id}?", f"rltui cancel {run.run_id} --signal {name}"
+    return ActionPreview.of(run.run_id, title, lines, command)
 
 
 def send_signal(context: Context, run: RunSummary, name: str) -> str:

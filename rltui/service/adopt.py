@@ -6,8 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +100,11 @@ def jobs_of(clusters: AllClusters) -> tuple[list[OpenJob], list[str]]:
     for name in clusters.names:
         if clusters.profiles.by_name[name].scheduler != "slurm":
             continue
-        with _told(problems, name):
+        try:
             found += open_jobs(clusters.context(name))
+        except ClusterError as error:
+            problems.append(with_name(name, error.message))
     return found, problems
-
-
-@contextmanager
-def _told(problems: list[str], name: str) -> Iterator[None]:
-    """Add to ``problems`` that the cluster called ``name`` is away, where it is."""
-    try:
-        yield
-    except ClusterError as error:
-        problems.append(with_name(name, error.message))
 
 
 def adopt_job(context: Context, job_id: str, dialect: str = "", name: str = "") -> Adopted:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from msgspec import structs
 
@@ -13,7 +14,7 @@ from rltui.cluster.profile import LOCAL
 from rltui.cluster.profiles import load_profiles
 from rltui.cluster.prompts import Prompter, TerminalPrompter
 from rltui.cluster.transport import NeedsAttentionError
-from rltui.errors import ClusterError, RltuiError, UsageError
+from rltui.errors import ClusterError, RltuiError, UsageError, tried
 from rltui.paths import cache_dir
 from rltui.service.cockpit import ClusterSummary
 from rltui.service.context import Context, find_run
@@ -149,10 +150,16 @@ class AllClusters:
         Args:
             patience_s: How long to wait for the slowest.
         """
-        readers, problems = self._all_readers()
+        opened = {name: tried(partial(self.reader, name)) for name in self.names}
+        readers = [reader for reader, _ in opened.values() if reader is not None]
+        refused = {name: error for name, (_, error) in opened.items() if error is not None}
+        if len(self.names) == 1:
+            for error in refused.values():
+                raise error
         for reader in readers:
             reader.start()
         deadline = time.monotonic() + patience_s
+        problems = [with_name(name, error.message) for name, error in refused.items()]
         return merged([reader.wait(deadline - time.monotonic()) for reader in readers], problems)
 
     def with_numbers(self, runs: Sequence[RunSummary]) -> list[RunSummary]:
@@ -197,18 +204,6 @@ class AllClusters:
         """End every relay that was opened."""
         for reader in tuple(self._readers.values()):
             reader.context.close()
-
-    def _all_readers(self) -> tuple[list[ClusterReader], list[str]]:
-        found = [self._reader_or_problem(name) for name in self.names]
-        return [one for one in found if isinstance(one, ClusterReader)], [one for one in found if isinstance(one, str)]
-
-    def _reader_or_problem(self, name: str) -> ClusterReader | str:
-        try:
-            return self.reader(name)
-        except RltuiError as error:
-            if len(self.names) == 1:
-                raise
-            return with_name(name, error.message)
 
     def _likely(self, word: str) -> tuple[str, ...]:
         """Clusters that had a run of exactly this id when they were last seen; this machine is always asked first."""

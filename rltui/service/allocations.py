@@ -15,8 +15,7 @@ from rltui.errors import RltuiError, UsageError
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Attempt
     from rltui.cluster.slurm.steps import Allocation
-    from rltui.layout.schema import Layout
-    from rltui.runs.script_job import ScriptJob
+    from rltui.runs.script_job import Work
     from rltui.service.context import Context
     from rltui.watch.snapshots import RunSummary
 
@@ -77,7 +76,7 @@ def is_there(context: Context, job_id: str) -> bool:
     return len(found) == 1 and found[0].job.state == "running" and found[0].uid == context.cluster.slurm.uid()
 
 
-def share_of(context: Context, job_id: str, work: Layout | ScriptJob, besides: str = "") -> AllocationShare:
+def share_of(context: Context, job_id: str, work: Work, besides: str = "") -> AllocationShare:
     """What ``work`` gets of the allocation: the first nodes that no other run has.
 
     Args:
@@ -98,7 +97,7 @@ def share_of(context: Context, job_id: str, work: Layout | ScriptJob, besides: s
     )
 
 
-def refusal_in(context: Context, job_id: str, work: Layout | ScriptJob) -> list[str]:
+def refusal_in(context: Context, job_id: str, work: Work) -> list[str]:
     """Why ``work`` would not be started in the allocation; empty where it would."""
     try:
         share_of(context, job_id, work)
@@ -113,7 +112,7 @@ def held_nodes(runs: Sequence[RunSummary], job_id: str, besides: str = "") -> di
     return {node: run.run_id for run in own if run.run_id != besides and run.share for node in run.share.nodes}
 
 
-def chosen_nodes(allocation: Allocation, work: Layout | ScriptJob, holders: dict[str, str]) -> tuple[str, ...]:
+def chosen_nodes(allocation: Allocation, work: Work, holders: dict[str, str]) -> tuple[str, ...]:
     """The first nodes that are free and enough for ``work``.
 
     Raises:
@@ -166,7 +165,7 @@ def require_alone(context: Context, attempt: Attempt, share: AllocationShare) ->
         raise SubmitRefusedError(f"Another launch was faster: {', '.join(taken)}.", "Launch again.")
 
 
-def start_in(context: Context, attempt: Attempt, share: AllocationShare, work: Layout | ScriptJob) -> str:
+def start_in(context: Context, attempt: Attempt, share: AllocationShare, work: Work) -> str:
     """Start the attempt, whose files are in place, in its share of an allocation; returns that job's id.
 
     Raises:

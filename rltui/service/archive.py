@@ -75,9 +75,7 @@ def preview_archive(context: Context, run: RunSummary, folder: str, keep: Checkp
     lines.append("the list, its curves and settings stay; logs and samples are in the file")
     lines.append(f"`rltui archive --back {run.run_id}` brings it back")
     command = f"rltui archive {run.run_id} --to {folder} --checkpoints {keep}"
-    return ActionPreview(
-        run_id=run.run_id, title=f"Archive {run.run_id}?", consequences=tuple(lines), commands=(command,)
-    )
+    return ActionPreview.of(run.run_id, f"Archive {run.run_id}?", lines, command)
 
 
 def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -> str:
@@ -115,12 +113,7 @@ def preview_back(context: Context, run: RunSummary) -> ActionPreview:
     if run.archived is None:
         raise RltuiError(f"{run.run_id} is not archived.")
     line = f"{run.archived.bytes / 2**30:.2f} GiB come back from {run.archived.file}, which is removed then"
-    return ActionPreview(
-        run_id=run.run_id,
-        title=f"Bring {run.run_id} back?",
-        consequences=(line,),
-        commands=(f"rltui archive --back {run.run_id}",),
-    )
+    return ActionPreview.of(run.run_id, f"Bring {run.run_id} back?", [line], f"rltui archive --back {run.run_id}")
 
 
 def bring_back(context: Context, run: RunSummary) -> str:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from rltui.cluster.plain_text import plain
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import is_sampler_file
 from rltui.service.recording import DAY_S, LATEST, Recording, is_place
 from rltui.watch.attempt_logs import RAY_LOGS, is_log
 from rltui.watch.lines import parse_object
@@ -115,7 +116,7 @@ def _history(path: str, data: bytes, mtime: float, recording: Recording, clock: 
         return FileHistory((mtime if at is None else at,), (data,))
     if name in (rundir.METRICS, rundir.EVENTS):
         return _grown(data, mtime, _field("time"))
-    if name.startswith("gpu-") and name.endswith(".jsonl"):
+    if is_sampler_file(name):
         return _grown(data, mtime, _field("t"))
     if name == rundir.SAMPLES:
         return _grown(data, mtime, _by_step(recording.files, path))

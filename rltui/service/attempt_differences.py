@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -12,6 +11,7 @@ from rltui.errors import RltuiError
 from rltui.layout.diff import diff
 from rltui.layout.load import load_text
 from rltui.onnode import node_report, rundir
+from rltui.runs.claims import parsed
 
 if TYPE_CHECKING:
     from rltui.cluster.relay_client import RelayClient
@@ -61,7 +61,7 @@ def differences(client: RelayClient, run: RunSummary) -> Differences | None:
     now = attempts.get(run.attempt, {})
     for number in sorted((one for one in attempts if one < run.attempt), reverse=True):
         before = attempts[number]
-        came = int(_object(before, rundir.STAGE).get("step") or 0)
+        came = int(parsed(before.get(rundir.STAGE)).get("step") or 0)
         if came:
             return Differences(attempt=number, step=came, changes=tuple(_changes(before, now)[:MOST_CHANGES]))
     return None
@@ -69,13 +69,13 @@ def differences(client: RelayClient, run: RunSummary) -> Differences | None:
 
 def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     lines = _layout_changes(before, now) or _script_changes(before, now)
-    then, since = _object(before, rundir.JOB), _object(now, rundir.JOB)
+    then, since = parsed(before.get(rundir.JOB)), parsed(now.get(rundir.JOB))
     if then.get("code") != since.get("code"):
         lines.append("rltui's own code is another version")
-    nodes = [_object(files, rundir.SLURM).get("nodes", []) for files in (before, now)]
+    nodes = [parsed(files.get(rundir.SLURM)).get("nodes", []) for files in (before, now)]
     if nodes[0] and nodes[1] and set(nodes[0]) != set(nodes[1]):
         lines.append(f"nodes: {_listed(nodes[0])} → {_listed(nodes[1])}")
-    versions = node_report.changed_since(_object(before, rundir.PREFLIGHT), _object(now, rundir.PREFLIGHT))
+    versions = node_report.changed_since(parsed(before.get(rundir.PREFLIGHT)), parsed(now.get(rundir.PREFLIGHT)))
     return [*lines, f"versions: {versions}"] if versions else lines
 
 
@@ -90,7 +90,7 @@ def _layout_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[s
 
 
 def _script_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    old, new = _object(before, rundir.SCRIPT_RUN), _object(now, rundir.SCRIPT_RUN)
+    old, new = parsed(before.get(rundir.SCRIPT_RUN)), parsed(now.get(rundir.SCRIPT_RUN))
     if not old or not new:
         return []
     pairs = [("words", " ".join(old.get("words", [])), " ".join(new.get("words", [])))]
@@ -98,14 +98,6 @@ def _script_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[s
         known = old.get(section, {})
         pairs += [(f"{section}.{key}", known.get(key), value) for key, value in new.get(section, {}).items()]
     return [f"{key}: {then or '–'} → {since or '–'}" for key, then, since in pairs if then != since]
-
-
-def _object(files: Mapping[str, str], name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(files.get(name) or "{}")
-    except ValueError:  # torn
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _listed(nodes: list[str]) -> str:

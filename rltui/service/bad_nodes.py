@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rltui.check.findings import Finding
-from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import bad_nodes
 from rltui.onnode.bad_nodes import BadNode, Evidence
 from rltui.onnode.node_evidence import NODE_FAILURE, from_losses
+from rltui.runs.claims import if_there
+from rltui.service.eligible import dispensable
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.jobs import JobSnapshot
     from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.recent import Symptom
-    from rltui.layout.schema import Layout
-    from rltui.runs.script_job import ScriptJob
+    from rltui.runs.script_job import Work
     from rltui.watch.snapshots import RunSummary
 
 CODE = "NODES"
@@ -48,13 +48,10 @@ def remembered(client: RelayClient, run_root: str) -> tuple[BadNode, ...]:
     Raises:
         ClusterError: The cluster cannot be reached, or the file not be read.
     """
-    try:
-        text = client.tail(f"{run_root}/{bad_nodes.FILE}", 8 * bad_nodes.MOST_BYTES).data.decode("utf-8", "replace")
-    except RelayError as error:
-        if error.kind == "missing":
-            return ()
-        raise
-    return tuple(bad_nodes.merged(text.split("\n"), client.hello().time))
+    text = if_there(lambda: client.tail(f"{run_root}/{bad_nodes.FILE}", 8 * bad_nodes.MOST_BYTES).data)
+    if text is None:
+        return ()
+    return tuple(bad_nodes.merged(text.decode("utf-8", "replace").split("\n"), client.hello().time))
 
 
 def record(client: RelayClient, run_root: str, node: str, spoken: Evidence) -> None:
@@ -103,7 +100,7 @@ def record_slow(cluster: Cluster, run: RunSummary, symptoms: Sequence[Symptom]) 
                 record(client, posixpath.dirname(run.path), one.node, spoken)
 
 
-def offers(cluster: Cluster, work: Layout | ScriptJob, *, resubmit: str = "") -> tuple[Finding, ...]:
+def offers(cluster: Cluster, work: Work, *, resubmit: str = "") -> tuple[Finding, ...]:
     """The warning that bad nodes may be used by ``work``, with the words that leave them out; none where none may.
 
     A cluster that is away, or whose memory cannot be read, has nothing to offer.
@@ -120,7 +117,6 @@ def offers(cluster: Cluster, work: Layout | ScriptJob, *, resubmit: str = "") ->
     except ClusterError:
         return ()
     from rltui.runs.script import excluded_nodes
-    from rltui.service.eligible import dispensable
 
     out = excluded_nodes(work, cluster.profile)
     bad = sorted((one for one in known if one.node not in out), key=lambda one: -one.count)
@@ -150,28 +146,24 @@ def words(bad: BadNode) -> str:
     return f"{reasons}{times}, until {_when(bad.expires)[5:]}"
 
 
-def admins_text(cluster: str, bad: BadNode) -> str:
-    """A report on ``bad`` for the administrators of ``cluster``, to be sent by the user."""
-    lines = [f"Node {bad.node} of {cluster}: {', '.join(REASONS.get(reason, reason) for reason in bad.reasons)}", ""]
-    attempts = f"{bad.count} attempt{'s' * (bad.count != 1)} of training runs"
-    lines += [f"Evidence from {attempts}, {_when(bad.first)} to {_when(bad.last)}:", ""]
-    lines += [
-        f"  {_when(one.at)}  {one.run} attempt {one.attempt}  {one.reason}: {one.evidence}" for one in bad.evidence
-    ]
-    lines += [
-        "",
-        "Could you look at the node, or drain it? `dmesg` and `nvidia-smi -q` around these times may tell more.",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def report(client: RelayClient, run_root: str, cluster: str, node: str) -> str:
-    """The report on ``node`` of ``cluster`` for its administrators.
+    """What is remembered against ``node`` of ``cluster``, for its administrators; the user sends it.
 
     Raises:
         UsageError: Nothing is known against it.
     """
-    return admins_text(cluster, _known(remembered(client, run_root), node))
+    bad = _known(remembered(client, run_root), node)
+    attempts = f"{bad.count} attempt{'s' * (bad.count != 1)} of training runs"
+    lines = [
+        f"Node {bad.node} of {cluster}: {', '.join(REASONS.get(reason, reason) for reason in bad.reasons)}",
+        "",
+        f"Evidence from {attempts}, {_when(bad.first)} to {_when(bad.last)}:",
+        "",
+        *(f"  {_when(one.at)}  {one.run} attempt {one.attempt}  {one.reason}: {one.evidence}" for one in bad.evidence),
+        "",
+        "Could you look at the node, or drain it? `dmesg` and `nvidia-smi -q` around these times may tell more.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _known(bad: Sequence[BadNode], node: str) -> BadNode:

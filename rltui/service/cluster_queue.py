@@ -173,6 +173,7 @@ def queue_of(cluster: Cluster) -> ClusterQueue:
         ClusterError: It cannot be asked.
     """
     if isinstance(cluster, SlurmCluster):
+        # with PrivateData=jobs squeue lists one's own jobs and is silent on there being others
         note = HIDDEN if cluster.slurm.hides_jobs() else ""
         jobs = cluster.slurm.everybody()
         if note:  # a place among one's own jobs is none

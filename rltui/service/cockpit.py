@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
@@ -87,6 +88,11 @@ class ActionPreview(Struct, frozen=True, kw_only=True):
     """Of hands-off mode: whether a yes switches it on; else it ends it."""
     parts: tuple[ActionPreview, ...] = ()
     """Of an action on several runs: what it does to each."""
+
+    @classmethod
+    def of(cls, run_id: str, title: str, consequences: Iterable[str], command: str) -> ActionPreview:
+        """A preview of what one ``command`` does, and that changes no layout."""
+        return cls(run_id=run_id, title=title, consequences=tuple(consequences), commands=(command,))
 
 
 class ClusterSummary(Struct, frozen=True, kw_only=True):

@@ -293,7 +293,7 @@ def draw(sides: Sequence[Side], told: Comparison, names: Sequence[str], path: Pa
 
 
 def _legend(figure: Any, sides: Sequence[Side], place: Any) -> None:
-    lines = [place.plot([], [], _dashes(number), color=_colour(number))[0] for number in range(len(sides))]
+    lines = [place.plot([], [], **_drawn(number))[0] for number in range(len(sides))]
     figure.legend(
         lines,
         [side.run_id for side in sides],
@@ -314,8 +314,8 @@ def _curves(place: Any, sides: Sequence[Side], told: Comparison, name: str) -> N
         points = list(_points(side, told.axis, name))
         at, values = [at / divide for at, _ in points], [value for _, value in points]
         smooth = [statistics.median(values[max(0, end - WINDOW) : end]) for end in range(1, len(values) + 1)]
-        place.plot(at, values, _dashes(number), color=_colour(number), linewidth=0.6, alpha=0.45)
-        place.plot(at, smooth, _dashes(number), color=_colour(number), linewidth=1.6)
+        place.plot(at, values, **_drawn(number), linewidth=0.6, alpha=0.45)
+        place.plot(at, smooth, **_drawn(number), linewidth=1.6)
 
 
 def _points(side: Side, axis: str, name: str) -> Iterator[tuple[float, float]]:
@@ -353,9 +353,6 @@ def _phases(place: Any, told: Comparison) -> None:
     place.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, frameon=False, fontsize=8)
 
 
-def _colour(number: int) -> str:
-    return COLOURS[number % len(COLOURS)]
-
-
-def _dashes(number: int) -> str:
-    return DASHES[number // len(COLOURS) % len(DASHES)]
+def _drawn(number: int) -> dict[str, str]:
+    """How a run's lines are drawn: in a colour of its own, and with another dash once the colours are used up."""
+    return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}

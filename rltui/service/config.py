@@ -19,7 +19,7 @@ from rltui.layout.secret_words import MASK, is_secret_name, masked
 from rltui.layout.settings import Slurm
 from rltui.onnode import rundir
 from rltui.runs.directory import attempt_numbers, load_attempt_layout, read_origins
-from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.runs.script_job import LARGEST, ScriptJob, Work, read_script_job
 from rltui.service.attempts import at_attempt
 from rltui.service.context import Context
 from rltui.service.describe import attempt_path
@@ -84,7 +84,7 @@ def read_config(
     return RunConfig(run_id=row.run_id, attempt=row.attempt, settings=shown, against=against, notes=notes)
 
 
-def read_work(client: RelayClient, path: str) -> Layout | ScriptJob:
+def read_work(client: RelayClient, path: str) -> Work:
     """What the attempt in the folder ``path`` does.
 
     Raises:
@@ -94,7 +94,7 @@ def read_work(client: RelayClient, path: str) -> Layout | ScriptJob:
     return script if script is not None else load_attempt_layout(client, path).layout
 
 
-def layout_of_work(client: RelayClient, path: str, work: Layout | ScriptJob) -> Layout:
+def layout_of_work(client: RelayClient, path: str, work: Work) -> Layout:
     """The layout of what the attempt in the folder ``path`` does; of a script, the one that its command comes to.
 
     Raises:
@@ -111,7 +111,7 @@ def layout_of_work(client: RelayClient, path: str, work: Layout | ScriptJob) -> 
     return report.loaded.layout
 
 
-def settings_of(work: Layout | ScriptJob) -> dict[str, Any]:
+def settings_of(work: Work) -> dict[str, Any]:
     """All keys of a layout, defaults filled in, or of a script's job, by dotted name."""
     told = msgspec.to_builtins(work)
     if isinstance(work, ScriptJob):
@@ -160,7 +160,7 @@ def _shown(key: str, value: Any) -> Any:
     return MASK if is_secret_name(key.rpartition(".")[2]) else masked(value)
 
 
-def _settings(client: RelayClient, path: str, work: Layout | ScriptJob) -> tuple[list[Setting], tuple[str, ...]]:
+def _settings(client: RelayClient, path: str, work: Work) -> tuple[list[Setting], tuple[str, ...]]:
     """The settings of an attempt with where they come from, and what else there is to say."""
     known = read_origins(client, path)
     if isinstance(work, ScriptJob):

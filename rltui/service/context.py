@@ -11,49 +11,21 @@ from msgspec import structs
 from rltui.cluster.hosts import HostsCluster
 from rltui.cluster.open_cluster import open_cluster
 from rltui.cluster.profile import LOCAL
-from rltui.errors import ClusterError, RltuiError, UsageError
+from rltui.errors import ClusterError, UsageError
 from rltui.onnode import rundir
 from rltui.paths import cache_dir, state_dir
 from rltui.runs.journal import Journal
-from rltui.service.interrupted import Replacements
 from rltui.service.last_rows import LastRows
-from rltui.service.recover import Recoverer
+from rltui.service.recover import Recoverer, Replacements
 from rltui.service.run_jobs import CatchUp, JobWords
 from rltui.service.team import Team
 from rltui.watch.runs import RunsReader
-from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.prompts import Prompter
     from rltui.service.cluster_queue import QueueReader
-    from rltui.watch.snapshots import RunsSnapshot, RunSummary
-
-
-class ForeignRunError(RltuiError):
-    """A run belongs to the cluster that it was launched with; nobody else may end it or start it again."""
-
-    def __init__(self, run: RunSummary, here: str) -> None:
-        from rltui.cluster.profiles import load_profiles
-
-        if run.cluster == LOCAL:
-            hint = "It runs on the machine that sees this disk: log in there and use rltui on it."
-        elif run.cluster in load_profiles().by_name:
-            hint = f"Add --cluster {run.cluster}, or name no cluster."
-        else:
-            hint = f"No profile here is called {run.cluster!r}: `rltui setup {run.cluster} …` makes one."
-        super().__init__(f"{run.run_id} belongs to cluster {run.cluster!r}; {here!r} only reads its files.", hint)
-        self.exit_code = 2
-
-
-class ColleaguesRunError(RltuiError):
-    """A run is somebody else's: it is only looked at."""
-
-    def __init__(self, run: RunSummary) -> None:
-        super().__init__(
-            f"{run.run_id}: this is {run.owner}'s run.", f"Only {run.owner} may change it; you may read it."
-        )
-        self.exit_code = 2
 
 
 class Context:
@@ -139,13 +111,14 @@ class Context:
         """Refuse to change a colleague's run, or one of another cluster, whose directory is only seen from here.
 
         Raises:
-            ColleaguesRunError: It is a colleague's.
-            ForeignRunError: It is another cluster's.
+            UsageError: It is a colleague's, or another cluster's.
         """
         if run.owner:
-            raise ColleaguesRunError(run)
+            hint = f"Only {run.owner} may change it; you may read it."
+            raise UsageError(f"{run.run_id}: this is {run.owner}'s run.", hint)
         if run.through or run.cluster != self.name:
-            raise ForeignRunError(run, self.name)
+            said = f"{run.run_id} belongs to cluster {run.cluster!r}; {self.name!r} only reads its files."
+            raise UsageError(said, _way_to_change(run))
 
     def close(self) -> None:
         """End the relay; that the queue could not be asked over it is forgotten."""
@@ -171,6 +144,17 @@ class Context:
             with suppress(ClusterError):  # its machine went away; the next look tries again
                 self.cluster.sweep(rundir.attempt_folder(run.path, run.attempt))
         return self.reader.read()
+
+
+def _way_to_change(run: RunSummary) -> str:
+    """From where a run of another cluster can be ended or started again."""
+    from rltui.cluster.profiles import load_profiles
+
+    if run.cluster == LOCAL:
+        return "It runs on the machine that sees this disk: log in there and use rltui on it."
+    if run.cluster in load_profiles().by_name:
+        return f"Add --cluster {run.cluster}, or name no cluster."
+    return f"No profile here is called {run.cluster!r}: `rltui setup {run.cluster} …` makes one."
 
 
 @contextmanager

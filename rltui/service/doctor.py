@@ -10,6 +10,7 @@ import msgspec
 from rltui.cluster.hosts import trainer_python
 from rltui.cluster.machines import open_relay
 from rltui.cluster.open_transport import Way, choose_way, open_transport
+from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import Prompter
 from rltui.cluster.relay_client import RelayClient
@@ -19,8 +20,9 @@ from rltui.cluster.transport import Transport
 from rltui.errors import ClusterError, RltuiError
 from rltui.paths import run_root
 from rltui.service.doctor_checks import Check, ClusterUnderTest, failed, ok, warning
-from rltui.service.doctor_links import LINKS
+from rltui.service.doctor_links import check_env_file, check_python, check_round_trip, check_run_root, check_scheduler
 from rltui.service.doctor_nodes import check_nodes
+from rltui.service.team import find_roots
 
 SLOW_SHELL_S = 3.0
 
@@ -113,3 +115,54 @@ def _about_login(opened: Opened, way: Way) -> Iterator[Check]:
         cause = "start-up files print even where nobody reads; scp and rsync break on that"
         hint = "In ~/.bashrc print only where [[ $- == *i* ]]."
         yield warning("greeting", lines, cause, hint)
+
+
+REACH = """
+group=$1 folder=$2
+id -Gn | tr ' ' '\\n' | grep -qxF -- "$group" || echo "you are not in group $group"
+while folder=$(dirname -- "$folder"); [ "$folder" != / ]; do
+  set -- $(stat -L -c '%a %G' -- "$folder") || continue
+  mode=$((0$1))
+  [ $((mode & 1)) -ne 0 ] && continue
+  [ $((mode & 8)) -ne 0 ] && [ "$2" = "$group" ] && continue
+  echo "$group cannot pass $folder ($1 $2)"
+done
+exit 0
+"""
+"""Says who stands in the way of a group: a folder above the run root lets it through as its own, or as anybody."""
+
+
+def check_team(tested: ClusterUnderTest) -> Iterator[Check]:
+    """Whether sharing works as far as the profile wants any."""
+    profile = tested.profile
+    if profile.run_root_group:
+        yield _sharing(tested, profile.run_root_group)
+    if profile.team_run_roots:
+        roots = find_roots(tested.relay, profile.team_run_roots)
+        yield (
+            ok("team", f"{len(roots)} run roots can be read: {', '.join(roots[:8])}")
+            if roots
+            else warning(
+                "team", ", ".join(profile.team_run_roots), "no folder that you may read fits", "Ask a colleague."
+            )
+        )
+
+
+def _sharing(tested: ClusterUnderTest, group: str) -> Check:
+    done = tested.relay.run(["sh", "-c", REACH, "sh", group, tested.root.path], timeout_s=20)
+    problems = [plain(line) for line in done.out.splitlines()]
+    if problems:
+        step = "Choose another run_root:, or chmod g+x (o+x) what is yours; access lists are not looked at."
+        return warning("sharing", f"new runs are for group {group}", "; ".join(problems[:4]), step)
+    return ok("sharing", f"group {group} can reach {tested.root.path}")
+
+
+LINKS: tuple[tuple[str, Callable[[ClusterUnderTest], Iterator[Check]]], ...] = (
+    ("round trip", check_round_trip),
+    ("scheduler", check_scheduler),
+    ("run root", check_run_root),
+    ("team", check_team),
+    ("python", check_python),
+    ("env file", check_env_file),
+)
+"""Each with the name under which an error in the middle of it is shown."""

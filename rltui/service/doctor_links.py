@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -24,7 +24,6 @@ from rltui.errors import ClusterError
 from rltui.layout.settings import Slurm
 from rltui.memory.bars import size_words
 from rltui.service.doctor_checks import Check, ClusterUnderTest, broken, failed, ok, skipped, warning
-from rltui.service.doctor_team import check_team
 from rltui.service.login_facts import container_problems, env_file_problem
 from rltui.service.quota import quotas
 
@@ -305,17 +304,6 @@ def check_env_file(tested: ClusterUnderTest) -> Iterator[Check]:
         yield broken("env file", problem, hint)
     else:
         yield ok("env file", f"{file}, yours alone")
-
-
-LINKS: tuple[tuple[str, Callable[[ClusterUnderTest], Iterator[Check]]], ...] = (
-    ("round trip", check_round_trip),
-    ("scheduler", check_scheduler),
-    ("run root", check_run_root),
-    ("team", check_team),
-    ("python", check_python),
-    ("env file", check_env_file),
-)
-"""Each with the name under which an error in the middle of it is shown."""
 
 
 def check_host(tested: ClusterUnderTest) -> Iterator[Check]:

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
     from rltui.cluster.facts import ClusterFacts
     from rltui.cluster.profile import Profile
-    from rltui.layout.schema import Layout
-    from rltui.runs.script_job import ScriptJob
+    from rltui.runs.script_job import Work
 
 
 class Eligible(Struct, frozen=True, kw_only=True):
@@ -29,7 +28,7 @@ class Eligible(Struct, frozen=True, kw_only=True):
     """What the job asks for."""
 
 
-def eligible_nodes(cluster: Cluster, layout: Layout | ScriptJob) -> Eligible | None:
+def eligible_nodes(cluster: Cluster, layout: Work) -> Eligible | None:
     """Ask the cluster which nodes are left for ``layout``; None where it has no Slurm or does not answer."""
     if cluster.profile.scheduler != "slurm":
         return None
@@ -41,20 +40,20 @@ def eligible_nodes(cluster: Cluster, layout: Layout | ScriptJob) -> Eligible | N
         return None
 
 
-def count_eligible(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) -> Eligible | None:
+def count_eligible(facts: ClusterFacts, profile: Profile, layout: Work) -> Eligible | None:
     """Count the nodes that ``layout`` could start on, of several kinds those of the scarcest.
 
     Returns:
         None where a partition is not known.
     """
-    from rltui.runs.components import components
+    from rltui.runs.script import components
 
     counted = [_count(facts, profile, part) for part in components(layout)]
     known = [one for one in counted if one is not None]
     return min(known, key=lambda one: one.eligible - one.needed) if len(known) == len(counted) else None
 
 
-def _count(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) -> Eligible | None:
+def _count(facts: ClusterFacts, profile: Profile, layout: Work) -> Eligible | None:
     from rltui.runs.script import excluded_nodes
 
     partition = facts.partition(layout.slurm.partition or profile.partition)
@@ -67,7 +66,7 @@ def _count(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob) ->
     return Eligible(partition=partition.name, known=len(nodes), eligible=len(left), needed=layout.hardware.nodes)
 
 
-def dispensable(cluster: Cluster, layout: Layout | ScriptJob, names: Sequence[str]) -> tuple[str, ...]:
+def dispensable(cluster: Cluster, layout: Work, names: Sequence[str]) -> tuple[str, ...]:
     """Those of ``names``, the first first, without which ``layout`` can still start; all where Slurm does not say."""
     from rltui.cluster.gather_facts import recent_facts
 
@@ -84,7 +83,7 @@ def dispensable(cluster: Cluster, layout: Layout | ScriptJob, names: Sequence[st
     return out
 
 
-def freest_partition(cluster: Cluster, layout: Layout | ScriptJob, fits: Callable[[str], bool]) -> str:
+def freest_partition(cluster: Cluster, layout: Work, fits: Callable[[str], bool]) -> str:
     """The one of the profile's partitions that ``fits`` and has most nodes free for ``layout`` right now.
 
     Empty where ``layout`` names one, or there is nothing to choose, or Slurm does not answer.
@@ -105,12 +104,13 @@ def freest_partition(cluster: Cluster, layout: Layout | ScriptJob, fits: Callabl
     return max(free, key=lambda name: free[name], default="")
 
 
-def free_nodes(facts: ClusterFacts, profile: Profile, layout: Layout | ScriptJob, partition: str) -> int:
+def free_nodes(facts: ClusterFacts, profile: Profile, layout: Work, partition: str) -> int:
     """How many nodes of a partition could start their share of ``layout`` right now, at most as many as it needs."""
     from rltui.runs.script import excluded_nodes
 
     wanted = 0 if layout.hardware.on_cpu else layout.hardware.gpus_per_node
     out = set(excluded_nodes(layout, profile))
+    # an allocated node has GPUs free at times, but no CPU; a completing one still runs its epilog
     free = [
         node
         for node in facts.nodes_of(partition)

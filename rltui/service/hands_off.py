@@ -16,16 +16,22 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import structs
 
+from rltui.cluster.cluster import SubmitUnknownError
+from rltui.cluster.open_cluster import cluster_of
+from rltui.cluster.profile import LOCAL, Profile
 from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import progress, queue_ahead, rundir
 from rltui.onnode.tell_once import tell_of
+from rltui.runs.script_job import read_script_job
+from rltui.service.attempts import at_attempt
+from rltui.service.bad_nodes import remembered as remembered_nodes
+from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import set_aside
-from rltui.service.hands_off_rules import Record, Situation, decide, policy_of, read_records
+from rltui.service.describe import attempt_path, newest_checkpoint_step
+from rltui.service.hands_off_rules import CauseFix, Record, Situation, decide, policy_of, read_records
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Recovery
-    from rltui.service.context import Context
-    from rltui.service.hands_off_rules import CauseFix
     from rltui.service.submit import Launched
     from rltui.watch.snapshots import RunSummary
 
@@ -47,10 +53,6 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
         run: The run.
         end: How it will end, where it has not yet; None: as ``end.json`` says.
     """
-    from rltui.runs.script_job import read_script_job
-    from rltui.service.bad_nodes import remembered as remembered_nodes
-    from rltui.service.describe import attempt_path, newest_checkpoint_step
-
     attempt = Path(attempt_path(run))
     end = end or rundir.read_json(str(attempt / rundir.END)) or {}
     script = read_script_job(context.cluster.client, str(attempt))
@@ -81,7 +83,6 @@ def situation_of(context: Context, run: RunSummary, end: dict[str, Any] | None =
 def causes_of(context: Context, run: RunSummary, end: dict[str, Any]) -> tuple[tuple[CauseFix, ...], bool]:
     """Why the attempt ended and what helps; and whether a change of the layout is known to fit."""
     from rltui.diagnose.run_words import KILLED
-    from rltui.service.hands_off_rules import CauseFix
     from rltui.service.one_fix import compose_causes
 
     def once(cause: str, sentence: str, recovery: Recovery = "restart") -> tuple[tuple[CauseFix, ...], bool]:
@@ -217,8 +218,6 @@ def submit_ahead(context: Context, attempt: Path) -> Launched | None:
 
 def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
     """The run as soon as its attempt counts as over: its end is written, and the process that wrote it goes."""
-    from rltui.service.attempts import at_attempt
-
     deadline = time.monotonic() + ENDED_S
     while True:
         run = at_attempt(context.cluster.client, context.find(attempt.parent.parent.name), int(attempt.name))
@@ -231,7 +230,6 @@ def _once_ended(context: Context, attempt: Path) -> RunSummary | None:
 
 def _submit(context: Context, run: RunSummary, record: Record) -> bool:
     """Submit the next attempt; False where hands-off mode was switched off while that had to wait."""
-    from rltui.cluster.cluster import SubmitUnknownError
     from rltui.service.resubmit import resubmit
 
     hold_s = record.hold_s * progress.scale()
@@ -274,10 +272,6 @@ def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
 
 def _context(told: dict[str, Any]) -> Context:
     """The run's cluster as its own nodes see it: without a way there."""
-    from rltui.cluster.open_cluster import cluster_of
-    from rltui.cluster.profile import LOCAL, Profile
-    from rltui.service.context import Context
-
     # on a node the cluster is its own, and the database that knows others may be out of reach
     profile = structs.replace(msgspec.convert(told["profile"], Profile), slurm_cluster="")
     if profile.name == LOCAL:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from rltui.errors import RltuiError
 from rltui.service.context import Context
-from rltui.service.failure_cache import DIED, failure_of
+from rltui.service.failures import DIED, failure_of
 from rltui.watch.run_watcher import RunWatcher
 from rltui.watch.snapshots import AttemptHistory, EndSnapshot, RunHistory, RunSummary
 

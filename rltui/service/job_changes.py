@@ -65,6 +65,7 @@ def update(context: Context, run: RunSummary, *, time: str = "", exclude: Sequen
         _journalled(context, run, "update", lambda slurm: slurm.set_time_limit(run.job_id, seconds), time=time)
         done.append(f"its time limit is {time}")
     if exclude:
+        # Slurm takes this of pending jobs only: nodes are excluded while they are chosen
         nodes = list(exclude)
         _journalled(context, run, "update", lambda slurm: slurm.set_excluded(run.job_id, nodes), exclude=nodes)
         done.append(f"it keeps away from {', '.join(nodes)}")
@@ -104,7 +105,7 @@ def preview_update(context: Context, run: RunSummary, exclude: Sequence[str]) ->
         return None
     words = ["rltui", "update", run.run_id, *(f"--exclude {node}" for node in exclude)]
     title = f"Change {run.run_id} all the same?"
-    return ActionPreview(run_id=run.run_id, title=title, consequences=(warning,), commands=(" ".join(words),))
+    return ActionPreview.of(run.run_id, title, [warning], " ".join(words))
 
 
 def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = ()) -> ActionPreview:

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import structs
 
 from rltui.check.findings import Finding
+from rltui.check.live import check_on
 from rltui.check.live_subject import LIVE_REGISTRY
 from rltui.check.run import Report, check_file
 from rltui.cluster.facts import ClusterFacts
@@ -22,10 +23,13 @@ from rltui.layout.schema import Layout
 from rltui.paths import is_file
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.service.allocations import share_of
+from rltui.service.bad_nodes import offers
 from rltui.service.context import Context
 from rltui.service.eligible import freest_partition
 from rltui.service.live_facts import facts_through
+from rltui.service.memory_peaks import measured_findings
 from rltui.service.submit import Launched, submit_attempt, submit_new
+from rltui.service.this_machine import machine_facts
 
 MOST_LINKS = 50
 MOST_TOLD = 4
@@ -92,8 +96,6 @@ def advised(report: Report, profile: Profile, facts: ClusterFacts | None = None)
     A profile that nobody has compared with the cluster only warns, except of its limits, which it sets itself; and
     these are those of its own partition. That this machine is one node is certain.
     """
-    from rltui.check.live import check_on
-
     if profile.scheduler == "local":
         return check_on(report, profile, _machine(report))
     found = check_on(report, profile, facts)
@@ -125,8 +127,6 @@ def chosen_partition(context: Context, report: Report) -> str:
 
 def _obstacles(report: Report, profile: Profile, partition: str) -> list[str]:
     """Codes of what a partition's profile says against the layout."""
-    from rltui.check.live import check_on
-
     assert report.loaded is not None
     layout = structs.replace(report.loaded.layout.slurm, partition=partition)
     loaded = structs.replace(report.loaded, layout=structs.replace(report.loaded.layout, slurm=layout))
@@ -147,8 +147,6 @@ def asked(context: Context, report: Report) -> Report:
 
 def _machine(report: Report) -> ClusterFacts | None:
     """This machine's GPUs, where the layout wants any: the driver takes a moment to list them."""
-    from rltui.service.this_machine import machine_facts
-
     wants_any = report.loaded is not None and not report.loaded.layout.hardware.on_cpu
     return machine_facts() if wants_any else None
 
@@ -241,9 +239,6 @@ def checked(context: Context, source: str, overrides: Sequence[str], *, unchecke
 
 def remembered(context: Context, layout: Layout) -> tuple[Finding, ...]:
     """Nodes that are remembered as bad and may be used, and the memory that earlier runs like this one took."""
-    from rltui.service.bad_nodes import offers
-    from rltui.service.memory_peaks import measured_findings
-
     return (*offers(context.cluster, layout), *measured_findings(context, layout))
 
 

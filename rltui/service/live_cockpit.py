@@ -16,7 +16,7 @@ from rltui.cluster.prompts import Prompter, SwitchedPrompter
 from rltui.errors import ClusterError
 from rltui.runs.script_job import is_script
 from rltui.service.all_clusters import AllClusters
-from rltui.service.failures import FailureWords
+from rltui.service.failures import FailureWords, failure_of
 from rltui.service.run_reading import RunReading, stragglers_in
 from rltui.service.sweep_points import NO_SWEEP, Sweep
 from rltui.watch.run_watcher import RunWatcher
@@ -291,8 +291,6 @@ class LiveCockpit(RunReading):
         return self._clusters.context(row.reader), row
 
     def _failure(self, run: RunSummary) -> str:
-        from rltui.service.failure_cache import failure_of
-
         return failure_of(self._clusters.context(run.reader), run)
 
     def _symptom(self, run: RunSummary) -> str:

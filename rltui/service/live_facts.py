@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -45,8 +46,6 @@ def live_facts(profile: Profile, prompter: Prompter, layout: Layout | None = Non
 
 def facts_through(relay: RelayClient, profile: Profile, layout: Layout | None = None) -> ClusterFacts:
     """The same through a relay that is there already: everything is asked at once, as a launch waits for it."""
-    from concurrent.futures import ThreadPoolExecutor
-
     look = partial(_nodes, relay, profile)
     with ThreadPoolExecutor(3) as pool:
         facts = pool.submit(login_facts, relay, profile, layout, look) if layout else pool.submit(look)
@@ -70,6 +69,7 @@ def _nodes(relay: RelayClient, profile: Profile) -> ClusterFacts:
 def _free_gib(relay: RelayClient, folder: str) -> float | None:
     """Room for this user where ``folder`` is, or would be: its nearest parent that exists; quotas count."""
     places = [folder, *map(str, PurePosixPath(folder).parents)]
+    # df complains of paths that do not exist and goes on: its first row is of the nearest that does
     answer = relay.run(["df", "-P", "-k", *places], idempotent=True, timeout_s=20.0)
     rows = [line.split() for line in answer.out.splitlines()[1:]]
     row = next((row for row in rows if len(row) >= 6 and row[3].isdigit()), None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rltui.cluster.relay_client import RelayClient
-from rltui.cluster.relay_types import RelayError
 from rltui.errors import UsageError
 from rltui.onnode import rundir
+from rltui.runs.claims import if_there
 from rltui.service.describe import attempt_path
 from rltui.watch.attempt_logs import RAY_LOGS, log_files
 from rltui.watch.log_merge import LogSource, MergedReader, end_of, open_sources, place_of, timed_hits
@@ -22,13 +22,8 @@ BEFORE, AFTER = 1000, 1000
 def logs_of(client: RelayClient, run: RunSummary) -> tuple[LogFile, ...]:
     """The logs of a run's newest attempt, of all its nodes."""
     path = attempt_path(run)
-    try:
-        rays = client.list(f"{path}/{RAY_LOGS}")
-    except RelayError as error:
-        if error.kind != "missing":
-            raise
-        rays = ()
-    return log_files(client.list(path), rays)
+    rays = if_there(lambda: client.list(f"{path}/{RAY_LOGS}"))
+    return log_files(client.list(path), rays or ())
 
 
 def sources_of(client: RelayClient, run: RunSummary, files: tuple[LogFile, ...]) -> list[LogSource]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from msgspec.structs import replace
@@ -21,14 +22,13 @@ from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.nodes import RESERVATIONS_ARGV
 from rltui.cluster.slurm.replies import SlurmUnansweredError
 from rltui.errors import ClusterError, RltuiError
-from rltui.layout.schema import Layout
 from rltui.layout.settings import Slurm
 from rltui.layout.time_limit import time_limit_s
 from rltui.onnode.container import PROGRAMS
 from rltui.runs import quoting
 from rltui.runs.directory import MODULES, optional_modules
 from rltui.runs.script import preview_script
-from rltui.runs.script_job import ScriptJob
+from rltui.runs.script_job import ScriptJob, Work
 from rltui.service.context import Context
 from rltui.service.eligible import count_eligible
 
@@ -197,7 +197,7 @@ def folder_problem(relay: RelayClient, folder: str) -> str:
     return words if is_missing else ""
 
 
-def refusal(relay: RelayClient, profile: Profile, work: Layout | ScriptJob, facts: Callable[[], ClusterFacts]) -> str:
+def refusal(relay: RelayClient, profile: Profile, work: Work, facts: Callable[[], ClusterFacts]) -> str:
     """Why ``sbatch --test-only`` refuses the script of ``work``, with what is valid; empty where it does not."""
     client = SlurmClient(relay)
     try:
@@ -279,15 +279,13 @@ def _some(names: Sequence[str]) -> str:
 
 
 def login_facts(
-    relay: RelayClient, profile: Profile, work: Layout | ScriptJob, look: Callable[[], ClusterFacts], folder: str = ""
+    relay: RelayClient, profile: Profile, work: Work, look: Callable[[], ClusterFacts], folder: str = ""
 ) -> ClusterFacts:
     """What ``look`` finds, with what the login node says of a job of ``work`` in ``folder``: all is asked at once.
 
     Raises:
         ClusterError: As ``look``.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     modules = () if isinstance(work, ScriptJob) else [*MODULES, *optional_modules(work)]
     with ThreadPoolExecutor(6) as pool:
         facts = pool.submit(look)

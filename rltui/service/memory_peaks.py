@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from rltui.check.findings import Finding
-from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_text
@@ -16,9 +15,11 @@ from rltui.layout.schema import Layout
 from rltui.memory.layouts import estimate_layout, estimate_roles
 from rltui.memory.measured import KINDS, Peak, corrections, peaks_of, same_family
 from rltui.onnode import rundir
+from rltui.runs.claims import if_there
 from rltui.runs.directory import load_attempt_layout
 from rltui.service.context import Context
 from rltui.service.describe import attempt_path
+from rltui.watch.lines import parse_object
 from rltui.watch.node_samples import RoleMemory
 from rltui.watch.owners import ROLE_NAMES
 from rltui.watch.snapshots import RunSummary
@@ -29,15 +30,8 @@ MEASURED = "MEASURED"
 
 def read_memory(context: Context, run: RunSummary) -> dict[str, Any] | None:
     """The newest attempt's ``memory.json``; None where it has not been written yet."""
-    try:
-        found = json.loads(context.cluster.client.read(f"{attempt_path(run)}/{rundir.MEMORY}").data)
-    except RelayError as error:
-        if error.kind != "missing":
-            raise
-        return None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+    data = if_there(lambda: context.cluster.client.read(f"{attempt_path(run)}/{rundir.MEMORY}").data)
+    return parse_object(data or b"")
 
 
 def family_peaks(context: Context, layout: Layout) -> Iterator[Peak]:

@@ -10,6 +10,7 @@ import sys
 import time
 
 from rltui.cluster.hosts import LocalCluster
+from rltui.cluster.openssh_transport import terminal_argv
 from rltui.cluster.slurm.runner import on_cluster
 from rltui.cluster.slurm.steps import shell_argv
 from rltui.cluster.slurm_cluster import SlurmCluster
@@ -131,8 +132,6 @@ def node_shell(context: Context, run: RunSummary, node: str = "") -> NodeShell:
         return NodeShell(run, context.journal, place, words, run.path)
     if cluster.profile.transport == "local" or not cluster.profile.host:
         return NodeShell(run, context.journal, place, words)
-    from rltui.cluster.openssh_transport import terminal_argv
-
     there = shlex.join(words) if words else f"cd {shlex.quote(run.path)}; exec bash -l"
     return NodeShell(run, context.journal, place, terminal_argv(cluster.profile, there))
 

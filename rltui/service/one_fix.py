@@ -17,14 +17,14 @@ from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
 from rltui.runs.claims import parsed
 from rltui.runs.directory import load_attempt_layout
-from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.runs.script_job import LARGEST, ScriptJob, Work, read_script_job
 from rltui.service.cockpit import ActionPreview
 from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import CHECKPOINT_BROKEN, command_of, find_damage, set_aside
 from rltui.service.describe import attempt_path, start_words
 from rltui.service.fixes import VICTIMS, choose
 from rltui.service.hands_off_rules import FROM_OUTSIDE, CauseFix
-from rltui.service.interrupted import Interrupted
+from rltui.service.recover import Interrupted
 from rltui.service.resubmit import changed, preview_resubmit, resubmit
 from rltui.service.run_commands import queued_again
 from rltui.service.submit import Launched
@@ -146,7 +146,7 @@ def _layout(context: Context, run: RunSummary) -> Layout | None:
 
 
 def _fix_of(
-    context: Context, run: RunSummary, work: Layout | ScriptJob | None, cause: Diagnosis, before: Sequence[CauseFix]
+    context: Context, run: RunSummary, work: Work | None, cause: Diagnosis, before: Sequence[CauseFix]
 ) -> CauseFix:
     """The first of a cause's remedies that leaves a layout which can run; a person's work where there is none."""
     recovery, against = CAUSES[cause.id].recovery, ""
@@ -167,7 +167,7 @@ def _fix_of(
 
 
 def _candidates(
-    context: Context, run: RunSummary, work: Layout | ScriptJob | None, cause: Diagnosis, recovery: Recovery
+    context: Context, run: RunSummary, work: Work | None, cause: Diagnosis, recovery: Recovery
 ) -> Iterator[CauseFix]:
     if cause.id in VICTIMS and work is not None and not isinstance(work, ScriptJob):
         try:
@@ -218,7 +218,7 @@ def _nodes_to_blame(context: Context, run: RunSummary) -> _Nodes:
     return _Nodes(bad)
 
 
-def _own_words(work: Layout | ScriptJob | None, overrides: Sequence[str]) -> tuple[str, ...]:
+def _own_words(work: Work | None, overrides: Sequence[str]) -> tuple[str, ...]:
     """Changes that a script's system has words for; a layout takes all."""
     if not isinstance(work, ScriptJob):
         return tuple(overrides)
@@ -236,7 +236,7 @@ def _refused(context: Context, run: RunSummary, parts: Sequence[CauseFix]) -> st
     return errors[0] if errors else ""
 
 
-def _fits(work: Layout | ScriptJob | None, parts: Sequence[CauseFix]) -> bool:
+def _fits(work: Work | None, parts: Sequence[CauseFix]) -> bool:
     """Whether the estimate says of every role that it fits with all changes of ``parts``; True where there are none."""
     words = _put_together(parts, (), ()).overrides
     if not words:

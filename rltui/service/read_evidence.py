@@ -24,12 +24,12 @@ from rltui.diagnose.stuck import (
 )
 from rltui.errors import RltuiError
 from rltui.onnode import evidence, flight_recorder, progress, rundir
+from rltui.onnode.lost_nodes import host_of, is_sampler_file
 from rltui.watch.lines import decode, parse_object, tail_of
 from rltui.watch.silence import roles_told
 from rltui.watch.text import plain
 
 if TYPE_CHECKING:
-    from rltui.cluster.relay_client import RelayClient
     from rltui.diagnose.recent import RunPicture
 
 
@@ -81,9 +81,14 @@ def _named(found: Evidence, roles: dict[tuple[str, int], str]) -> Evidence:
     return structs.replace(found, processes=tuple(named))
 
 
+def sampled(client: RelayClient, attempt: str) -> dict[str, float]:
+    """When the sampler of each node wrote last, epoch seconds of the disk, by the node's name."""
+    return {host_of(one.name): one.mtime for one in client.list(attempt) if is_sampler_file(one.name)}
+
+
 def _is_sampled(client: RelayClient, attempt: str) -> bool:
     """Whether any node's sampler speaks, which is who answers."""
-    newest = max((one.mtime for one in client.list(attempt) if one.name.startswith("gpu-")), default=0.0)
+    newest = max(sampled(client, attempt).values(), default=0.0)
     return client.disk_time(attempt) - newest < evidence.SPEAKING_S
 
 
@@ -128,9 +133,7 @@ def look_at_process(client: RelayClient, attempt: str, host: str, pid: int, dead
 
 def _require_sampler(client: RelayClient, attempt: str, host: str) -> None:
     """Refuse where nothing of rltui runs on the node that could look."""
-    path = f"gpu-{host}.jsonl"
-    spoke = next((one.mtime for one in client.list(attempt) if one.name == path), 0.0)
-    if client.disk_time(attempt) - spoke >= evidence.SPEAKING_S:
+    if client.disk_time(attempt) - sampled(client, attempt).get(host, 0.0) >= evidence.SPEAKING_S:
         run_id = rundir.run_id_of(attempt)
         hint = f"Of an adopted run `rltui gpus {run_id} --sample 60` starts samplers."
         raise RltuiError(f"No sampler speaks on {host}, so nothing there can look into a process.", hint)
@@ -138,9 +141,9 @@ def _require_sampler(client: RelayClient, attempt: str, host: str) -> None:
 
 def _missing(client: RelayClient, attempt: str, name: str) -> list[str]:
     """Nodes whose samplers speak and that have not answered yet."""
-    samplers = {one.name: one.mtime for one in client.list(attempt) if one.name.startswith("gpu-")}
-    newest = max(samplers.values(), default=0.0)
-    hosts = [one[4:-6] for one, at in samplers.items() if one.endswith(".jsonl") and newest - at < evidence.SPEAKING_S]
+    spoke = sampled(client, attempt)
+    newest = max(spoke.values(), default=0.0)
+    hosts = [host for host, at in spoke.items() if newest - at < evidence.SPEAKING_S]
     there = {entry.name for entry in client.list(f"{attempt}/{rundir.EVIDENCE}")}
     return [host for host in sorted(hosts) if f"{name}-{host}.json" not in there]
 

@@ -26,6 +26,7 @@ from rltui.cluster.relay_types import Entry, RelayError
 from rltui.errors import UsageError
 from rltui.layout.secret_words import is_secret_name, masked
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import is_sampler_file
 from rltui.watch.attempt_logs import RAY_LOGS, is_log
 from rltui.watch.lines import decode, parse_object
 from rltui.watch.log_times import zone_of
@@ -123,7 +124,7 @@ class Packer:
         """Take the files of one attempt that are for others to see; with ``answers`` also its samples."""
         folder = rundir.attempt_folder("", number)[1:]
         entries = {one.name: one for one in self._list(folder) if one.type in ("file", "link")}
-        samplers = [name for name in entries if name.startswith("gpu-") and name.endswith(".jsonl")]
+        samplers = [name for name in entries if is_sampler_file(name)]
         each = max(LEAST_SAMPLER_BYTES, SAMPLERS_BYTES // max(1, len(samplers)))
         limits = dict.fromkeys(OF_ATTEMPT, SMALL_BYTES) | dict.fromkeys(samplers, min(each, most_bytes))
         limits |= {rundir.METRICS: most_bytes, rundir.EVENTS: most_bytes}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rltui.check.run import Report, check_file
+from rltui.check.reporters import as_text
+from rltui.check.run import check_file
 from rltui.cluster.profile import Profile
 from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
@@ -15,16 +16,17 @@ from rltui.layout.presets import resolve
 from rltui.runs.script import preview_script
 
 if TYPE_CHECKING:
-    from rltui.service.scripts import Prepared
     from rltui.service.wishes import Wishes
 
 
 class Rendered(Struct, frozen=True, kw_only=True):
-    """A script with the findings about its layout."""
+    """A job script, and what there is to say of it."""
 
     cluster: str
     script: str
-    report: Report
+    ok: bool
+    said: tuple[str, ...]
+    """What a check finds in the layout, or what was read of another system's script, a line each."""
 
 
 def render(source: str, overrides: Sequence[str] = (), cluster: str = "") -> Rendered:
@@ -39,23 +41,28 @@ def render(source: str, overrides: Sequence[str] = (), cluster: str = "") -> Ren
         first = report.findings[0].message if report.findings else "it cannot be read"
         raise UsageError(f"{source} is no layout: {first}", f"`rltui check {source}` shows everything.")
     profile = _profile(cluster)
-    return Rendered(cluster=profile.name, script=preview_script(report.loaded.layout, profile), report=report)
+    script = preview_script(report.loaded.layout, profile)
+    said = tuple(as_text(report)) if report.findings else ()
+    return Rendered(cluster=profile.name, script=script, ok=report.ok, said=said)
 
 
-def render_script(source: str, wishes: Wishes, cluster: str = "") -> tuple[str, str, Prepared]:
-    """The job that wraps the launch script ``source`` on the profile ``cluster``.
-
-    Returns:
-        The profile's name, the job's text, and the script as it was read.
+def render_script(source: str, wishes: Wishes, cluster: str = "") -> Rendered:
+    """Render the job that wraps the launch script ``source`` on the profile ``cluster``.
 
     Raises:
         UsageError: The script cannot be read, nobody says how many GPUs it takes, or there is no such cluster.
     """
-    from rltui.service.scripts import prepare
+    from rltui.service.scripts import prepare  # a layout needs no importers
 
     profile = _profile(cluster)
     prepared = prepare(source, wishes, profile)
-    return profile.name, preview_script(prepared.job, profile), prepared
+    said = (*prepared.notes, *(f"error: {problem}" for problem in prepared.problems))
+    return Rendered(
+        cluster=profile.name,
+        script=preview_script(prepared.job, profile),
+        ok=not prepared.problems,
+        said=tuple(f"  {line}" for line in said),
+    )
 
 
 def _profile(name: str) -> Profile:

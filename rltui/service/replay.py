@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rltui.service.as_of import Happening
     from rltui.service.cockpit import ClusterSummary
     from rltui.service.launch_review import PresetSummary
-    from rltui.service.recording import Recording
     from rltui.service.run_events import Event
 
 

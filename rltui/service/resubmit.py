@@ -20,12 +20,14 @@ from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.runs.claims import read_evidence, read_uuid, settle_unstarted
 from rltui.runs.directory import read_layout, read_origins
-from rltui.runs.script_job import LARGEST, ScriptJob, read_script_job
+from rltui.runs.script_job import LARGEST, ScriptJob, Work, read_script_job
 from rltui.service.actions import cancel
 from rltui.service.allocations import is_there, share_of
+from rltui.service.bad_nodes import offers
 from rltui.service.cockpit import ActionPreview
 from rltui.service.context import Context
 from rltui.service.describe import attempt_path, newest_checkpoint_step, start_words
+from rltui.service.eligible import eligible_nodes
 from rltui.service.hands_off_switch import keep_through
 from rltui.service.launch import RefusedError, asked, launchable, require_modules
 from rltui.service.login_facts import ask_cluster
@@ -46,7 +48,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
     report: Report | None
     """Of a layout; a script of another system has none."""
-    layout: Layout | ScriptJob | None
+    layout: Work | None
     words: tuple[str, ...]
     """All of the change as ``key.path=value`` words."""
     lines: tuple[str, ...]
@@ -223,8 +225,6 @@ def place_words(context: Context, run: RunSummary) -> str:
 
 def _bad_nodes(context: Context, run: RunSummary, change: Change) -> tuple[Finding, ...]:
     """What is remembered of nodes that the next attempt may get."""
-    from rltui.service.bad_nodes import offers
-
     return offers(context.cluster, change.layout, resubmit=run.run_id) if change.layout is not None else ()
 
 
@@ -356,10 +356,8 @@ def command(run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -
     return shlex.join(words + (["--cancel"] if run.is_live else []))
 
 
-def eligible_words(context: Context, layout: Layout | ScriptJob | None, exclude: Sequence[str]) -> str:
+def eligible_words(context: Context, layout: Work | None, exclude: Sequence[str]) -> str:
     """How many nodes are left to choose from; empty where nobody can tell."""
-    from rltui.service.eligible import eligible_nodes
-
     if context.cluster.profile.scheduler == "local":
         return f"runs on this machine all the same, the only one: nothing keeps away from {', '.join(exclude)}"
     left = eligible_nodes(context.cluster, layout) if layout is not None else None

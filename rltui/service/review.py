@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct, structs
 
 from rltui.check.findings import Finding, Severity
-from rltui.check.run import Report
 from rltui.cluster.profile import LOCAL, Profile
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.errors import RltuiError, tried
@@ -25,12 +24,13 @@ from rltui.plan.of_layout import predict
 from rltui.plan.rates import read_calibration
 from rltui.runs.directory import load_attempt_layout
 from rltui.runs.script import preview_script
-from rltui.runs.script_job import ScriptJob, is_script
+from rltui.runs.script_job import ScriptJob, Work, is_script
+from rltui.service.bad_nodes import offers
 from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.service.launch import remembered, review
 from rltui.service.launch_review import LaunchReview
-from rltui.service.scripts import Prepared
+from rltui.service.scripts import Prepared, prepare
 from rltui.service.sweep import require_limit, swept_layouts, swept_scripts
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
 from rltui.service.this_machine import here_instead_of_slurm
@@ -77,7 +77,7 @@ def review_launch(
         arithmetic=report.arithmetic_lines,
         commands=(shlex.join(words),),
         cluster=profile.name,
-        script=_script(report, profile),
+        script=_job_script(layout, profile) if layout is not None else "",
         memory=_memory(layout),
         plan=_plan(layout, profile.name),
     )
@@ -164,9 +164,6 @@ def _plan(layout: Layout | None, cluster: str) -> tuple[str, ...]:
 
 def _review_script(profile: Profile, source: str, words: Sequence[str], context: Context | None) -> LaunchReview:
     """What launching a script would do. Only what cannot be placed or read stands in the way: it is not ours."""
-    from rltui.service.bad_nodes import offers
-    from rltui.service.scripts import prepare
-
     place = ["--cluster", profile.name] if profile.name != LOCAL else []
     shown = LaunchReview(
         preset=source,
@@ -201,17 +198,10 @@ def _said_of_place(profile: Profile) -> tuple[Finding, ...]:
     return (Finding(code="HERE", severity="warning", message="; ".join(said)),) if said else ()
 
 
-def _script(report: Report, profile: Profile) -> str:
-    """The job script; of a layout that cannot be written as one, the reason as a comment."""
-    return _job_script(report.loaded.layout, profile) if report.loaded is not None else ""
-
-
-def _job_script(work: Layout | ScriptJob, profile: Profile) -> str:
-    """The job script of ``work``; empty where the cluster needs none."""
+def _job_script(work: Work, profile: Profile) -> str:
+    """The job script of ``work``, or as a comment why there can be none; empty where the cluster needs none."""
     if profile.scheduler != "slurm":
         return ""
-    from rltui.runs.script import preview_script
-
     try:
         return preview_script(work, profile)
     except RltuiError as error:
@@ -257,16 +247,13 @@ def outlook(context: Context, source: str, overrides: Sequence[str], runs: Seque
     return structs.replace(asked, start=start, refusal=refusal, last_run=last, changes=changes)
 
 
-def _work(context: Context, source: str, overrides: Sequence[str]) -> Layout | ScriptJob:
+def _work(context: Context, source: str, overrides: Sequence[str]) -> Work:
     if is_script(source):
-        from rltui.service.scripts import prepare
-        from rltui.service.wishes import read_wishes
-
         return prepare(source, read_wishes(overrides), context.cluster.profile).job
     return load_layout(resolve(source), overrides).layout
 
 
-def _start(context: Context, work: Layout | ScriptJob) -> tuple[str, str]:
+def _start(context: Context, work: Work) -> tuple[str, str]:
     """When it would start in a few words, and why it would not be taken; empty where nobody can tell."""
     profile = context.cluster.profile
     if profile.scheduler == "slurm":
@@ -282,7 +269,7 @@ def _start(context: Context, work: Layout | ScriptJob) -> tuple[str, str]:
     return waits if before else "nothing waits in front of it", ""
 
 
-def _since_last(context: Context, work: Layout | ScriptJob, runs: Sequence[RunSummary]) -> tuple[str, tuple[str, ...]]:
+def _since_last(context: Context, work: Work, runs: Sequence[RunSummary]) -> tuple[str, tuple[str, ...]]:
     """The last run of that name on the cluster, and what is different from its layout, two lines a key."""
     last = next((run for run in runs if run.name == work.name and run.cluster == context.cluster.name), None)
     if last is None or isinstance(work, ScriptJob):

@@ -10,10 +10,9 @@ from msgspec import structs
 
 from rltui.cluster.slurm.reasons import explain_reason
 from rltui.diagnose.verdicts import Diagnosis, Remedy
-from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.onnode.checkpoints import step_name
-from rltui.runs.script_job import ScriptJob
+from rltui.runs.script_job import ScriptJob, Work
 from rltui.service.hands_off_rules import FROM_OUTSIDE
 from rltui.watch.jobs import has_moved_on
 from rltui.watch.pending import is_stuck, waiting_job
@@ -68,7 +67,7 @@ def queued_again(run: RunSummary) -> str:
 def with_run_commands(
     found: Sequence[Diagnosis],
     run: RunSummary,
-    work: Layout | ScriptJob | None = None,
+    work: Work | None = None,
     *,
     has_slurm: bool = True,
 ) -> tuple[Diagnosis, ...]:
@@ -100,7 +99,7 @@ def with_run_commands(
     return tuple(structs.replace(one, remedies=tuple(map(fitted, one.remedies))) for one in found)
 
 
-def _known(run: RunSummary, work: Layout | ScriptJob | None) -> dict[str, str]:
+def _known(run: RunSummary, work: Work | None) -> dict[str, str]:
     """What may stand in the blanks of a remedy; what is not known, or is several, is left out."""
     job = run.job
     nodes = (job.failed_nodes or job.nodes) if job is not None else ()

@@ -23,6 +23,7 @@ from rltui.onnode.lost_nodes import LOG, TAIL_BYTES, host_of, is_sampler_file, l
 from rltui.onnode.node_evidence import NODE_FAILURE
 from rltui.runs.claims import write_end
 from rltui.service.attempts import Ending
+from rltui.watch.jobs import has_moved_on, in_words, job_facts, last_word, of_share
 from rltui.watch.lines import decode, parse_object
 from rltui.watch.run_facts import JobNote
 
@@ -82,8 +83,6 @@ class JobWords:
         return structs.replace(snapshot, runs=told, scheduler_problem=self._problem(answer))
 
     def _told(self, run: RunSummary, answer: JobsSnapshot, now: float) -> RunSummary:
-        from rltui.watch.jobs import of_share
-
         job, as_of = answer.jobs.get(run.job_id), answer.taken_at if answer.problem else 0.0
         if job is None and answer.problem:
             job, as_of = self._remembered(run)
@@ -120,6 +119,7 @@ class JobWords:
             if _awaits_word(before, now) and (run.end != before or now - before.at > MAY_COME_BACK_S):
                 _write_over(self._cluster.client, run)
             return
+        # slurmctld forgets a job MinJobAge after its end (300 s by default); without accounting nobody knows it then
         speaks_itself = not run.is_adopted
         if speaks_itself and (job.state == "completed" or now - job.ended_at < LAST_WORD_S):
             return
@@ -150,8 +150,6 @@ def _files_know_better(run: RunSummary, job: JobSnapshot) -> bool:
 
 
 def _with_job(run: RunSummary, job: JobSnapshot | None) -> RunSummary:
-    from rltui.watch.jobs import has_moved_on, in_words, job_facts
-
     if job is None:
         # asked for but not told of: it was submitted, so it waits or runs until somebody says otherwise
         return structs.replace(run, state="queued") if run.state == "unknown" and run.end is None else run
@@ -174,8 +172,6 @@ def _goes_on(run: RunSummary, job: JobSnapshot) -> bool:
 
 def _ended_waiting(before: EndSnapshot, job: JobSnapshot) -> EndSnapshot:
     """The end of a run whose ``job`` waited for its next start after ``before``, and then ended without one."""
-    from rltui.watch.jobs import last_word
-
     last = last_word(job)
     words = f"{last.reason} It waited for its next start after: {before.reason}"
     return structs.replace(before, outcome=last.outcome, reason=words, at=last.at, over=True)
@@ -196,8 +192,6 @@ def write_last_word(client: RelayClient, run: RunSummary, job: JobSnapshot) -> N
     Raises:
         ClusterError: It cannot be written.
     """
-    from rltui.watch.jobs import last_word
-
     end = last_word(job, is_adopted=run.is_adopted)
     path = rundir.attempt_folder(run.path, run.attempt)
     write_end(client, path, end.outcome, end.reason, end.at or None)

@@ -17,6 +17,7 @@ from rltui.diagnose.recent import EARLY_STEPS, EngineCounters, GpuRecord, Planne
 from rltui.diagnose.slow_rules import slow_gpus
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import is_sampler_file
 from rltui.onnode.progress import in_order
 from rltui.paths import state_dir
 from rltui.watch.actors import ActorsReader
@@ -51,9 +52,10 @@ def read_picture(client: RelayClient, run: RunSummary, names: Sequence[str]) -> 
     What cannot be read is left out: what else there is may tell enough.
     """
     attempt = rundir.attempt_folder(run.path, run.attempt)
-    samplers = [name for name in names if name.startswith("gpu-") and name.endswith(".jsonl")][:MOST_HOSTS]
+    samplers = [name for name in names if is_sampler_file(name)][:MOST_HOSTS]
     owners = Owners((), patterns_of(run.algorithm))
-    nodes = [node for name in samplers if (node := _node(client, f"{attempt}/{name}", owners)) is not None]
+    ends = (tail_of(client, f"{attempt}/{name}", SAMPLER_BYTES) for name in samplers)
+    nodes = [node for end in ends if (node := _node_of(end, owners)) is not None]
     now = client.disk_time(attempt)
     silent: dict[str, float] = {}
     if run.is_live:  # what a node said before its sampler fell silent is of the past
@@ -154,10 +156,6 @@ class _Node(NamedTuple):
     host: HostSnapshot
     gpus: tuple[GpuRecord, ...]
     engines: tuple[EngineCounters, ...]
-
-
-def _node(client: RelayClient, path: str, owners: Owners) -> _Node | None:
-    return _node_of(tail_of(client, path, SAMPLER_BYTES), owners)
 
 
 def _node_of(text: bytes, owners: Owners) -> _Node | None:

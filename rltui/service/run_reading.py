@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rltui.cluster.relay_types import RelayError
 from rltui.errors import UsageError
+from rltui.paths import cache_dir, ensure_private
+from rltui.runs.claims import if_there
+from rltui.runs.directory import read_layout
 from rltui.service.describe import attempt_path
 from rltui.service.log_stream import read_piece, search_run
 from rltui.watch.log_part import read_part
@@ -99,18 +101,10 @@ class RunReading:
 
     def layout_file(self, run_id: str) -> str:
         """A copy of the run's layout on this machine, for what reads and judges files."""
-        from rltui.paths import cache_dir, ensure_private
-        from rltui.runs.directory import read_layout
-
         context, row = self._found(run_id)
-        try:
-            text = read_layout(context.cluster.client, attempt_path(row))
-        except RelayError as error:
-            if error.kind != "missing":
-                raise
-            raise UsageError(
-                f"{row.run_id} has no layout: it runs a script.", "s takes the words behind it."
-            ) from error
+        text = if_there(lambda: read_layout(context.cluster.client, attempt_path(row)))
+        if text is None:
+            raise UsageError(f"{row.run_id} has no layout: it runs a script.", "s takes the words behind it.")
         path = ensure_private(cache_dir() / "layouts") / f"{row.run_id}.yaml"
         path.write_text(text, encoding="utf-8")
         return str(path)

@@ -13,8 +13,8 @@ from rltui.errors import RltuiError
 from rltui.layout.scalars import CPU
 from rltui.onnode import processes, rundir
 from rltui.onnode.allocation import step_command
-from rltui.onnode.lost_nodes import is_sampler_file
 from rltui.service.context import Context
+from rltui.service.read_evidence import sampled
 from rltui.service.run_jobs import code_of
 from rltui.watch.snapshots import RunSummary
 from rltui.watch.text import plain
@@ -55,7 +55,7 @@ def start_sampling(context: Context, run: RunSummary, minutes: int) -> Sampling:
     if not run.is_adopted:
         raise RltuiError(f"{run.run_id} was started by rltui, so its nodes are sampled anyway.")
     client, attempt = context.cluster.client, rundir.attempt_folder(run.path, run.attempt)
-    before = _written(client, attempt)
+    before = sampled(client, attempt)
     if any(client.hello().time - at < SPEAKS_S for at in before.values()):
         raise RltuiError(f"{run.run_id} is being sampled already.", f"`rltui gpus {run.run_id}` shows it.")
     command, nodes = _command(context, run, attempt, minutes)
@@ -65,14 +65,14 @@ def start_sampling(context: Context, run: RunSummary, minutes: int) -> Sampling:
     deadline, spoken = time.monotonic() + FIRST_WORD_S, dict[str, float]()
     while len(spoken) < nodes and time.monotonic() < deadline and not done.rc:
         time.sleep(POLL_S)
-        spoken = {name: at for name, at in _written(client, attempt).items() if at > before.get(name, 0.0)}
+        spoken = {host: at for host, at in sampled(client, attempt).items() if at > before.get(host, 0.0)}
         if not spoken and "error" in _said(client, attempt):
             break
     if not spoken:
         why = _said(client, attempt) or done.err.strip()[-300:] or f"nothing was heard for {FIRST_WORD_S:.0f} s"
         raise RltuiError(f"No sampler could be started beside {run.job_id}: {plain(why)}")
     context.journal.write("sample", "done", **about)
-    blind = () if run.gpu == CPU else tuple(name[4:-6] for name in spoken if not _sees_gpus(client, attempt, name))
+    blind = () if run.gpu == CPU else tuple(host for host in spoken if not _sees_gpus(client, attempt, host))
     return Sampling(len(spoken), nodes - len(spoken), blind)
 
 
@@ -88,13 +88,9 @@ def _command(context: Context, run: RunSummary, attempt: str, minutes: int) -> t
     nodes = run.job.nodes if run.job is not None and run.job.state == "running" else ()
     if not nodes:
         raise RltuiError(f"Job {run.job_id} is not running, so there is nothing to sample.")
+    # srun would try for ever where the job's own step holds all of it ("step creation temporarily disabled")
     step = [*step_command(nodes, 1), f"--jobid={run.job_id}", f"--time={minutes}", "--immediate=20"]
     return [*step, *sampler, "--mark", "job"], len(nodes)
-
-
-def _written(client: RelayClient, attempt: str) -> dict[str, float]:
-    """When each sampler wrote last, epoch seconds, by its file."""
-    return {entry.name: entry.mtime for entry in client.list(attempt) if is_sampler_file(entry.name)}
 
 
 def _said(client: RelayClient, attempt: str) -> str:
@@ -102,6 +98,6 @@ def _said(client: RelayClient, attempt: str) -> str:
     return client.tail(f"{attempt}/{LOG}", 2000).data.decode("utf-8", "replace").strip()[-300:]
 
 
-def _sees_gpus(client: RelayClient, attempt: str, name: str) -> bool:
-    lines = client.tail(f"{attempt}/{name}", 1 << 16).data.splitlines()
+def _sees_gpus(client: RelayClient, attempt: str, host: str) -> bool:
+    lines = client.tail(f"{attempt}/gpu-{host}.jsonl", 1 << 16).data.splitlines()
     return any(json.loads(line).get("gpus") for line in lines[-1:])

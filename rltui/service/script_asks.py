@@ -24,13 +24,13 @@ from rltui.layout.diff import change_lines, diff
 from rltui.layout.roles import Hardware
 from rltui.layout.scalars import CPU, SbatchOption
 from rltui.layout.settings import Container, Slurm
+from rltui.onnode.preflight import capacity
 from rltui.runs.script import GPU_OPTIONS, is_own
 from rltui.runs.script_job import ScriptJob
 from rltui.service.script_changes import LAYOUT_SECTIONS, changed_section, problems_of
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
-    from rltui.importers.read import Imported
     from rltui.service.wishes import Wishes
 
 
@@ -235,8 +235,6 @@ def hardware_of(
     if per_node is None and declared:
         per_node, source = -(-declared // nodes), "what its roles need"
     if per_node is None and profile.scheduler == "local":
-        from rltui.onnode.preflight import capacity
-
         per_node, source = capacity().gpus, "this machine"
     if per_node is None and lines.present:
         per_node, source = 0, "its #SBATCH lines, which ask for none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from typing import Any
 
@@ -9,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from rltui.cluster.profile import Profile
-from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu
 from rltui.layout.load import load_layout
@@ -19,8 +19,10 @@ from rltui.layout.schema import Layout
 from rltui.layout.selftest import OFFLOADED, PARTS
 from rltui.memory.layouts import estimate_roles
 from rltui.onnode import rundir
+from rltui.onnode.preflight import capacity
 from rltui.paths import state_dir
 from rltui.plan.measured import keep_measured, words
+from rltui.runs.claims import if_there
 from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.watch.snapshots import RunSummary
@@ -111,8 +113,6 @@ def _cards(asked: Asked, profile: Profile) -> tuple[str, int]:
     """Which card, and how many of each node; ``cpu`` and 0: none."""
     gpus = asked.gpus
     if profile.scheduler == "local":
-        from rltui.onnode.preflight import capacity
-
         gpus = capacity().gpus if gpus is None else gpus
     gpus = profile.gpus_per_node if gpus is None else gpus
     if not gpus:
@@ -125,8 +125,6 @@ def _cards(asked: Asked, profile: Profile) -> tuple[str, int]:
 
 def _card_here() -> str:
     """The name of this machine's card, as layouts have it, by the driver's; empty where it is not in the table."""
-    import subprocess
-
     try:
         asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
@@ -192,14 +190,9 @@ def read_result(context: Context, run: RunSummary) -> Result | None:
         RltuiError: The file cannot be read.
     """
     path = f"{attempt_path(run)}/{rundir.SELFTEST}"
+    data = if_there(lambda: context.cluster.client.read(path, 0, LARGEST).data)
     try:
-        data = context.cluster.client.read(path, 0, LARGEST).data
-    except RelayError as error:
-        if error.kind != "missing":
-            raise
-        return None
-    try:
-        return msgspec.json.decode(data, type=Result)
+        return msgspec.json.decode(data, type=Result) if data is not None else None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RltuiError(f"{path} cannot be read: {error}.") from error
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 from msgspec import Struct
 
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
@@ -289,8 +290,6 @@ def _disk(site: Site) -> dict[str, Any]:
 
 def as_block(name: str, values: dict[str, Any]) -> str:
     """The lines of ``clusters.yaml`` for one cluster."""
-    import yaml
-
     plain = msgspec.to_builtins({key: value for key, value in values.items() if value not in ("", [], {}, None)})
     return yaml.safe_dump({name: plain}, sort_keys=False, allow_unicode=True, width=120)
 

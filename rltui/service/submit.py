@@ -22,10 +22,9 @@ from rltui.cluster.profile import outer_python
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, RltuiError
 from rltui.layout.load import dump_layout
-from rltui.layout.schema import Layout
 from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
-from rltui.runs.code_snapshot import take_snapshot
+from rltui.runs.code_snapshot import MOST_BYTES, own_code, take_snapshot
 from rltui.runs.directory import (
     ClaimedError,
     held,
@@ -37,8 +36,7 @@ from rltui.runs.directory import (
     stage_code,
     write_run,
 )
-from rltui.runs.own_code import MOST_BYTES, own_code
-from rltui.runs.script_job import ScriptJob, script_files, script_job
+from rltui.runs.script_job import ScriptJob, Work, script_files, script_job
 from rltui.service.allocations import start_in
 from rltui.service.context import Context
 
@@ -63,7 +61,7 @@ def submit_attempt(
     context: Context,
     run_id: str,
     number: int,
-    work: Layout | ScriptJob,
+    work: Work,
     *,
     text: bytes = b"",
     action: str = "submit",
@@ -138,7 +136,7 @@ def _handed_over(context: Context, action: str, attempt: Attempt, ask: Callable[
 
 def submit_new(
     context: Context,
-    work: Layout | ScriptJob,
+    work: Work,
     *,
     text: bytes = b"",
     after_job: str = "",
@@ -156,7 +154,7 @@ def submit_new(
 
 def attempt_files(
     cluster: Cluster,
-    work: Layout | ScriptJob,
+    work: Work,
     attempt: Attempt,
     after_job: str = "",
     text: bytes = b"",
@@ -204,9 +202,7 @@ def _own_code_of(client: RelayClient, attempt: str) -> bytes:
     return client.read(f"{attempt}/{rundir.OWN_CODE}", 0, MOST_BYTES).data
 
 
-def _make(
-    cluster: Cluster, attempt: Attempt, work: Layout | ScriptJob, files: dict[str, bytes], sweep: str = ""
-) -> None:
+def _make(cluster: Cluster, attempt: Attempt, work: Work, files: dict[str, bytes], sweep: str = "") -> None:
     client, root, group = cluster.client, cluster.run_root, cluster.profile.run_root_group
     if attempt.number == 1:
         make_run(client, root, attempt.run_id, group)

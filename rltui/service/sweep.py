@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct, structs
 
@@ -23,6 +24,9 @@ from rltui.service.sweep_points import AT_ONCE, Point, Sweep, points_of
 from rltui.service.wishes import Wishes, read_wishes
 
 LONGEST_NAME = 48
+
+Launch: TypeAlias = Callable[..., Launched]
+"""Launches one run of a sweep, given as ``after_job`` the id of the job that it is to wait for."""
 
 
 class SweptScript(Struct, frozen=True):
@@ -78,8 +82,8 @@ def swept_scripts(source: str, wishes: Wishes, points: Sequence[Point], profile:
 
 def sweep_layout(
     context: Context, source: str, overrides: Sequence[str], points: Sequence[Point], *, unchecked: bool = False
-) -> list[Callable[[str], Launched]]:
-    """The launches of a layout's sweep, each given the id of the job that it is to wait for.
+) -> list[Launch]:
+    """The launches of a layout's sweep.
 
     Raises:
         RltuiError: One of the layouts is not sound; nothing has been submitted.
@@ -89,12 +93,12 @@ def sweep_layout(
         if not report.ok:
             raise _refused(point, RefusedError(report))
     sweep = new_run_id(_layout_name(source, overrides) or run_name(Path(source).stem))
-    return [_launches(partial(launch, context, source, words, unchecked=unchecked, sweep=sweep)) for words, _ in swept]
+    return [partial(launch, context, source, words, unchecked=unchecked, sweep=sweep) for words, _ in swept]
 
 
 def sweep_script(
     context: Context, source: str, wishes: Wishes, points: Sequence[Point], *, unchecked: bool = False
-) -> list[Callable[[str], Launched]]:
+) -> list[Launch]:
     """The same for a script.
 
     Raises:
@@ -108,7 +112,7 @@ def sweep_script(
             raise _refused(point, RltuiError(f"Not launched: {one.prepared.problems[0]}"))
     sweep = new_run_id(run_name(wishes.name or Path(source).stem))
     submit = partial(launch_script, context, anyway=wishes.anyway, unchecked=unchecked, sweep=sweep)
-    return [_launches(partial(submit, one.prepared)) for one in swept]
+    return [partial(submit, one.prepared) for one in swept]
 
 
 def require_limit(profile: Profile, at_once: int) -> None:
@@ -122,24 +126,38 @@ def require_limit(profile: Profile, at_once: int) -> None:
         raise UsageError(f"{profile.name} has no Slurm, whose jobs can wait for one another ({AT_ONCE}).", hint)
 
 
+def planned(
+    context: Context,
+    source: str,
+    overrides: Sequence[str],
+    wishes: Wishes | None,
+    sweep: Sweep,
+    *,
+    unchecked: bool = False,
+) -> list[Launch]:
+    """The launches of a sweep, all of them checked: of a layout with ``overrides``, or of a script with ``wishes``.
+
+    Raises:
+        RltuiError: One of them cannot work, or they cannot wait for one another; nothing has been submitted.
+    """
+    require_limit(context.cluster.profile, sweep.at_once)
+    points = points_of(sweep.words)
+    if wishes is None:
+        return sweep_layout(context, source, overrides, points, unchecked=unchecked)
+    return sweep_script(context, source, wishes, points, unchecked=unchecked)
+
+
 def launch_sweep(context: Context, source: str, overrides: Sequence[str], sweep: Sweep) -> list[Launched]:
     """Launch all runs of a sweep of a layout, or of a script with what stands behind it in ``launch --script``.
 
     Raises:
         RltuiError: As for what it calls.
     """
-    require_limit(context.cluster.profile, sweep.at_once)
-    points = points_of(sweep.words)
-    if is_script(source):
-        launches = sweep_script(context, source, read_wishes(overrides), points)
-    else:
-        launches = sweep_layout(context, source, overrides, points)
-    return submit_sweep(launches, sweep.at_once, lambda _: None)
+    wishes = read_wishes(overrides) if is_script(source) else None
+    return submit_sweep(planned(context, source, overrides, wishes, sweep), sweep.at_once, lambda _: None)
 
 
-def submit_sweep(
-    launches: Sequence[Callable[[str], Launched]], at_once: int, tell: Callable[[Launched], None]
-) -> list[Launched]:
+def submit_sweep(launches: Sequence[Launch], at_once: int, tell: Callable[[Launched], None]) -> list[Launched]:
     """Submit the runs of a sweep in order.
 
     Args:
@@ -155,17 +173,13 @@ def submit_sweep(
     for submit in launches:
         after = made[-at_once].job_id if at_once and len(made) >= at_once else ""
         try:
-            made.append(submit(after))
+            made.append(submit(after_job=after))
         except RltuiError as error:
             if made:
                 error.message += f" {len(made)} of {len(launches)} runs were submitted before, and stay."
             raise
         tell(made[-1])
     return made
-
-
-def _launches(one: Callable[..., Launched]) -> Callable[[str], Launched]:
-    return lambda after_job: one(after_job=after_job)
 
 
 def _layout_name(source: str, overrides: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from rltui.cluster.cluster import Cluster
@@ -15,6 +16,7 @@ from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.environment import ENV_FILE_VARIABLE
+from rltui.onnode.notify import tell
 from rltui.onnode.tell_once import TOLD, WAIT_S, mark
 from rltui.runs.code_snapshot import take_snapshot
 from rltui.runs.directory import stage_code
@@ -86,12 +88,7 @@ def _take(cluster: Cluster, path: str) -> bool:
 
 
 def _here(settings: dict[str, Any], message: dict[str, Any]) -> list[Told]:
-    from rltui.onnode.notify import tell
-
-    return [
-        Told(channel=one["channel"], ok=one["ok"], detail=one["detail"], place="here")
-        for one in tell(settings, message, os.environ)
-    ]
+    return [msgspec.convert({**one, "place": "here"}, Told) for one in tell(settings, message, os.environ)]
 
 
 def _there(cluster: Cluster, settings: dict[str, Any], message: dict[str, Any], attempt: str = "") -> list[Told]:
@@ -108,4 +105,4 @@ def _there(cluster: Cluster, settings: dict[str, Any], message: dict[str, Any], 
     done = cluster.client.run(argv, stdin=given, env=environment, timeout_s=TIMEOUT_S)
     if done.rc:
         raise ClusterError(f"{cluster.name} could not tell anybody: {done.err.strip()[-300:]}")
-    return [Told(channel=one["channel"], ok=one["ok"], detail=one["detail"]) for one in json.loads(done.out)]
+    return msgspec.json.decode(done.out, type=list[Told])

@@ -134,12 +134,8 @@ def preview_remove(context: Context, run: RunSummary, keep: Keep = "") -> Action
     if run.archived is not None:
         lines.append(f"the rest of it, {run.archived.file}, stays where it is")
     words = f" --keep {keep}" if keep else ""
-    return ActionPreview(
-        run_id=run.run_id,
-        title=f"Remove {'old checkpoints of ' if keep == 'newest' else ''}{run.run_id}?",
-        consequences=tuple(lines),
-        commands=(f"rltui rm {run.run_id}{words}",),
-    )
+    title = f"Remove {'old checkpoints of ' if keep == 'newest' else ''}{run.run_id}?"
+    return ActionPreview.of(run.run_id, title, lines, f"rltui rm {run.run_id}{words}")
 
 
 def remove(context: Context, run: RunSummary, keep: Keep = "") -> str:

@@ -9,10 +9,11 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from rltui.cluster.hosts import LocalCluster
+from rltui.cluster.openssh_transport import terminal_argv
 from rltui.cluster.relay_client import RelayClient
-from rltui.cluster.relay_types import RelayError
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
+from rltui.runs.claims import if_there
 from rltui.service.context import Context
 from rltui.service.describe import attempt_path
 from rltui.service.node_shell import NodeShell
@@ -84,8 +85,6 @@ def _command(
         argv = [sys.executable, "-m", "wandb", *words]
         shell = NodeShell(run, context.journal, "this machine", argv, run.path, what=what, action=action)
         return shell if find_spec("wandb") else None, there
-    from rltui.cluster.openssh_transport import terminal_argv
-
     argv = terminal_argv(profile, there)
     return NodeShell(run, context.journal, profile.host, argv, what=what, action=action), shlex.join(argv)
 
@@ -103,12 +102,8 @@ def _page(client: RelayClient, run: RunSummary) -> str:
     """The address that the newest attempt named last."""
     for name in (rundir.EVENTS, rundir.OUT_LOG):
         path = f"{attempt_path(run)}/{name}"
-        try:
-            ends = (client.read(path, 0, LOOKED_AT_BYTES).data, client.tail(path, LOOKED_AT_BYTES).data)
-        except RelayError as error:
-            if error.kind != "missing":
-                raise
-            continue
+        begins = if_there(lambda: client.read(path, 0, LOOKED_AT_BYTES).data)  # noqa: B023 (it is called at once)
+        ends = (begins, client.tail(path, LOOKED_AT_BYTES).data) if begins is not None else ()
         found = [page for data in ends for page in PAGE.findall(data)]
         if found:
             return str(found[-1], "ascii", "replace")
@@ -117,10 +112,5 @@ def _page(client: RelayClient, run: RunSummary) -> str:
 
 def _folders(client: RelayClient, run: RunSummary) -> list[str]:
     """W&B's folders of the run, the oldest first."""
-    try:
-        entries = client.list(f"{run.path}/{FOLDER}")
-    except RelayError as error:
-        if error.kind != "missing":
-            raise
-        return []
+    entries = if_there(lambda: client.list(f"{run.path}/{FOLDER}")) or ()
     return sorted(one.name for one in entries if one.type == "dir" and one.name.startswith(("offline-run-", "run-")))

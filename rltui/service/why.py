@@ -45,7 +45,6 @@ from rltui.watch.text import plain
 
 if TYPE_CHECKING:
     from rltui.service.attempt_differences import Differences
-    from rltui.watch.snapshots import RunSummary
 
 
 HEAD_BYTES = 1 << 26

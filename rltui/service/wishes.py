@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
+import msgspec
 from msgspec import Struct, structs
 
 from rltui.errors import UsageError
@@ -69,17 +70,7 @@ def add_wishes(group: argparse._ArgumentGroup | argparse.ArgumentParser) -> None
 
 def wishes_of(options: argparse.Namespace, words: Sequence[str]) -> Wishes:
     """The wishes of parsed ``options``; ``words`` are the script's own arguments and ``slurm.key=value`` settings."""
-    wishes = Wishes(
-        nodes=options.nodes,
-        gpus_per_node=options.gpus_per_node,
-        gpu=options.gpu,
-        name=options.name,
-        folder=options.folder,
-        dialect=options.dialect,
-        on_each_node=options.on_each_node,
-        anyway=options.anyway,
-    )
-    return with_words(wishes, words)
+    return with_words(msgspec.convert(options, Wishes, from_attributes=True), words)
 
 
 def with_words(wishes: Wishes, words: Sequence[str]) -> Wishes:

@@ -21,7 +21,7 @@ from verbs import rltui_at_login
 from workstation import python_that_forks
 
 from rltui.errors import ClusterError
-from rltui.runs.submission import LOOK_UP_FOR_S
+from rltui.runs.journal import LOOK_UP_FOR_S
 from rltui.service.allocations import share_of
 from rltui.service.submit import submit_new
 from waiting import DEADLINE_S, eventually, slowness

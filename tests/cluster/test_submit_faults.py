@@ -22,8 +22,7 @@ from slurm_support import (
 
 from rltui.errors import RltuiError
 from rltui.runs.directory import new_run_id
-from rltui.runs.journal import Journal
-from rltui.runs.submission import LOOK_UP_FOR_S, Submission, fold_submissions
+from rltui.runs.journal import LOOK_UP_FOR_S, Journal, Submission, fold_submissions
 from rltui.service.actions import cancel
 from rltui.service.one_fix import compose_fix
 from rltui.service.recover import Recoverer

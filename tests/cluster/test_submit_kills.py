@@ -22,8 +22,7 @@ from test_submit_faults import until_answered
 from rltui.onnode import rundir
 from rltui.runs.claims import write_end
 from rltui.runs.directory import ClaimedError, new_run_id
-from rltui.runs.journal import Journal
-from rltui.runs.submission import LOOK_UP_FOR_S, fold_submissions
+from rltui.runs.journal import LOOK_UP_FOR_S, Journal, fold_submissions
 from rltui.service.recover import Recoverer
 from rltui.service.resubmit import resubmit
 from rltui.service.submit import submit_attempt

@@ -16,7 +16,7 @@ from trainer_support import ROOT
 
 from rltui.check.bundled import ENVIRONMENTS
 from rltui.layout.load import load_layout
-from rltui.runs.own_code import own_code
+from rltui.runs.code_snapshot import own_code
 from trainers.environments import Environment, Task, parse_tool_call
 from trainers.environments.calculator import Calculator, value_of
 from trainers.environments.pool import BUILTIN, Environments, Episode, EpisodeStep, class_of, ensure_walls, start_worker

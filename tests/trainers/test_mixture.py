@@ -14,7 +14,7 @@ import torch
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_layout
 from rltui.layout.settings import MIXTURE_BLOCK, prompts_per_block
-from rltui.runs.own_code import own_code
+from rltui.runs.code_snapshot import own_code
 from trainers.data.mixture import Mixture
 from trainers.data.prompts import Prompt
 from trainers.data.tasks import make_evaluation_task, make_task

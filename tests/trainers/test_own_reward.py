@@ -19,8 +19,8 @@ from rltui.errors import RltuiError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_layout
 from rltui.onnode import rundir
-from rltui.runs import own_code as own_code_module
-from rltui.runs.own_code import own_code
+from rltui.runs import code_snapshot
+from rltui.runs.code_snapshot import own_code
 from trainers.attempt import find_own_code
 from trainers.data.prompts import Prompt
 from trainers.rewards.answers import Answer
@@ -127,7 +127,7 @@ def test_only_what_is_named_and_there_is_carried(tmp_path: Path, monkeypatch: py
     archive = own_code(load_layout(LAYOUT, words).layout, tmp_path)
     assert archive is not None
     assert zipfile.ZipFile(io.BytesIO(archive)).namelist() == ["other.py", "graders.py"]
-    monkeypatch.setattr(own_code_module, "MOST_BYTES", 3)
+    monkeypatch.setattr(code_snapshot, "MOST_BYTES", 3)
     with pytest.raises(RltuiError, match="MiB of Python"):
         own_code(LAYOUT_OF, tmp_path)
 

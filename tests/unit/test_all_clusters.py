@@ -16,7 +16,7 @@ from rltui.errors import ClusterError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import AllClusters
-from rltui.service.context import Context, ForeignRunError
+from rltui.service.context import Context
 from rltui.service.job_changes import hold, release, requeue, update
 from rltui.service.last_rows import HERE, LastRows
 from rltui.service.resubmit import preview_resubmit, resubmit
@@ -187,7 +187,7 @@ def test_a_profile_reads_the_runs_of_another_and_changes_none(
     clusters = AllClusters([reader])
     context, run = clusters.find(run_id)
     assert (context.name, run.reader) == (reader, reader)
-    with pytest.raises(ForeignRunError, match="belongs to cluster") as refused:
+    with pytest.raises(UsageError, match="belongs to cluster") as refused:
         act(context, run)
     assert says in refused.value.hint
     assert sorted(shared.joinpath("run_root", run_id).rglob("*")) == before

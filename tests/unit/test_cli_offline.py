@@ -11,7 +11,7 @@ import pytest
 
 from rltui.cli.main import main
 from rltui.cli.verbs import load, parser_for
-from rltui.service.verb_table import VERBS
+from rltui.service.verb_table import VERBS, WORDS
 
 TINY = "local/grpo-tiny"
 
@@ -123,7 +123,7 @@ def test_help_has_every_verb_once_and_that_of_one(capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, "help")
     assert code == 0
     listed = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
-    assert sorted(listed) == sorted(verb.name for verb in VERBS)
+    assert sorted(listed) == sorted(verb.name for verb in VERBS) == sorted(WORDS)
     assert "--nodes" in run(capsys, "help", "launch")[1]
 
 

@@ -14,8 +14,8 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import chain, rundir
 from rltui.runs import claims
+from rltui.runs.journal import Submission, fold_submissions
 from rltui.runs.script_job import read_script_job
-from rltui.runs.submission import Submission, fold_submissions
 from rltui.service.context import find_run
 from rltui.service.fixes import choose, shares_gpu
 from rltui.service.recover import in_words

@@ -65,10 +65,10 @@ def test_what_is_no_sweep_is_refused(words: list[str], said: str) -> None:
 
 
 def _submitted(run_id: str, fails: bool = False) -> Any:
-    def submit(after: str) -> Launched:
+    def submit(*, after_job: str) -> Launched:
         if fails:
             raise RltuiError("Slurm refused it.")
-        return Launched(run_id=run_id, attempt=1, job_id=f"{run_id}>{after}", cluster="lab", path="/runs")
+        return Launched(run_id=run_id, attempt=1, job_id=f"{run_id}>{after_job}", cluster="lab", path="/runs")
 
     return submit
 
