@@ -28,6 +28,7 @@ _TEXTS = {
     ),
     "gpu_arch_unsupported": ("no kernel image is available", "invalid device function", "kernel image is invalid"),
     "no_gpu_visible": ("no CUDA-capable device", "no ROCm-capable device", "invalid device ordinal"),
+    "driver_mismatch": ("stub library",),
 }
 
 _SYMBOLS = {
@@ -41,6 +42,10 @@ _SYMBOLS = {
         "NoKernelImageForDevice", "InvalidDeviceFunction", "InvalidKernelImage", "NoBinaryForGpu",
     ),
     "no_gpu_visible": ("NoDevice",),
+    "driver_mismatch": (
+        "SystemNotReady", "SystemDriverMismatch", "InsufficientDriver", "CompatNotSupportedOnDevice",
+        "UnsupportedPtxVersion", "CallRequiresNewerDriver", "StubLibrary",
+    ),
 }  # fmt: skip
 
 _OF_DRIVER = {
@@ -51,6 +56,10 @@ _OF_DRIVER = {
         "hardware_stack_error", "invalid_address_space", "invalid_pc",
     ),
     "gpu_arch_unsupported": ("no_binary_for_gpu",),
+    "driver_mismatch": (
+        "system_not_ready", "system_driver_mismatch", "compat_not_supported_on_device", "unsupported_ptx_version",
+        "stub_library",
+    ),
 }  # fmt: skip
 """After ``CUDA_ERROR_``; programs for CPUs print the driver's word for no device, and go on."""
 
@@ -60,7 +69,7 @@ _FAILED = "(?:fail|failed|fails|failure)"
 def _numbered(numbers: str) -> str:
     """What simulators and engines in C++ print where they do not ask for the text."""
     return (
-        rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b{_FAILED}\b.{{0,24}}\b(?:{numbers})\b|"
+        rf"\bcu(?:da)?[A-Z]\w+\b.{{0,40}}\b(?:{_FAILED}|returned)\b.{{0,24}}\b(?:{numbers})\b|"
         rf"\b(?:GPU|CUDA)\b.{{0,60}}\b{_FAILED}!* (?:with )?(?:error |code ){{0,2}}(?:{numbers})$"
     )
 
@@ -73,6 +82,7 @@ _FAILURES = {
         rf"\b{_FAILED} to launch (?:\w+ )?kernel",
     ),
     "ecc_uncorrectable": (_numbered("214"),),
+    "driver_mismatch": (_numbered("222|80[2-4]"),),
 }
 
 
@@ -100,8 +110,8 @@ def runtime_errors(cause: str, confidence: float, unless: str = "") -> tuple[Wor
     )
     failed = tuple(
         Wording(
-            anchor="fail",
-            words=("fail", "failed", "fails", "failure"),
+            anchor="",
+            words=("fail", "failed", "fails", "failure", "returned"),
             pattern=pattern,
             unless=unless,
             confidence=confidence,

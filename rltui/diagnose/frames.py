@@ -43,7 +43,8 @@ _PLAIN = re.compile(r'File "(?P<path>[^"]{1,500})", line \d+(?:, in (?P<function
 _RICH = re.compile(r"^(?P<path>\S{0,500}\.py):\d+ in (?P<function>\S{1,200})")
 _REMOTE = re.compile(r"\b(?P<path>ray::[\w.]+?)\.?(?P<function>\w+)\(\)")
 _LOOSE = re.compile(
-    r"\.py(?::|\()\d+|(?:->|=>|[→➜↳»]) ?\S|^\s*(?:return|self\.)\b.*\(|^\s*\w[\w., ]* = [\w.]+\(|^\s+\w[\w.]*\(.*\)$"
+    r"\.py(?::|\()\d+|(?:->|=>|[→➜↳»]) ?\S|^\s*(?:return|self\.)\b.*\(|^\s*\w[\w., ]* = [\w.]+\(|^\s+\w[\w.]*\(.*\)$|"
+    r"❱ *\d+ [│|]"  # rich marks the line of code that failed
 )
 _ADVICE = re.compile(r"If reserved |See documentation|GPU \d+ has a total|\(GPU \d+;")
 _PART_OF_TRACEBACK = re.compile(

@@ -116,9 +116,14 @@ CASES = {
             "slurmstepd: error: pyxis: container start failed with error code: 1\n"
             "slurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or directory",
             "docker: Error response from daemon: could not select device driver with capabilities: [[gpu]].",
+            "/usr/bin/enroot: line 111: /usr/lib/enroot/common.sh: No such file or directory",
+            "enroot-mount: failed to mount: /dev/shm: Operation not permitted",
             "FATAL:   container creation failed: mount /proc error",
         ),
-        looks_like=("pyxis: importing docker image: ubuntu:22.04\npyxis: imported docker image: ubuntu:22.04",),
+        looks_like=(
+            "pyxis: importing docker image: ubuntu:22.04\npyxis: imported docker image: ubuntu:22.04",
+            "enroot start: mounting /data",
+        ),
     ),
     "ray_actor_died": Case(
         has=(
@@ -222,6 +227,8 @@ CASES = {
             "OSError: AF_UNIX path too long",
             "terminate called after throwing an instance of 'boost::wrapexcept<boost::system::system_error>'\n"
             "  what():  bind: File name too long",
+            "terminating with uncaught exception of type boost::wrapexcept<boost::system::system_error>: File name too "
+            "long",
         ),
         looks_like=(
             "listening on AF_UNIX path /tmp/r1/sock",

@@ -27,6 +27,8 @@ CASES = {
             "this GPU",
             "nvidia-smi: Unable to determine the device handle for GPU 0000:81:00.0: Unknown Error",
             "NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.\nRuntimeError: CUDA error: unknown error",
+            "failed to get remapped rows of GPU 3: NVML_ERROR_GPU_IS_LOST",
+            "XidCriticalError: Xid=79 on Device=GPU-7d6a, the device will go unhealthy.",
         ),
         looks_like=("NVRM: Xid (PCI:0000:91:00): 45, pid=1, name=python3, Ch 00000008",),
     ),
@@ -60,6 +62,7 @@ CASES = {
             "RuntimeError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
             "NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 1 caused by previous Xid 149",
             "nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up",
+            "XID 149.0 (err status 0x0) NVLINK_NETIR_ERROR: NETIR error detected on GPU PCI:0019:01:00",
         ),
         looks_like=(
             "NVRM: Xid (PCI:0009:01:00): 145, RLW_REMAP  Nonfatal XC1 i0 Link 08",
@@ -74,11 +77,14 @@ CASES = {
             "RuntimeError: CUDA error: an illegal memory access was encountered",
             "RuntimeError: HIP error: misaligned address",
             "what():  CUDA error: cudaErrorLaunchTimeout",
+            "GpuMemWatch: DCGM_FR_XID_ERROR GPU:4 Detected XID 31 for GPU 4 Please consult the documentation",
             "Memory access fault by GPU node-4 (Agent handle: 0x55d) on address 0x7f01a0000. Reason: Unknown.",
             ":0:rocdevice.cpp: Callback: Queue aborting with error : HSA_STATUS_ERROR_EXCEPTION: hardware exception",
         ),
         looks_like=(
             "cudaErrorLaunchTimeoutHandler registered",
+            "XID errors: 0 for GPU 3",
+            "XID 45 detected on GPU PCI:0000:1b:00",
             "NVRM: Xid (PCI:0000:38:00): 154, GPU recovery action changed from 0x0 (None) to 0x1",
         ),
     ),
@@ -106,8 +112,15 @@ CASES = {
         has=(
             "Failed to initialize NVML: Driver/library version mismatch",
             "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
+            'CUDA error at bandwidthTest.cu:256 code=802(cudaErrorSystemNotReady) "cudaSetDevice(currentDevice)"',
+            "cudaGetDeviceCount returned 802",
+            "cuInit failed: CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
+            "nv-fabricmanager[881]: detected number of NVSwitches fits no supported topology, aborting fabric manager",
         ),
-        looks_like=("| NVIDIA-SMI 550.144    Driver Version: 550.144    CUDA Version: 12.4 |",),
+        looks_like=(
+            "cudaMemcpy returned 4096 bytes",
+            "| NVIDIA-SMI 550.144    Driver Version: 550.144    CUDA Version: 12.4 |",
+        ),
     ),
     "gpu_arch_unsupported": Case(
         has=(
@@ -122,9 +135,10 @@ CASES = {
             "GPU has "
             "compute capability 7.0.",
             "RuntimeError: No available kernel. Aborting execution.",
+            "flash_attn at sgl-kernel is only supported on sm90 and above",
             "RuntimeError: Expected is_sm90 || is_sm8x || is_sm75 to be true, but got false.",
         ),
-        looks_like=("Using device NVIDIA H100, compute capability 9.0",),
+        looks_like=("Using device NVIDIA H100, compute capability 9.0", "fp8 KV cache is supported on sm90 and above"),
     ),
     "nccl_timeout": Case(
         has=(
@@ -191,11 +205,14 @@ CASES = {
     "nccl_lib_mismatch": Case(
         has=(
             "ImportError: torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister",
+            "libtorch_cuda.so:%20undefined%20symbol:%20ncclCommRegister",
+            "[pip3] nvidia-nccl-cu12==2.29.3\n[pip3] nvidia-nccl-cu13==2.29.7",
             'declare -x NCCL_VERSION="2.15.5-1"\nprint(torch.cuda.nccl.version())\n(2, 19, 3)',
         ),
         looks_like=(
             'declare -x NCCL_VERSION="2.19.3-1"\nprint(torch.cuda.nccl.version())\n(2, 19, 3)',
             "NCCL version 2.21.5+cuda12.4",
+            "[pip3] nvidia-nccl-cu12==2.27.3\n[conda] nvidia-nccl-cu12         2.27.3        pypi_0    pypi",
         ),
     ),
     "gloo_timeout": Case(

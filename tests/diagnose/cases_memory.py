@@ -51,6 +51,7 @@ CASES = {
             traceback(
                 "accelerate/optimizer.py:step:self.optimizer.step(closure)", "apex/optimizers/x.py:step:state = {}"
             ),
+            f"│ ❱ 290 │   │   │   retval = optimizer.step(*args, **kwargs) │\n│   291 │   │   return retval │\n{OOM}",
         ),
         looks_like=(traceback("m.py:forward:return self.mlp(x)"), "optimizer.step took 1.2 s, 3.4 GiB allocated"),
     ),
@@ -126,6 +127,7 @@ CASES = {
             "memory. Tried to allocate 896.00 MiB. GPU 4 has a total capacity of 79.25 GiB.",
             "RuntimeError: CUDA out of memory occurred when warming up sampler with 256 dummy requests. Please try "
             "lowering `max_num_seqs`.",
+            f"{OOM}\nRuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {{}}",
         ),
         looks_like=(
             traceback("torch/optim/adamw.py:step:adamw("),

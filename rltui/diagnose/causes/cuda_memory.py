@@ -136,6 +136,11 @@ _ENGINE_ACTORS = re.compile(_ENGINES, re.IGNORECASE)
 _ENGINE_PREFIX = re.compile(rf"\([^()]{{0,80}}(?:{_ENGINES})[^()]{{0,80}}\bpid=".encode(), re.IGNORECASE)
 """Of several prefixes the outermost is the line's actor, and any of them may be the engine's."""
 
+_ENGINE_FAILED = compiled(
+    r"Engine core initialization failed|Engine ?Core failed to start|WorkerProc initialization failed"
+)
+"""What the side that waits for an engine says a few lines below: it did not come up."""
+
 _TRAINS = compiled(r"(?i)\b(?:global_?)?step[ :=#]+\d|\d+/\d+ \[\d.{0,40}(?:it/s|s/it)|'(?:loss|grad_norm)': ")
 """What a training loop says of its steps."""
 
@@ -146,7 +151,8 @@ LINES_TO_STEP = 12
 def _without_frames(hit: Hit, numbers: dict[str, float], fields: dict[str, str]) -> Reading | None:
     line = hit.context.line
     prefix = _ENGINE_PREFIX.search(hit.context.raw, hit.context.start, hit.context.end)
-    if prefix or _ENGINE_ACTORS.search(line.actor) or _ENGINE_ACTORS.search(line.text):
+    below = " ".join(one.text for one in hit.context.after(LINES_TO_STEP))
+    if prefix or any(_ENGINE_ACTORS.search(text) for text in (line.actor, line.text)) or _ENGINE_FAILED.search(below):
         return Reading(0.65, "engine_load_oom", fields)
     if "asked" not in numbers:
         # NCCL says it where it happens, whatever the others make of it

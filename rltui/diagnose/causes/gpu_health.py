@@ -14,6 +14,10 @@ from rltui.onnode import xids
 
 _XID = r"Xid \(?(?:PCI:)?(?P<gpu>[0-9A-Fa-f:.]+)\)?: (?P<xid>\d+)(?:, GPU \d+ of (?P<node>[\w.-]+))?"
 """The kernel's words, and those of rltui's own sampler, which names the node too."""
+_XID_TOLD = (
+    r"(?i)\bXID[ =:]{1,2}(?P<xid>\d+)(?:\.\d+)?\b[^.]{0,90}?(?:\b(?:for|on|at) (?:GPU|device)\b|\bPCI:|\bDevice=)"
+)
+"""What DCGM, device plugins and monitors make of it."""
 _XID_DOC = "https://docs.nvidia.com/deploy/xid-errors/"
 _NODE = ("the node's name and GPU address", "dmesg of the node around the first of these lines")
 _HARDWARE_WRONG = ("Restarting on the same node.", "nvidia-smi loops on that node: they may hang.")
@@ -107,7 +111,7 @@ CAUSES = (
         tell="Xid 79, or 'fallen off the bus' without the word Xid; nvidia-smi then says that the GPU is lost.",
         wordings=worded(
             ("off the bus", r"(?i)\b(?:fallen|fell|dropped) off the bus"),
-            ("gpu is lost", r"(?i)GPU is lost"),
+            ("is", r"(?i)GPU[ _]is[ _]lost"),
             ("device handle for gpu", r"(?i)unable to determine the device handle for gpu"),
             confidence=0.95,
         ),
@@ -204,6 +208,7 @@ CAUSES = (
         "the node, unless the same GPU does it with other code too.",
         wordings=(
             Wording(anchor="xid (", pattern=_XID, check=read_xid),
+            Wording(anchor="xid", pattern=_XID_TOLD, unless=r"Xid \(", check=read_xid),
             *worded(
                 ("illegal memory access", r"(?i)(?:CUDA|an) (?:error: )?.{0,20}illegal memory access"),
                 ("unspecified launch failure", ""),
@@ -266,10 +271,7 @@ CAUSES = (
         wordings=(
             *worded(
                 ("dcgm", r"(?i)dcgm.{0,120}\b(?:fail(?:ed|ure)?|error)\b", "dcgm dcgmi"),
-                (
-                    "row",
-                    r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending",
-                ),
+                ("row", r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending"),
                 (
                     "",
                     r"(?i)\bGPU reset is required|\bGPU requires (?:a )?reset|remapping pending: *yes",
@@ -294,12 +296,7 @@ CAUSES = (
                 ("overall health", r"(?i)overall health\s*[|:]\s*failure"),
                 confidence=0.85,
             ),
-            Wording(
-                anchor="pending",
-                pattern=r"^\s*Pending\s*: *Yes\b",
-                confidence=0.8,
-                check=read_pending_rows,
-            ),
+            Wording(anchor="pending", pattern=r"^\s*Pending\s*: *Yes\b", confidence=0.8, check=read_pending_rows),
         ),
         remedies=_exclude,
         wrong=_HARDWARE_WRONG,
@@ -329,11 +326,15 @@ CAUSES = (
                 r"(?i)(?:CUDA|Error).{0,80}system not yet initialized|initialized \(error 802\)",
             ),
             ("fabric manager", r"(?i)\b(?:error|fail\w*|not running|stopped)\b.{0,60}\bfabric ?manager"),
-            ("fabricmanager", r"(?i)fabricmanager\b.{0,160}\b(?:failed|not running|status=1/FAILURE)\b"),
+            (
+                "fabricmanager",
+                r"(?i)fabricmanager\b.{0,160}\b(?:failed|not running|status=1/FAILURE|aborting fabric)\b",
+            ),
             ("nvls.cc", r"nvls\.cc:\d+ NCCL WARN Cuda failure"),  # a Fabric Manager that was restarted alone
             ("unknown error", r"Cuda failure (?:999 )?'unknown error'|Error: CUDA (?:error: )?unknown error(?!.*lost)"),
             confidence=0.9,
-        ),
+        )
+        + runtime_errors("driver_mismatch", 0.9),
         explains=frozenset({"container_start"}),
         remedies=_driver,
         wrong=("Reinstalling Python packages on a node whose module was not reloaded.",),
@@ -360,6 +361,7 @@ CAUSES = (
                 ("gpus or newer", r"(?i)(?:Turing|Ampere|Ada|Hopper|Blackwell) GPUs or newer"),
                 ("gpus with", r"(?i)requires? (?:NVIDIA )?GPUs with (?:sm_?\d+|compute capability)"),
                 ("only supports", r"(?i)only supports (?:Turing|Ampere|Ada|Hopper|Blackwell)"),
+                ("supported on", r"(?i)\bonly supported on (?:NVIDIA )?(?:sm_?\d+|Turing|Ampere|Ada|Hopper|Blackwell)"),
                 ("out of resource: shared memory", r"(?i)shared memory, required: \d+, hardware limit: \d+"),
                 (
                     "not supported",

@@ -58,9 +58,12 @@ def nccl_ib_error(matches: Sequence[Match], all_matches: Matches) -> Verdict | N
 
 
 def nccl_lib_mismatch(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
-    """Somebody says so, or a listing of the environment shows another minor version than torch loaded."""
+    """Somebody says so, or a listing of the environment shows two NCCLs: of two CUDAs, or not the one torch loaded."""
     if matches:
         return surest(matches)
+    packages = {one.fields["cuda"]: one for one in all_matches.of("nccl_package")}
+    if len(packages) > 1:
+        return Verdict(confidence=0.55, matches=tuple(packages.values()))
     loaded, system = all_matches.of("nccl_loaded"), all_matches.of("nccl_system")
     if not loaded or not system or loaded[0].fields["minor"] == system[0].fields["minor"]:
         return None
@@ -262,7 +265,7 @@ CAUSES = (
         title="Another NCCL than torch's was loaded",
         tell="An undefined nccl symbol, or two different versions in one job.",
         wordings=worded(
-            ("undefined symbol", r"undefined symbol: p?nccl\w+"),
+            ("", r"undefined(?: |%20)symbol:(?: |%20)p?nccl\w+", "undefined"),
             ("nccl version", r"(?i)mismatch(?:ed)? nccl version|nccl version mismatch"),
             (
                 "libnccl.so",
@@ -287,6 +290,7 @@ CAUSES = (
 )
 
 STATES = {
+    "nccl_package": (Wording(anchor="nvidia-nccl-cu", pattern=r"nvidia-nccl-cu(?P<cuda>\d+)(?:==| +)\d"),),
     "nccl_loaded": (Wording(anchor="nccl.version", check=read_loaded_version),),
     "nccl_system": (Wording(anchor="nccl_version=", pattern=r"NCCL_VERSION=\"?2\.(?P<minor>\d+)\."),),
 }

@@ -195,7 +195,7 @@ CAUSES = (
                 ("server error", r"HfHubHTTPError: 50[0234] Server Error", "hfhubhttperror"),
                 (
                     "server error",
-                    r"Error: 50[0234] Server Error: .{0,60} for url: https://(?:\S+\.)?(?:huggingface\.co|hf\.co)/",
+                    r"\b50[0234] Server Error: .{0,60} for url: https://(?:\S+\.)?(?:huggingface\.co|hf\.co)/",
                     "server",
                 ),
                 (

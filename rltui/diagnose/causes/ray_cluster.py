@@ -279,7 +279,7 @@ CAUSES = (
             ("too long", r"(?i)(?:unix|socket).{0,60}path (?:name )?(?:is )?too long"),
             (
                 "file name too long",
-                r"(?i)(?:\bsockets?\b|\b(?:bind|connect)\b|raylet|plasma).{0,160}\bFile name too long",
+                r"(?i)(?:\bsockets?\b|\b(?:bind|connect)\b|raylet|plasma|boost::system).{0,160}\bFile name too long",
             ),
             confidence=0.95,
         ),

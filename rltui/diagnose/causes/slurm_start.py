@@ -281,7 +281,10 @@ CAUSES = (
         tell="pyxis, enroot, Apptainer or docker say so; pyxis prints the reason in the lines after it.",
         wordings=worded(
             ("pyxis", r"error: pyxis:|pyxis: (?:couldn't|failed|child \d+ failed|container start failed)"),
-            ("enroot", r"(?i)enroot(?:-\w+)?: (?:failed|error)|\[ERROR\].{0,80}enroot"),
+            (
+                "enroot",
+                r"(?i)enroot(?:-[\w-]+)?: (?:failed|error|line \d+: |.{1,80}: \w[\w ]+$)|\[ERROR\].{0,80}enroot",
+            ),
             ("[error]", r"\[ERROR\] .{0,80}(?:squashfs|Invalid image|Could not .{0,40}(?:image|URI|registry))"),
             ("[error]", r"\[ERROR\] No such file or directory: \S+\.sqsh\b"),
             ("spank_pyxis", r"spank_pyxis.{0,60}failed"),
