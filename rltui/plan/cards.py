@@ -68,6 +68,18 @@ def link_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
     return min(inside, network_bytes_per_s(request))
 
 
+def ring_bytes_per_s(request: Request, gpus: tuple[int, ...]) -> float:
+    """Bandwidth of a large gather, scatter or broadcast over bundles of ``gpus``, each on a node of its own.
+
+    NCCL's rings enter and leave a node by the adapters of all its cards in the bundle at once: the network carries what
+    one adapter does, times those cards. A self-test measures such a ring over whole nodes.
+    """
+    inside = link_bytes_per_s(request, gpus[:1])
+    if len(gpus) == 1 or link_bytes_per_s(request, gpus) == inside:
+        return inside
+    return min(inside, request.measured.network_bytes_per_s or min(gpus) * network_bytes_per_s(request))
+
+
 def host_bytes_per_s(request: Request) -> float:
     """Bandwidth between a card and host memory: as a self-test measured it, else what its PCIe carries."""
     generation = 2 if request.gpu.name.startswith(PCIE_5) else 1

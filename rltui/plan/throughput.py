@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.estimate import GIB
-from rltui.plan.cards import ITEM_BYTES, host_bytes_per_s, link_bytes_per_s
+from rltui.plan.cards import ITEM_BYTES, host_bytes_per_s, link_bytes_per_s, ring_bytes_per_s
 from rltui.plan.decoding import generate_s, steady_s, teacher_s
 from rltui.plan.training import reference_s, train_s
 
@@ -83,7 +83,7 @@ def gather_s(request: Request, learner: Training) -> float:
     """Seconds in which rank 0 gathers all weights; uncut, with ZeRO-2 or less, it has them."""
     if learner.zero_stage < 3 and learner.sharing == learner.expert_parallel == 1:
         return 0.0
-    return _weights(request.model) / link_bytes_per_s(request, learner.gpus)
+    return _weights(request.model) / ring_bytes_per_s(request, learner.gpus)
 
 
 def _weights(model: Architecture) -> float:
@@ -92,7 +92,7 @@ def _weights(model: Architecture) -> float:
 
 def shared_sync_s(request: Request, setup: Setup) -> float:
     """The same where engines share the learner's GPUs; those that sleep leave for host memory and come back."""
-    broadcast_s = _weights(request.model) / link_bytes_per_s(request, setup.learner.gpus)
+    broadcast_s = _weights(request.model) / ring_bytes_per_s(request, setup.learner.gpus)
     moved = 2 * setup.engine.engine.weights_gib * GIB if setup.sleeps else 0.0
     moved_s = moved / host_bytes_per_s(request)
     return gather_s(request, setup.learner) + broadcast_s + load_s(request, setup.engine) + moved_s

@@ -23,6 +23,7 @@ from rltui.plan.cards import (
     of_bandwidth,
     of_peak,
     rates,
+    ring_bytes_per_s,
 )
 from rltui.plan.experts import dispatch_s, launch_s, waiting_flops
 from rltui.plan.rates import ATTENTION_FLOPS_SHARE, training_share
@@ -78,7 +79,7 @@ def train_terms(
     model = request.model if critic is None else critic
     passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
-    talk_s = _zero_bytes(model, learner) / link_bytes_per_s(request, learner.gpus)
+    talk_s = _zero_bytes(model, learner) / ring_bytes_per_s(request, _same_parts(learner))
     update_s = _optimizer_s(request, model, learner)
     swap_s = _sent_passes(passes) * _exchange_s(request, model, learner)
     tokens = _micro_batch_tokens(request, learner)[0] / learner.sharing
@@ -155,7 +156,8 @@ def _optimizer_s(request: Request, model: Architecture, learner: Training) -> fl
     mine = count_parameters(model).total / learner.ranks
     shared_s = 0.0
     if learner.zero_stage == 1:
-        shared_s = (4 + ITEM_BYTES) * kept_parameters(model, learner) / link_bytes_per_s(request, learner.gpus)
+        sent = (4 + ITEM_BYTES) * kept_parameters(model, learner)
+        shared_s = sent / ring_bytes_per_s(request, _same_parts(learner))
     if not learner.offload or learner.trains_on_card:
         step_s = OPTIMIZER_BYTES * mine / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
         moved = 2 * STATE_BYTES * mine if learner.offload else 0.0
@@ -244,7 +246,7 @@ def reference_s(request: Request, learner: Training) -> float:
     size = ITEM_BYTES * count_parameters(request.model).total * (learner.ranks - 1) / learner.ranks
     if request.reference_stage == 0:
         size = 0.0
-    return _micro_batches(request, learner) * max(compute_s, size / link_bytes_per_s(request, learner.gpus))
+    return _micro_batches(request, learner) * max(compute_s, size / ring_bytes_per_s(request, learner.gpus))
 
 
 def kept_parameters(model: Architecture, learner: Training) -> float:
@@ -252,6 +254,11 @@ def kept_parameters(model: Architecture, learner: Training) -> float:
     count, stages = count_parameters(model), learner.pipeline_parallel
     shared, routed = (count.total - count.routed) / learner.tensor_parallel, count.routed / learner.expert_cut
     return (shared + routed) / stages
+
+
+def _same_parts(learner: Training) -> tuple[int, ...]:
+    """Cards of each node that hold the same part of each matrix: those among which ZeRO gathers and scatters."""
+    return tuple(max(1, gpus // learner.tensor_parallel) for gpus in learner.gpus)
 
 
 def _zero_bytes(model: Architecture, learner: Training) -> float:

@@ -58,6 +58,9 @@ REASONS = {
     ),
     "Z20": "Megatron with adapters: what it keeps besides their inputs is not known",
     **dict.fromkeys(("L09", "L10"), "what one graph of a model with experts keeps is not modelled"),
+    "D05": "ZeRO-3 with adapters; what its allocator keeps is not known",
+    "D17": "distillation: what the divergence of two whole vocabularies keeps is not modelled",
+    "D32": "linear attention without recomputation: what its kernels keep is not known",
     "F08": "what the whole model takes in 16 bits, as if it were quantised once it is loaded; not modelled",
     **dict.fromkeys(
         ("F15", "F17", "F18"),
@@ -114,6 +117,12 @@ def score() -> Score:
     counted since: 6.2 % of 17, 15 within 15 %. Two (L12, L13) are left out: their log has an eighth of the tokens that
     their command says. Without the 17 grade A has 3.9 % of 187, 90.9 % of them within 15 %, and grades A to C have
     4.9 % of 389 and 84.8 %.
+
+    Of 44 runs written down that night before any was predicted (ms-swift's examples, Megatron-Bridge's and axolotl's
+    pages, QLoRA under TRL and others) the median was 14.9 %, and 22 were within 15 %. 16 are in (D01 to D57): those
+    whose settings are known; the others fill their batches by a dataset, or do not say what they train. Three of the 16
+    were set down wrongly at first: TRL's GRPO does not make float32 of what is not quantised. Without the 16, grades A
+    to C have 4.9 % of 406 and 85 %.
     """
     return Score(predictor="memory", figures=(*_runs(), *_own_learner(), *_engines()), worst=tuple(_worst()))
 
@@ -124,12 +133,12 @@ def _runs() -> Iterator[Figure]:
     yield _error("grade A: median error (%)", statistics.median(a), 3.9, len(a))
     yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.6, len(a))
     yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.6, True, len(a))
-    yield _error("grades A to C: median error (%)", statistics.median(every), 4.9, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 85.0, True, len(every))
+    yield _error("grades A to C: median error (%)", statistics.median(every), 5.0, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.6, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
-    yield Figure("within the printed range (%)", _percent(inside), 94.1, True, len(MEASURED))
-    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 91.6, True, len(MEASURED))
-    yield _error("mean width of the printed range (%)", mean_width(), 42.0, len(MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 93.8, True, len(MEASURED))
+    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 91.9, True, len(MEASURED))
+    yield _error("mean width of the printed range (%)", mean_width(), 42.4, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
     refused = sum(_verdict(row) == "no" for row in of_a_card)
     yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.7, len(of_a_card))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
@@ -14,6 +15,7 @@ from rltui.layout.presets import resolve
 from rltui.plan.cards import link_bytes_per_s, network_bytes_per_s
 from rltui.plan.decoding import EAGER_ALL_REDUCE_S, EAGER_LAYER_S, decode_step
 from rltui.plan.experts import BUSIEST, DISPATCH_S, LOOP_S
+from rltui.plan.measured import Measured
 from rltui.plan.of_layout import predict, request_of_layout
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
@@ -194,10 +196,14 @@ def test_engines_in_fp8_read_half_as_much_of_weights_and_cache() -> None:
 
 
 def test_a_reference_that_is_whole_on_every_card_gathers_nothing() -> None:
+    slow = Measured(network_bytes_per_s=3e9)
     words = ["roles.reference={}", "grpo.kl_coefficient=0.1", "train.prompts_per_step=4", "train.samples_per_prompt=2"]
     way = Training(gpus=(4, 4), zero_stage=3, micro_batch=1, gradient_checkpointing=True)
     divided, whole = (
-        request_of_layout(load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [*words, stage]).layout)
+        structs.replace(
+            request_of_layout(load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [*words, stage]).layout),
+            measured=slow,
+        )
         for stage in ("roles.reference.zero_stage=3", "roles.reference.zero_stage=0")
     )
     assert reference_s(whole, way) < reference_s(divided, way)

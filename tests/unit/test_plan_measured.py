@@ -18,7 +18,7 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.memory.layouts import estimate_roles
 from rltui.paths import ensure_private, state_dir
-from rltui.plan.cards import link_bytes_per_s
+from rltui.plan.cards import link_bytes_per_s, network_bytes_per_s, ring_bytes_per_s
 from rltui.plan.decoding import decode_step, decode_step_s
 from rltui.plan.measured import FILE, Measured, keep_measured, read_measured
 from rltui.plan.rates import rates_of
@@ -62,6 +62,13 @@ def test_links_are_as_measured_and_shares_never_above_what_the_card_reached() ->
     assert link_bytes_per_s(request(network_bytes_per_s=2e9), (4,)) == link_bytes_per_s(request(), (4,))
     assert decode_step_s(request(bandwidth=0.95), 1, 8) == decode_step_s(request(), 1, 8)
     assert decode_step_s(request(bandwidth=0.3), 1, 8)[0] > 1.5 * decode_step_s(request(), 1, 8)[0]
+
+
+def test_a_ring_over_whole_nodes_has_the_adapters_of_all_their_cards() -> None:
+    network = network_bytes_per_s(request())
+    assert [ring_bytes_per_s(request(), (each, each)) for each in (1, 2, 4)] == [network, 2 * network, 4 * network]
+    assert ring_bytes_per_s(request(), (4,)) == link_bytes_per_s(request(), (4,)) > 4 * network
+    assert ring_bytes_per_s(request(network_bytes_per_s=2e9), (4, 4)) == 2e9
 
 
 def test_what_was_measured_is_kept_and_said_by_plan(capsys: pytest.CaptureFixture[str]) -> None:
