@@ -45,7 +45,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def body(self) -> Sequence[Widget]:
         """What stands between header and footer."""
-        return ()
+        return [self.pane] if self.pane is not None else ()
 
     @override
     def compose(self) -> ComposeResult:
@@ -104,14 +104,21 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.prompting.ask_changes(ask)
 
     def typed(self, purpose: str, text: str) -> None:
-        """The text of the prompt has changed."""
+        """The text of the prompt has changed; a filter is followed while it is typed."""
+        if purpose == "filter":
+            self.narrow(text)
 
     def answer(self, purpose: str, text: str) -> str:  # noqa: ARG002 a hook
         """Take an answer of the prompt; what comes back is why it cannot be taken, which keeps the prompt open."""
         return ""
 
     def left(self, purpose: str) -> None:
-        """The prompt was left without an answer."""
+        """The prompt was left without an answer, which clears a filter."""
+        if purpose == "filter":
+            self.narrow("")
+
+    def narrow(self, words: str) -> None:
+        """Show only what has these words."""
 
     def do_pause(self) -> None:
         """Stop drawing new pictures, or go on: what is on the screen can be read and copied."""

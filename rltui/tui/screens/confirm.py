@@ -80,15 +80,17 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
 
     KEYS: ClassVar[KeyTable] = KEYS
 
+    pane: _Text
+
     def __init__(self, ask: Ask, preview: ActionPreview) -> None:
         super().__init__()
         self.preview = preview
         self._problem = why_not(ask, preview)
         self._can_edit = ask.action not in ("cancel", "auto") and not ask.others
-        self._text = _Text(preview)
-        self._buttons = _Buttons(self._problem, self._can_edit, self._text)
-        self._text.scrolled = self._buttons.repaint
-        self._box = Container(self._text, self._buttons, id="confirm")
+        self.pane = _Text(preview)
+        self._buttons = _Buttons(self._problem, self._can_edit, self.pane)
+        self.pane.scrolled = self._buttons.repaint
+        self._box = Container(self.pane, self._buttons, id="confirm")
 
     @override
     def compose(self) -> ComposeResult:
@@ -105,16 +107,12 @@ class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
     def _fit(self) -> None:
         width = min(MAX_WIDTH, self.app.size.width - 2)
         self._box.styles.width = width
-        self._box.styles.height = min(self.app.size.height, len(self._text.lines(width - 4)) + 6)
+        self._box.styles.height = min(self.app.size.height, len(self.pane.lines(width - 4)) + 6)
         self.call_after_refresh(self._buttons.repaint)
 
     @override
     def key_context(self) -> KeyContext:
         return KeyContext(problem=self._problem, can_edit=self._can_edit)
-
-    @override
-    def mover(self) -> ListPane:
-        return self._text
 
     do_yes = partialmethod(KeyedScreen.dismiss, "yes")
     do_no = partialmethod(KeyedScreen.dismiss, "no")

@@ -82,16 +82,14 @@ class HelpScreen(KeyedScreen[None], inherit_bindings=False):
 
     KEYS: ClassVar[KeyTable] = KEYS
 
+    pane: _HelpPane
+
     def __init__(self, table: KeyTable) -> None:
         super().__init__()
-        self._pane = _HelpPane(table)
+        self.pane = _HelpPane(table)
 
     @override
     def compose(self) -> ComposeResult:
-        yield self._pane
-
-    @override
-    def mover(self) -> ListPane:
-        return self._pane
+        yield self.pane
 
     do_close = partialmethod(KeyedScreen.dismiss, None)

@@ -17,6 +17,7 @@ from rltui.service.launch_review import opened_file
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import keys, messages
 from rltui.tui.keys import Key, KeyContext, KeyTable
+from rltui.tui.picking import after
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.launch_typing import CHECKED, LaunchTyping
 from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
@@ -84,11 +85,12 @@ class LaunchScreen(CockpitScreen):
     KEYS: ClassVar[KeyTable] = KEYS
     PARTS = (LaunchTyping,)
 
+    pane: PresetList
     review: var[LaunchReview | None] = var(None, init=False)
 
     def __init__(self, preset: str = "") -> None:
         super().__init__()
-        self.presets = PresetList(id="presets")
+        self.presets = self.pane = PresetList(id="presets")
         self.review_pane = ReviewPane(id="review")
         self.script_pane = ScriptPane(id="script")
         self.typing = self.part(LaunchTyping)
@@ -170,12 +172,7 @@ class LaunchScreen(CockpitScreen):
         self._reviewed = self.presets.selected
         self.review = None
         self._show()
-        if self._settling is not None:
-            self._settling.stop()
-        if at_once:
-            self._check()
-        else:
-            self._settling = self.set_timer(SETTLE_S, self._check)
+        self._check_in(0.0 if at_once else SETTLE_S)
 
     def _check(self) -> None:
         preset = self.presets.selected
@@ -186,9 +183,15 @@ class LaunchScreen(CockpitScreen):
 
     def check_soon(self) -> None:
         """Check once the fingers rest; what was found before stays in sight until then."""
+        self._check_in(TYPED_SETTLE_S)
+
+    def _check_in(self, pause_s: float) -> None:
         if self._settling is not None:
             self._settling.stop()
-        self._settling = self.set_timer(TYPED_SETTLE_S, self._check)
+        if pause_s:
+            self._settling = self.set_timer(pause_s, self._check)
+        else:
+            self._check()
 
     def _show(self) -> None:
         pending = self.review is None
@@ -235,17 +238,9 @@ class LaunchScreen(CockpitScreen):
         """Where you are, and where it would run."""
         return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.typing.sweep.words else [])]
 
-    @override
-    def mover(self) -> PresetList:
-        return self.presets
-
     def pager(self) -> ReviewPane | ScriptPane:
         """The review, or the script where it is shown in its place."""
         return self.script_pane if self.with_script else self.review_pane
-
-    def on_line_opened(self) -> None:
-        """A double click only selects: launching is for the key."""
-        self.moved()
 
     def do_submit(self) -> None:
         """Launch the layout that is shown, as it was reviewed."""
@@ -263,8 +258,7 @@ class LaunchScreen(CockpitScreen):
         self.moved()
 
     def _turn_to(self, step: int) -> None:
-        names = self.clusters
-        self.cockpit.launch_cluster = names[(names.index(self.cluster) + step) % len(names)]
+        self.cockpit.launch_cluster = after(self.clusters, self.cluster, step)
         self.changed(at_once=True)
 
     do_cluster = partialmethod(_turn_to, 1)
@@ -286,7 +280,7 @@ class LaunchScreen(CockpitScreen):
         if self.back_to_all():
             return
         if self.presets.query_words:
-            self._narrow("")
+            self.narrow("")
         else:
             self.leave()
 
@@ -307,10 +301,9 @@ class LaunchScreen(CockpitScreen):
         self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
     def typed(self, purpose: str, text: str) -> None:
-        """Filter and check while typing."""
-        if purpose == "filter":
-            self._narrow(text)
-        elif purpose in CHECKED:
+        """Check what is set, too, while it is typed."""
+        super().typed(purpose, text)
+        if purpose in CHECKED:
             self.typing.type(purpose, text)
 
     def answer(self, purpose: str, text: str) -> str:
@@ -321,13 +314,13 @@ class LaunchScreen(CockpitScreen):
         return self.typing.answer(purpose, text) if purpose in CHECKED else ""
 
     def left(self, purpose: str) -> None:
-        """A draft is kept; a filter is cleared."""
-        if purpose == "filter":
-            self._narrow("")
-        elif purpose in CHECKED:
+        """A draft is kept."""
+        super().left(purpose)
+        if purpose in CHECKED:
             self.typing.leave()
 
-    def _narrow(self, words: str) -> None:
+    @override
+    def narrow(self, words: str) -> None:
         self.presets.narrow(words)
         self.moved()
         self.tick()

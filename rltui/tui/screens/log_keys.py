@@ -60,14 +60,6 @@ class LogKeys(Part[HasTabs]):
             self.search(rf"re:\(.*\bpid={actor.pid}\b")
             self.cockpit.say(f"Ray's log of pid {actor.pid} is not here: n and N go to what the output has of it")
 
-    def do_follow(self) -> None:
-        """Stay at the end of the log, or stop doing so."""
-        self.in_log(lambda pane: pane.follow())
-
-    def do_fold(self) -> None:
-        """Show what says the same as one line, or as often as it was printed."""
-        self.in_log(lambda pane: pane.toggle_raw())
-
     # --- scrolling beyond the lines that are there
 
     def read_on(self, step: int) -> None:
@@ -196,10 +188,6 @@ class LogKeys(Part[HasTabs]):
             self._ask_piece(0, self._log, {hit.log: hit.offset}, hit.at)
         else:
             self._screen.open_hit(hit.log, hit.line, hit.offset, pane.sought)
-
-    def pan(self, step: int) -> None:
-        """Move long lines, to the right where ``step`` is 1."""
-        self.in_log(lambda pane: pane.pan(step))
 
     def do_search(self) -> None:
         """Show the logs, and open the prompt for what to search."""

@@ -1,8 +1,8 @@
-"""What the keys of an open run do with its charts: cursor, window, axis, scale, smoothing, another run beside."""
+"""What the keys of the charts do that their pane cannot do alone: another axis, another run beside, W&B."""
 
 from __future__ import annotations
 
-from functools import partial, partialmethod
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rltui.tui import commands
@@ -10,7 +10,6 @@ from rltui.tui.keys import may_change
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.parts import HasTabs, Part
 from rltui.tui.screens.run_actions import lend_terminal
-from rltui.tui.views import chart_view
 from rltui.tui.widgets.metrics_pane import MetricsPane
 
 if TYPE_CHECKING:
@@ -104,37 +103,10 @@ class MetricKeys(Part[HasTabs]):
         """Leave what was looked at closely; whether there was anything to leave."""
         return self._pane is not None and self._pane.clear()
 
-    def step(self, by: int) -> None:
-        """Move the cursor by so many points."""
-        if self._pane is not None:
-            self._pane.step(by)
-
-    def toggle_alone(self) -> None:
-        """One chart alone, or all."""
-        if self._pane is not None:
-            self._pane.toggle_alone()
-
-    def _zoom(self, factor: float) -> None:
-        if self._pane is not None:
-            self._pane.zoom(factor)
-
-    do_zoom_in = partialmethod(_zoom, 0.5)
-    do_zoom_out = partialmethod(_zoom, 2.0)
-
     def do_axis(self) -> None:
         """Draw over the next axis: steps, time or GPU-hours."""
         if self._pane is not None and not self._pane.next_axis():
             self.cockpit.say("nobody has noted when its steps were: there are steps only", "warning")
-
-    def do_log_y(self) -> None:
-        """The logarithm of values, or the values."""
-        if self._pane is not None:
-            self._pane.look(self._pane.view._replace(log_y=not self._pane.view.log_y))
-
-    def do_smooth(self) -> None:
-        """Draw with the next width of smoothing, or with none."""
-        if self._pane is not None:
-            self._pane.look(chart_view.next_smoothing(self._pane.view))
 
     def do_wandb(self) -> None:
         """Look where W&B has this run."""

@@ -40,6 +40,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     """One run with its tabs: overview, metrics, GPUs, logs, samples and more."""
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "whole"
     SOURCE: ClassVar[Source] = "run"
     PARTS = (RunActions, LogKeys, SampleKeys, MetricKeys, TabKeys)
 
@@ -233,10 +234,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     @override
     def typed(self, purpose: str, text: str) -> None:
+        super().typed(purpose, text)
         if purpose == "search":
             self.part(LogKeys).typed(text)
-        elif purpose == "narrow" and self.filtered_pane is not None:
-            self.filtered_pane.filter(text)
 
     def answer(self, purpose: str, text: str) -> str:
         """Search all of the log, or the samples; or name the run that is to be drawn beside."""
@@ -247,31 +247,24 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         return self.part(LogKeys).search(text) if purpose == "search" else ""
 
     def left(self, purpose: str) -> None:
-        """Leaving the search clears it."""
+        """Leaving the search clears it, too."""
+        super().left(purpose)
         if purpose == "search":
             self.part(LogKeys).clear()
-        elif purpose == "narrow" and self.filtered_pane is not None:
-            self.filtered_pane.filter("")
+
+    def narrow(self, words: str) -> None:
+        """Show only settings, GPUs or actors with these words."""
+        if self.filtered_pane is not None:
+            self.filtered_pane.filter(words)
 
     def do_search(self) -> None:
         """Search what is in sight: samples, settings, GPUs, else the log."""
         if self.samples_pane is not None:
             self.part(SampleKeys).ask_words()
         elif (pane := self.filtered_pane) is not None:
-            self.prompting.ask("narrow", "/", pane.filtered, hint=f"words of {pane.FILTERS_BY}")
+            self.prompting.ask("filter", "/", pane.filtered, hint=f"words of {pane.FILTERS_BY}")
         else:
             self.part(LogKeys).do_search()
-
-    def do_differences(self) -> None:
-        """Samples: words that differ from the best sibling; settings: only those that differ from before."""
-        if self.config_pane is not None:
-            self.config_pane.toggle_changed()
-        elif self.samples_pane is not None:
-            self.samples_pane.toggle_differences()
-
-    def on_line_opened(self) -> None:
-        """A double click is the enter key: a sample alone, or an actor's log."""
-        self.act("whole")
 
     def moved(self) -> None:
         """The cursor is on another sample."""
@@ -293,12 +286,6 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             shown.filter("")
         elif not (self.back_to_all() or self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
             self.leave()
-
-    def do_wall(self) -> None:
-        """GPUs: every GPU and process, one line a node, one mark a node."""
-        pane = self._panes.get(NUMBERS["gpus"])
-        if isinstance(pane, GpusPane):
-            pane.toggle()
 
     def open_evidence(self, name: str, line: int) -> None:
         """Open the logs at a line of one; it is shown when it was read."""

@@ -202,7 +202,7 @@ class RunActions(Part[HasRun]):
         """A diagnosis is there: its nodes come first in a picker that is open."""
         if self._picking is not None and self._picking[0] == report.run_id:
             nodes = nodes_of(self._screen.target, self.cockpit)
-            self._picking[1].pick_list.show(node_items(nodes, report))
+            self._picking[1].pane.show(node_items(nodes, report))
 
 
 def known_nodes(run: RunSummary, picture: RunSnapshot | None) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from rltui.service.run_columns import place_of
 from rltui.tui import messages
 from rltui.tui.keys import KeyContext, KeyTable
+from rltui.tui.picking import after
 from rltui.tui.refresh import IDLE_S, TICK_S
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import RunActions, nodes_of
@@ -40,14 +41,16 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     """All runs as a table, with a detail of the selected one beside it."""
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "open"
     SOURCE: ClassVar[Source] = "runs"
     PARTS = (RunActions, Doors, SortKeys, Marks, TableColumns, SavedFilters)
 
+    pane: RunsTable
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = RunsTable(id="table")
+        self.table = self.pane = RunsTable(id="table")
         self.detail = OverviewPane(id="detail")
         self.tail = LogTail(id="tail")
         self.list = Container(self.table, self.tail, id="list")
@@ -184,11 +187,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self._show_selected()
         self.tick()
 
-    def on_line_opened(self) -> None:
-        """Open the run that was clicked twice."""
-        self.moved()
-        self.act("open")
-
     @override
     def key_context(self) -> KeyContext:
         run, pictures, marked = self.table.selected, self.cockpit.pictures, self.table.marked
@@ -221,14 +219,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         away = [cluster for cluster in self.cockpit.pictures.clusters if cluster.problem or cluster.needs_attention]
         return (*spans, *(cluster_views.stale_words(cluster, now, glyphs) for cluster in away))
 
-    @override
-    def mover(self) -> RunsTable:
-        return self.table
-
     def _turn_to(self, step: int) -> None:
-        choices = ("", *self._clusters)
-        at = choices.index(self.table.cluster) if self.table.cluster in choices else 0
-        self.table.narrow_to(choices[(at + step) % len(choices)])
+        self.table.narrow_to(after(("", *self._clusters), self.table.cluster, step))
         self._show_selected()
 
     do_next_cluster = partialmethod(_turn_to, 1)
@@ -261,16 +253,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             hint="words, state:running, since:2h, cluster:name, why:oom, @saved",
             complete=self.part(SavedFilters).complete,
         )
-
-    @override
-    def typed(self, purpose: str, text: str) -> None:
-        if purpose == "filter":
-            self.narrow(text)
-
-    def left(self, purpose: str) -> None:
-        """Leaving the filter clears it."""
-        if purpose == "filter":
-            self.narrow("")
 
     def narrow(self, words: str) -> None:
         """Show only runs that fit these words."""

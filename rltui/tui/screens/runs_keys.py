@@ -141,10 +141,6 @@ class SortKeys(Part[ShowsRuns]):
     do_sort_reward = partialmethod(_sort, "reward")
     do_sort_speed = partialmethod(_sort, "tok/s")
 
-    def do_times(self) -> None:
-        """Since when, or day and hour."""
-        self._screen.table.toggle_times()
-
     def do_failures(self) -> None:
         """Only what failed, the latest on top."""
         self._screen.table.narrow("state:failed")
@@ -160,10 +156,6 @@ class Marks(Part[ShowsRuns]):
         """Mark the run under the cursor and go to the next."""
         self._screen.table.mark()
         self._screen.moved()
-
-    def do_mark_all(self) -> None:
-        """Mark all that are shown, or none."""
-        self._screen.table.mark_all()
 
     def begin(self) -> None:
         """Show the baseline that was kept."""

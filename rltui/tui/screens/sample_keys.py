@@ -107,27 +107,3 @@ class SampleKeys(Part[HasTabs]):
         pane = self._screen.samples_pane
         if pane is not None:
             self._ask(structs.replace(pane.query_shown, evaluation=not pane.query_shown.evaluation))
-
-    def toggle_whole(self) -> None:
-        """The sample alone, or the list again."""
-        pane = self._screen.samples_pane
-        if pane is not None and pane.selected is not None:
-            pane.toggle_whole()
-
-    def _sibling(self, step: int) -> None:
-        pane = self._screen.samples_pane
-        if pane is not None:
-            pane.step(step)
-
-    do_next_sibling = partialmethod(_sibling, 1)
-    do_previous_sibling = partialmethod(_sibling, -1)
-
-    def _page(self, pages: int) -> None:
-        pane, mover = self._screen.samples_pane, self._screen.mover()
-        if pane is not None:
-            pane.scroll_sample(pages)
-        elif mover is not None:
-            mover.page(pages)
-
-    do_page_down = partialmethod(_page, 1)
-    do_page_up = partialmethod(_page, -1)

@@ -18,8 +18,6 @@ from rltui.tui.views import why as view
 from rltui.tui.widgets.list_pane import ListPane
 
 if TYPE_CHECKING:
-    from textual.widget import Widget
-
     from rltui.diagnose.verdicts import Remedy
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.screens.run import RunScreen
@@ -45,15 +43,14 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     """Why a run died, or what is wrong with it, and what helps."""
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "open"
+
+    pane: WhyPane
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
         self.pane = WhyPane(id="why")
         self._asked_of = ("", 0)
-
-    @override
-    def body(self) -> Sequence[Widget]:
-        return [self.pane]
 
     def on_mount(self) -> None:
         """Show what is known, and read the logs again."""
@@ -91,18 +88,10 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         run = self.cockpit.pictures.summary(self.run_id)
         return stage.state_spans(run, self.cockpit.glyphs) if run is not None else ()
 
-    @override
-    def mover(self) -> WhyPane:
-        return self.pane
-
     def key_context(self) -> KeyContext:
         """The line under the cursor decides."""
         row = self.pane.selected
         return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.can_open)
-
-    def on_line_opened(self) -> None:
-        """Open the evidence or remedy of the line that was clicked twice."""
-        self.act("open")
 
     def do_open(self) -> None:
         """Go to the line in the log, or preview the remedy."""

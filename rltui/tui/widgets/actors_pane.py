@@ -37,7 +37,7 @@ class ActorsPane(ListPane):
         self.filtered = words
         self._anew()
 
-    def next_order(self) -> None:
+    def do_worst_first(self) -> None:
         """By role, the worst first, by memory, by node; the cursor goes to the first."""
         self.order = after(view.ORDERS, self.order)
         self._made, self.cursor = (-1, ()), 0

@@ -50,7 +50,7 @@ class ConfigPane(ListPane):
         self.filtered, self.top = words, 0
         self.repaint()
 
-    def toggle_changed(self) -> None:
+    def do_differences(self) -> None:
         """Show only what differs from before, or all of it."""
         self.changed_only, self.top = not self.changed_only, 0
         self.repaint()

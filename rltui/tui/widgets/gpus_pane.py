@@ -70,7 +70,7 @@ class GpusPane(ListPane):
             return ""
         return table.node(self._cell(table) if isinstance(table, MapTable) else self.top)
 
-    def toggle(self) -> None:
+    def do_wall(self) -> None:
         """Go on to the next view: by node, by role, the map."""
         self.chosen = self._next
         self._came_from_map = False
@@ -80,7 +80,7 @@ class GpusPane(ListPane):
     def _next(self) -> View:
         return after(VIEWS, self.shown)
 
-    def open_node(self) -> None:
+    def do_whole(self) -> None:
         """From the map to the cards of the node under its cursor."""
         node = self.node
         if self.shown == "map" and node:
@@ -133,7 +133,7 @@ class GpusPane(ListPane):
     def _cell(self, table: MapTable) -> int:
         return table.place(self._under) if self._under else 0
 
-    def next_order(self) -> None:
+    def do_worst_first(self) -> None:
         """By name, the worst nodes first, or each card below its role."""
         self.order = after(view.ORDERS, self.order)
         self._anew()

@@ -94,6 +94,14 @@ class ListPane(Pane):
         self.panned = max(0, self.panned + step * PAN_CELLS)
         self.repaint()
 
+    def do_pan_right(self) -> None:
+        """Show what is further right."""
+        self.pan(1)
+
+    def do_pan_left(self) -> None:
+        """Show what is further left."""
+        self.pan(-1)
+
     def page(self, pages: int) -> None:
         """Move the cursor by pages, of which neighbours share a line."""
         self.move(pages * max(1, self.room - 1))
