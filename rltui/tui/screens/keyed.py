@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partialmethod
-from typing import ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
+from textual.app import ComposeResult
+from textual.containers import Container
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
 
@@ -14,7 +16,8 @@ from rltui.tui.host import Host
 from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.widgets.list_pane import ListPane
 
-Part = TypeVar("Part")
+PartType = TypeVar("PartType")
+ScreenType = TypeVar("ScreenType", bound="KeyedScreen[Any]")
 
 
 class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
@@ -42,7 +45,7 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         """The table with the user's own keys."""
         self._parts = [part(self) for part in self.PARTS]
 
-    def part(self, kind: type[Part]) -> Part:
+    def part(self, kind: type[PartType]) -> PartType:
         """The screen's part of a kind, such as its log keys."""
         return next(part for part in self._parts if isinstance(part, kind))
 
@@ -131,3 +134,36 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
     do_last = partialmethod(_move_list, lambda pane: pane.go_to_end())
     do_page_down = partialmethod(_move_list, lambda pane: pane.page(1), is_page=True)
     do_page_up = partialmethod(_move_list, lambda pane: pane.page(-1), is_page=True)
+
+
+class BoxScreen(KeyedScreen[ScreenResultType], inherit_bindings=False):
+    """A dialog: a box over the screen, as large as what it shows."""
+
+    box: Container
+
+    def compose(self) -> ComposeResult:
+        """Only the box."""
+        yield self.box
+
+    def on_mount(self) -> None:
+        """Give the box its size."""
+        self.fit()
+
+    def on_resize(self) -> None:
+        """Give the box its size in the new terminal."""
+        self.fit()
+
+    def fit(self) -> None:
+        """Give the box the size that its lines take, as far as the terminal has it."""
+
+
+class Part(Generic[ScreenType]):
+    """Has a method ``do_<id>`` for some of its screen's keys."""
+
+    def __init__(self, screen: ScreenType) -> None:
+        self._screen = screen
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""
+        return self._screen.cockpit

@@ -10,8 +10,8 @@ from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.tui.messages import FoundLine, LogSearched
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.parts import HasTabs, Part
-from rltui.tui.screens.run_tabs import NUMBERS
+from rltui.tui.screens.keyed import Part
+from rltui.tui.screens.run_tabs import NUMBERS, TabsScreen
 from rltui.tui.views.actors import own_log
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.watch.log_search import NEWEST_HITS, read_query
@@ -19,10 +19,10 @@ from rltui.watch.owners import ActorSnapshot
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogPart
 
 
-class LogKeys(Part[HasTabs]):
+class LogKeys(Part[TabsScreen]):
     """What the keys of the log do."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         self._whole: tuple[FoundLine, ...] | None = None
         self._here = 0

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from rltui.tui import commands
 from rltui.tui.keys import may_change
+from rltui.tui.messages import BesideFetched, WandbFound
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.parts import HasTabs, Part
+from rltui.tui.screens.keyed import Part
 from rltui.tui.screens.run_actions import lend_terminal
+from rltui.tui.screens.run_tabs import TabsScreen
 from rltui.tui.widgets.metrics_pane import MetricsPane
 
 if TYPE_CHECKING:
     from rltui.service.wandb_place import WandbPlace
-    from rltui.tui.messages import BesideFetched, WandbFound
     from rltui.watch.snapshots import RunSnapshot
 
 AGAIN_S = 5.0
@@ -37,10 +38,10 @@ def wandb_items(place: WandbPlace, problem: str = "") -> list[PickItem]:
     return items
 
 
-class MetricKeys(Part[HasTabs]):
+class MetricKeys(Part[TabsScreen]):
     """What the keys of the charts do."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         self._beside = ""
         """The run that is drawn beside; empty: none."""
@@ -65,8 +66,6 @@ class MetricKeys(Part[HasTabs]):
 
     def receive(self, message: BesideFetched | WandbFound) -> None:
         """Draw the run beside, if it is still the one that is wanted; or offer what W&B has of this run."""
-        from rltui.tui.messages import WandbFound
-
         if isinstance(message, WandbFound):
             self._offer(message.place)
         elif self._pane is not None and message.snapshot.summary.run_id == self._beside:

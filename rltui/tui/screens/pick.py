@@ -7,14 +7,13 @@ from functools import partialmethod
 from operator import attrgetter
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.containers import Container
 from textual.events import Key
 from typing_extensions import override
 
 from rltui.tui import keys
 from rltui.tui.picking import PickItem, fits
-from rltui.tui.screens.keyed import KeyedScreen
+from rltui.tui.screens.keyed import BoxScreen, KeyedScreen
 from rltui.tui.spans import Line, Span, cell_width, line, pad, rule
 from rltui.tui.widgets.list_pane import ItemsPane
 
@@ -82,7 +81,7 @@ KEYS = keys.dialog_keys(
 )
 
 
-class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
+class PickScreen(BoxScreen[tuple[str, ...]], inherit_bindings=False):
     """A list over the screen; what is chosen comes back as ids, none where it was closed."""
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
@@ -95,23 +94,12 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
         words = hint or ("space marks, enter takes" if marking else "enter takes, esc closes")
         self.pane = PickList(title, items, words)
         self._marking = marking
-        self._box = Container(self.pane, id="pick")
+        self.box = Container(self.pane, id="pick")
 
     @override
-    def compose(self) -> ComposeResult:
-        yield self._box
-
-    def on_mount(self) -> None:
-        """Give the box the size that its lines take."""
-        self._fit()
-
-    def on_resize(self) -> None:
-        """Give the box the size that its lines take in the new terminal."""
-        self._fit()
-
-    def _fit(self) -> None:
-        self._box.styles.width = min(MAX_WIDTH, self.app.size.width - 2)
-        self._box.styles.height = min(self.app.size.height, len(self.pane.all_items) + 5)
+    def fit(self) -> None:
+        self.box.styles.width = min(MAX_WIDTH, self.app.size.width - 2)
+        self.box.styles.height = min(self.app.size.height, len(self.pane.all_items) + 5)
 
     def key_context(self) -> keys.KeyContext:
         """Whether lines can be marked."""

@@ -6,10 +6,10 @@ from functools import partial, partialmethod
 from operator import attrgetter
 
 from rltui.tui.keys import Key, Off, first_of, key_table, may_change, needs
+from rltui.tui.screens.keyed import Part
 from rltui.tui.screens.log_keys import LogKeys
-from rltui.tui.screens.parts import HasTabs, Part
 from rltui.tui.screens.run_actions import ACT
-from rltui.tui.screens.run_tabs import NUMBERS, TABS
+from rltui.tui.screens.run_tabs import NUMBERS, TABS, TabsScreen
 from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 
@@ -123,10 +123,10 @@ KEYS = key_table(
 )
 
 
-class TabKeys(Part[HasTabs]):
+class TabKeys(Part[TabsScreen]):
     """What the digits do, and other keys that lead away from the tab in sight."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         for tab in TABS:
             setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))

@@ -8,7 +8,8 @@ from msgspec import structs
 
 from rltui.errors import UsageError
 from rltui.tui.messages import SampleRead, SamplesArrived
-from rltui.tui.screens.parts import HasTabs, Part
+from rltui.tui.screens.keyed import Part
+from rltui.tui.screens.run_tabs import TabsScreen
 from rltui.watch.samples import Order, SampleQuery, read_sample_query
 from rltui.watch.snapshots import RunSnapshot
 
@@ -16,10 +17,10 @@ AGAIN_S = 5.0
 """Between two looks for new samples of a live run, which writes some every 10 s."""
 
 
-class SampleKeys(Part[HasTabs]):
+class SampleKeys(Part[TabsScreen]):
     """What the keys of the samples do."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         self._asked_at: float | None = None
 
@@ -37,8 +38,6 @@ class SampleKeys(Part[HasTabs]):
 
     def receive(self, message: SamplesArrived | SampleRead) -> None:
         """Take what was found, or a sample in full."""
-        from rltui.tui.messages import SampleRead
-
         pane = self._screen.samples_pane
         if pane is None:
             return

@@ -12,7 +12,6 @@ from rltui.tui.picking import after
 from rltui.tui.spans import Line, wrapped
 from rltui.tui.views import gpus as view
 from rltui.tui.views.gpu_map import MapTable
-from rltui.tui.views.gpu_roles import ChosenTable
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.silence import silent_nodes
 from rltui.watch.snapshots import RunSnapshot
@@ -157,7 +156,7 @@ class GpusPane(ListPane):
         if self.order == "worst first":
             snapshot = structs.replace(snapshot, hosts=view.worst_first(snapshot))
         if self.filtered or self.order == "by role":
-            return ChosenTable(snapshot, width, self.glyphs, self.filtered, by_role=self.order == "by role")
+            return view.ChosenTable(snapshot, width, self.glyphs, self.filtered, by_role=self.order == "by role")
         if self.shown == "map":
             return MapTable(snapshot, width, self.glyphs)
         return view.GpuTable(snapshot, width, self.glyphs, self.shown == "wall")
@@ -168,7 +167,7 @@ class GpusPane(ListPane):
             return ()
         table = self._rows()
         words: list[str] = [self.order] if self.order else []
-        if isinstance(table, ChosenTable):
+        if isinstance(table, view.ChosenTable):
             words += [f"/{self.filtered} {table.num_cards}"] if self.filtered else []
         else:
             words.append(f"v {self._next}")

@@ -74,17 +74,12 @@ class MetricsPane(LinesPane):
 
     def _look(self, view: ChartView) -> None:
         self.view = view
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Make all charts anew, with what has changed about how they are drawn."""
-        self._made = (-1, ())
-        self.repaint()
+        self.anew()
 
     def show_beside(self, beside: RunSnapshot | None) -> None:
         """Draw another run over this one, or none."""
         self.beside = beside
-        self.redraw()
+        self.anew()
 
     def do_whole(self) -> None:
         """Show the first chart in sight alone, or all again, with that one in sight."""
@@ -98,7 +93,7 @@ class MetricsPane(LinesPane):
         else:
             in_sight = (name for name in self.names if rows[name] >= self.top)
             self.alone = next(in_sight, self.names[-1])
-        self.redraw()
+        self.anew()
 
     def back_to_all(self) -> bool:
         """Show all charts again; whether one was alone."""
