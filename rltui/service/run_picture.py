@@ -210,7 +210,7 @@ def _gpu_records(host: HostSnapshot, read: Sequence[SamplerLine], owners: Owners
             utilization_percent=statistics.fmean(busy),
             power_w=statistics.fmean(power),
             clock_mhz=_mean(one.mhz[0] for one in said if one.mhz is not None),
-            held_back=_mostly([one.held for one in said if one.held is not None]),
+            held_back=_mostly([one.held_back for one in said if one.held_back is not None]),
         )
 
 

@@ -9,62 +9,37 @@ from rich.cells import cell_len
 
 
 class Glyphs(NamedTuple):
-    """One alphabet. Every glyph is one cell wide."""
+    """One alphabet, at first that of Unicode. Every glyph is one cell wide."""
 
-    ascii_only: bool
-    rule: str
-    cursor: str
-    ellipsis: str
-    dot: str
-    times: str
-    arrow: str
-    crumb: str
-    bar_left: str
-    bar_right: str
-    bar_full: str
-    bar_empty: str
-    blocks: str
+    ascii_only: bool = False
+    rule: str = "─"
+    cursor: str = "›"
+    ellipsis: str = "…"
+    dot: str = "·"
+    times: str = "×"
+    arrow: str = "→"
+    crumb: str = "›"
+    bar_left: str = "▕"
+    bar_right: str = "▏"
+    bar_full: str = "█"
+    bar_empty: str = "░"
+    blocks: str = "▁▂▃▄▅▆▇█"
     """Heights of a sparkline, lowest first."""
-    shades: str
+    shades: str = "█▓▒░·"
     """Fillings that can be told apart without colour, the fullest first."""
-    done: str
-    current: str
-    pending: str
-    failed: str
-    attention: str
-    paused: str
-    free: str
-    enter: str
-    up: str
-    down: str
+    done: str = "✓"
+    current: str = "▶"
+    pending: str = "·"
+    failed: str = "✗"
+    attention: str = "▲"
+    paused: str = "‖"
+    free: str = "·"
+    enter: str = "⏎"
+    up: str = "↑"
+    down: str = "↓"
 
 
-UNICODE = Glyphs(
-    ascii_only=False,
-    rule="─",
-    cursor="›",
-    ellipsis="…",
-    dot="·",
-    times="×",
-    arrow="→",
-    crumb="›",
-    bar_left="▕",
-    bar_right="▏",
-    bar_full="█",
-    bar_empty="░",
-    blocks="▁▂▃▄▅▆▇█",
-    shades="█▓▒░·",
-    done="✓",
-    current="▶",
-    pending="·",
-    failed="✗",
-    attention="▲",
-    paused="‖",
-    free="·",
-    enter="⏎",
-    up="↑",
-    down="↓",
-)
+UNICODE = Glyphs()
 
 ASCII = Glyphs(
     ascii_only=True,

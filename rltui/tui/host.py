@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from textual.app import App
-
 from rltui.service.cockpit import Ask
 from rltui.tui.commands import Completion
 from rltui.tui.controller import Controller
@@ -99,15 +97,3 @@ class Host(Protocol):
 
     def complete(self, text: str) -> Completion:
         """Complete what is typed behind ``:``."""
-
-
-class OnHost(Protocol):
-    """A screen, as the parts that act on it see it: where it stands."""
-
-    @property
-    def app(self) -> App[object]:
-        """The application as Textual knows it, to put dialogs on its screens."""
-
-    @property
-    def cockpit(self) -> Host:
-        """The application, as screens see it."""

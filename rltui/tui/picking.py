@@ -34,6 +34,6 @@ def fits(text: str, words: str) -> bool:
     return all(word in text for word in words.lower().split())
 
 
-def after(choices: Sequence[Choice], now: Choice) -> Choice:
-    """The choice behind ``now``, behind the last one the first."""
-    return choices[(choices.index(now) + 1) % len(choices)]
+def after(choices: Sequence[Choice], now: Choice, step: int = 1) -> Choice:
+    """The choice ``step`` behind ``now``, behind the last one the first; of one that is gone, that behind the first."""
+    return choices[((choices.index(now) if now in choices else 0) + step) % len(choices)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal, NamedTuple, get_args
 
 from rich.cells import cell_len
@@ -111,6 +113,11 @@ def pad(text: str, width: int, right: bool = False, ellipsis: str = "…") -> st
 def line(*pieces: str | Span, selected: bool = False) -> Line:
     """A line of pieces; a bare string has the role ``text``."""
     return Line(tuple((piece, "text") if isinstance(piece, str) else piece for piece in pieces), selected)
+
+
+def joined(cells: Iterable[Span]) -> list[Span]:
+    """Neighbours of one role as one span."""
+    return [("".join(text for text, _ in group), role) for role, group in groupby(cells, key=itemgetter(1))]
 
 
 def width_of(spans: Iterable[Span]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Role
 
 
@@ -14,6 +15,10 @@ class Look(NamedTuple):
     glyph: str
     ascii_glyph: str
     role: Role
+
+    def sign(self, glyphs: Glyphs) -> str:
+        """Its glyph in an alphabet."""
+        return self.ascii_glyph if glyphs.ascii_only else self.glyph
 
 
 RUN_STATES: dict[str, Look] = {

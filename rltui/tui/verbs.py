@@ -12,7 +12,6 @@ from rltui.tui.host import Host
 from rltui.tui.keys import KeyContext
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
-from rltui.tui.screens.runs_keys import SavedFilters
 from rltui.watch.snapshots import RunSummary
 
 
@@ -76,19 +75,17 @@ def _filter(app: Host, text: str) -> None:
     """Call a saved filter, save what the list shows, or forget one."""
     order, _, name = text.rpartition(" ")
     app.go_home()
-    part = app.top.part(SavedFilters)
     if order not in ("", *ORDERS):
         app.say(f"filter {order!r}: it is :filter NAME, :filter save NAME or :filter drop NAME", "warning")
     elif order:
-        part.change(order, name)
+        app.top.change_filter(order, name)
     else:
-        part.call(name)
+        app.top.call_filter(name)
 
 
-def _why(app: Host, name: str) -> None:
-    run_id = commands.resolve(name, app.pictures.ids)
-    if run_id:
-        app.open("why", run_id)
+def _at_run(app: Host, name: str, do: Callable[[str], None]) -> None:
+    if run_id := commands.resolve(name, app.pictures.ids) if name else "":
+        do(run_id)
     else:
         app.say(commands.no_run(name), "warning")
 
@@ -100,13 +97,8 @@ def _tab(app: Host, tab: str, name: str) -> None:
 
     if not name and isinstance(app.screen, RunScreen):
         app.screen.open_tab(NUMBERS[tab])
-        return
-    name = name or _current(app)["run"]
-    run_id = commands.resolve(name, app.pictures.ids) if name else ""
-    if run_id:
-        app.open_run(run_id, NUMBERS[tab])
     else:
-        app.say(commands.no_run(name), "warning")
+        _at_run(app, name or _current(app)["run"], lambda run_id: app.open_run(run_id, NUMBERS[tab]))
 
 
 def _wandb(app: Host, name: str) -> None:
@@ -129,22 +121,21 @@ def _current(app: Host) -> dict[str, str]:
     return {"run": run_id, "cluster": run.cluster if run is not None and run.cluster != LOCAL else ""}
 
 
-def _question(app: Host, action: Action, name: str) -> None:
-    run_id = commands.resolve(name, app.pictures.ids)
-    run = app.pictures.summary(run_id)
-    context = KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
-    reason = (
-        next(key for key in ACT.keys if key.id == action).off(context) if run is not None else commands.no_run(name)
-    )
-    if reason:
-        app.say(reason, "warning")
-    else:
-        app.ask(Ask(action, run_id))
+def _question(action: Action, app: Host, name: str) -> None:
+    def ask(run_id: str) -> None:
+        run = app.pictures.summary(run_id)
+        context = KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
+        if reason := next(key for key in ACT.keys if key.id == action).off(context):
+            app.say(reason, "warning")
+        else:
+            app.ask(Ask(action, run_id))
+
+    _at_run(app, name, ask)
 
 
 _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "open": lambda app, name: app.open_run(name),
-    "why": _why,
+    "why": lambda app, name: _at_run(app, name, partial(app.open, "why")),
     "theme": _theme,
     "connect": lambda app, name: _at_cluster(app, name, app.controller.connect),
     "filter": _filter,
@@ -155,10 +146,10 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "ps": lambda app, _: app.go_home(),
     "attach": lambda app, name: app.open_run(name),
     "quit": lambda app, _: app.leave(),
-    "cancel": lambda app, name: _question(app, "cancel", name),
-    "resubmit": lambda app, name: _question(app, "resubmit", name),
-    "fix": lambda app, name: _question(app, "fix", name),
-    "auto": lambda app, name: _question(app, "auto", name),
+    "cancel": partial(_question, "cancel"),
+    "resubmit": partial(_question, "resubmit"),
+    "fix": partial(_question, "fix"),
+    "auto": partial(_question, "auto"),
 }
 """Verbs that need no key of the present screen."""
 

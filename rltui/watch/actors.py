@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -24,6 +24,8 @@ STATE_API, LOGICAL, NODES = server_notes.STATE_API, server_notes.LOGICAL, server
 OF_JOB = server_notes.OF_JOB
 NODES_EVERY_S = server_notes.NODES_EVERY_S
 CAUSE_LIMIT = 300
+
+Data = TypeVar("Data")
 
 
 class _Actor(Struct, frozen=True):
@@ -44,10 +46,6 @@ class _ActorList(Struct, frozen=True):
 
 class _ActorData(Struct, frozen=True):
     result: _ActorList
-
-
-class _StateAnswer(Struct, frozen=True):
-    data: _ActorData
 
 
 class _Address(Struct, frozen=True, rename="camel"):
@@ -71,10 +69,6 @@ class _LogicalData(Struct, frozen=True):
     actors: dict[str, _LogicalActor]
 
 
-class _LogicalAnswer(Struct, frozen=True):
-    data: _LogicalData
-
-
 class _Raylet(Struct, frozen=True, rename="camel"):
     node_id: str = ""
     node_manager_hostname: str = ""
@@ -94,13 +88,13 @@ class _NodeData(Struct, frozen=True):
     summary: tuple[_Node, ...] = ()
 
 
-class _NodeAnswer(Struct, frozen=True):
-    data: _NodeData
+class _Answer(Struct, Generic[Data], frozen=True):
+    data: Data
 
 
 def parse_state_api(body: bytes) -> tuple[ActorSnapshot, ...] | None:
     """Return the actors in an answer of the State API (node: its id), or None where it is none."""
-    answer = decode(body, _StateAnswer, strict=False, as_it_is=True)  # counts come as strings
+    answer = decode(body, _Answer[_ActorData], strict=False, as_it_is=True)  # counts come as strings
     if answer is None:
         return None
     return tuple(
@@ -115,7 +109,7 @@ def parse_logical(body: bytes, job: str = "") -> tuple[ActorSnapshot, ...] | Non
         body: The answer.
         job: Only those of this job; empty: all.
     """
-    answer = decode(body, _LogicalAnswer, strict=False, as_it_is=True)
+    answer = decode(body, _Answer[_LogicalData], strict=False, as_it_is=True)
     if answer is None:
         return None
     return tuple(
@@ -140,7 +134,7 @@ def _snapshot(actor: _Actor | _LogicalActor, node: str | None, cause: str) -> Ac
 
 def parse_nodes(body: bytes) -> dict[str, str]:
     """Return host names by node id from an answer of ``/nodes?view=summary``."""
-    answer = decode(body, _NodeAnswer)
+    answer = decode(body, _Answer[_NodeData])
     return {node.raylet.node_id: node.name for node in answer.data.summary if node.name} if answer else {}
 
 

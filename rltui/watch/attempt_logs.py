@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rltui.cluster.relay_types import Entry, RelayError
+from rltui.cluster.relay_types import Entry
 from rltui.onnode import rundir
-from rltui.watch.lines import LineFollower
+from rltui.watch.lines import LineFollower, entries_of
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogSnapshot
 from rltui.watch.text import plain, plain_line
 
@@ -121,7 +121,8 @@ class AttemptLogs:
         now = self._clock()
         if self._listed_at is None or now - self._listed_at >= LIST_EVERY_S:
             self._listed_at = now
-            self.files = log_files(self._list(self._path), self._list(f"{self._path}/{RAY_LOGS}"))
+            own, of_ray = (entries_of(self._client, path) for path in (self._path, f"{self._path}/{RAY_LOGS}"))
+            self.files = log_files(own, of_ray)
         for name in self._names():
             if name not in self._followers:
                 self._followers[name] = self._follower(name)
@@ -153,11 +154,3 @@ class AttemptLogs:
 
         first = MERGED_FIRST_BYTES if self._wanted == ALL_LOGS else FIRST_BYTES
         return LineFollower(f"{self._path}/{name}", take, first_bytes=first, keep_tail=True)
-
-    def _list(self, path: str) -> Sequence[Entry]:
-        try:
-            return self._client.list(path)
-        except RelayError as error:
-            if error.kind in ("lost", "timeout"):
-                raise
-            return ()  # there is no such folder (yet)

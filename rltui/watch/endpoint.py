@@ -24,6 +24,7 @@ class Endpoint(Struct, frozen=True):
 
     def is_on(self, host: str) -> bool:
         """Whether a relay on ``host`` can ask it."""
+        # Slurm calls a node by its short name, gethostname() of many sites by its full one
         return not self.host or self.host.split(".")[0] == host.split(".")[0]
 
 

@@ -11,8 +11,7 @@ from statistics import fmean
 from msgspec import Struct, structs
 
 from rltui.cluster.relay_client import RelayClient
-from rltui.cluster.relay_types import RelayError
-from rltui.watch.lines import LineFollower, decode
+from rltui.watch.lines import LineFollower, decode, entries_of
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
 
 HISTORY = 60
@@ -22,11 +21,13 @@ RESTS_PERCENT = 1.0
 FIRST_BYTES = 1 << 17
 """Enough for a history of a node with eight GPUs."""
 LIST_EVERY_S = 5.0
+"""A listing costs the metadata server of a parallel file system a look at each entry, and all jobs share that one."""
+
 
 _SAMPLER_FILE = re.compile(r"gpu-.+\.jsonl\Z")
 
 
-class GpuLine(Struct, frozen=True):
+class GpuLine(Struct, frozen=True, rename={"temperature_c": "c", "held_back": "held"}):
     """One GPU in a line of the sampler; what is None was not said in this line."""
 
     i: int
@@ -35,23 +36,23 @@ class GpuLine(Struct, frozen=True):
     util: float | None = None
     mem: tuple[float, float] | None = None
     w: float | None = None
-    c: float | None = None
-    held: tuple[str, ...] | None = None
+    temperature_c: float | None = None
+    held_back: tuple[str, ...] | None = None
     mhz: tuple[float, float] | None = None
     ecc: tuple[int, int] | None = None
     pids: tuple[int, ...] | None = None
 
 
-class ProcessLine(Struct, frozen=True):
-    """One process in a slow line of the sampler."""
+class ProcessLine(Struct, frozen=True, rename={"cpu_percent": "cpu", "resident_gib": "rss", "parent": "ppid"}):
+    """One process in a slow line of the sampler: the fields of ``ProcessSample``."""
 
     pid: int
     title: str = ""
-    cpu: float = 0.0
-    rss: float = 0.0
+    cpu_percent: float = 0.0
+    resident_gib: float = 0.0
     state: str = ""
     state_s: float = 0.0
-    ppid: int = 0
+    parent: int = 0
 
 
 class SamplerLine(Struct, frozen=True):
@@ -137,20 +138,13 @@ class HostState:
         self._idle_since = (self._idle_since or line.t) if is_idle else 0.0
         self._shm, self._disk = line.shm or self._shm, line.disk or self._disk
         if line.procs is not None:
-            self._processes = tuple(
-                ProcessSample(
-                    pid=one.pid,
-                    title=one.title,
-                    cpu_percent=one.cpu,
-                    resident_gib=one.rss,
-                    state=one.state,
-                    state_s=one.state_s,
-                    parent=one.ppid,
-                )
-                for one in line.procs
-            )
+            self._processes = tuple(ProcessSample(**structs.asdict(one)) for one in line.procs)
             self._processes_at = line.t
             self._engines = line.engines or ()
+
+
+_SLOW = ("name", "uuid", "temperature_c", "held_back", "pids")
+"""What a sampler says of a card in each slow line, and in others not at all."""
 
 
 def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
@@ -159,10 +153,9 @@ def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
     used, total = line.mem or (before.memory_used_gib, before.memory_total_gib)
     clock, most = line.mhz or (before.clock_mhz, before.clock_most_mhz)
     corrected, uncorrected = line.ecc or (before.ecc_corrected, before.ecc_uncorrected)
-    return GpuSample(
-        index=line.i,
-        name=before.name if line.name is None else line.name,
-        uuid=before.uuid if line.uuid is None else line.uuid,
+    said = {name: value for name in _SLOW if (value := getattr(line, name)) is not None}
+    return structs.replace(
+        before,
         utilization_percent=line.util or 0.0,
         memory_used_gib=used,
         memory_total_gib=total,
@@ -172,10 +165,9 @@ def merge_gpu(before: GpuSample | None, line: GpuLine) -> GpuSample:
         ecc_corrected=corrected,
         ecc_uncorrected=uncorrected,
         power_w=line.w,
-        temperature_c=before.temperature_c if line.c is None else line.c,
-        held_back=before.held_back if line.held is None else line.held,
-        pids=before.pids if line.pids is None else line.pids,
+        # of a card that fell off the bus NVML answers each question with "GPU is lost", and goes on to list it
         answers=any(told is not None for told in (line.util, line.mem, line.w)),
+        **said,
     )
 
 
@@ -210,13 +202,7 @@ class HostsReader:
         return tuple(sorted((one for one in found if one is not None), key=lambda one: one.host))
 
     def _look(self) -> None:
-        try:
-            entries = self._client.list(self._attempt_path)
-        except RelayError as error:
-            if error.kind in ("lost", "timeout"):
-                raise
-            return
-        for entry in entries:
+        for entry in entries_of(self._client, self._attempt_path):
             if _SAMPLER_FILE.match(entry.name) and entry.name not in self._states:
                 state = self._states[entry.name] = HostState()
                 path = f"{self._attempt_path}/{entry.name}"

@@ -165,10 +165,9 @@ def _pause(job: JobSnapshot) -> str:
 def _ended(job: JobSnapshot, *, is_adopted: bool) -> JobFacts:
     if job.state == "completed" and is_adopted:
         return JobFacts(state="finished", sentence="The job completed.")
-    if job.state == "unknown":
-        return JobFacts(state="unknown", sentence=_VANISHED.sentence, next_step=_VANISHED.next_step)
-    if job.state == "completed":
-        return JobFacts(state="unknown", sentence=_SILENT.sentence, next_step=_SILENT.next_step)
+    if job.state in ("unknown", "completed"):
+        silent = _VANISHED if job.state == "unknown" else _SILENT
+        return JobFacts(state="unknown", sentence=silent.sentence, next_step=silent.next_step)
     ending = (
         (_Ending(f"Ray says: {job.ending}", "Look at its log.") if job.ending else None)
         or _never_ran(job)

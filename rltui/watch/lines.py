@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from rltui.cluster.relay_types import FileChunk, FileRange, RelayError
+from rltui.cluster.relay_types import Entry, FileChunk, FileRange, RelayError
 from rltui.onnode import rundir
 from rltui.watch.text import plain_value
 
@@ -33,6 +33,20 @@ def tail_of(client: RelayClient, path: str, size: int) -> bytes:
         return client.tail(path, size).data
     except RelayError:
         return b""
+
+
+def entries_of(client: RelayClient, path: str) -> Sequence[Entry]:
+    """What is in a folder; nothing where it cannot be listed, such as one that is not there yet.
+
+    Raises:
+        RelayError: The cluster is away.
+    """
+    try:
+        return client.list(path)
+    except RelayError as error:
+        if error.kind in ("lost", "timeout"):
+            raise
+        return ()
 
 
 class LineFollower:
@@ -95,6 +109,7 @@ class LineFollower:
         """Whether another file has this name, or it was cut: what was asked for is then from the wrong place."""
         if self._inode is None:
             return False
+        # Slurm truncates the output of a job that it requeues, unless JobFileAppend or --open-mode says otherwise
         far_behind = self._first_bytes is not None and chunk.size - self._offset > JUMP_BYTES
         return chunk.inode != self._inode or chunk.size < self._offset or far_behind
 

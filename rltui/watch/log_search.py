@@ -12,7 +12,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.watch.log_times import Place, moment
 from rltui.watch.owners import ROLE_LETTERS, ROLE_NAMES
-from rltui.watch.text import plain_line
+from rltui.watch.text import checked_pattern, is_literal, plain_line
 
 PIECE_BYTES = 64 << 20
 """Bytes that one request looks at; between two, a search can be left and says how far it is."""
@@ -93,16 +93,12 @@ def query_of(
     if not parts:
         return None
     pattern = parts[0] if len(parts) == 1 else "^" + "".join(f"(?=.*(?:{part}))" for part in parts)
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise UsageError(f"The pattern cannot be read: {error}.") from error
-    return LogQuery(pattern, _anchors(grep, level, role))
+    return LogQuery(checked_pattern(pattern), _anchors(grep, level, role))
 
 
 def _anchors(grep: str | None, level: str | None, role: str | None) -> tuple[str, ...]:
     """What each such line has one of, as it stands; none where only a pattern can tell."""
-    if grep and re.escape(grep).replace(r"\ ", " ").replace(r"\-", "-") == grep:
+    if grep and is_literal(grep):
         return (grep,)
     return ANCHORS[level] if level else ("pid=",) if role else ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -12,6 +13,8 @@ from rltui.onnode import rundir
 from rltui.watch.endpoint import Endpoint
 from rltui.watch.lines import decode
 from rltui.watch.snapshots import ArchivedNote, EndSnapshot, HeldBack, RunState, RunSummary, StageSnapshot
+
+T = TypeVar("T")
 
 ATTEMPT_FILES = (
     *(rundir.JOB, rundir.STAGE, rundir.END, rundir.SUPERVISOR),
@@ -240,27 +243,35 @@ def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
 
 
 def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
-    ray, note = decode(files.get(rundir.RAY_ENDPOINT, ""), RayFile), _job_note(files)
-    stage = decode(files.get(rundir.STAGE, ""), StageSnapshot)
-    job = decode(files.get(rundir.JOB, ""), JobFile) or JobFile()
-    submitted_at, started_at, nodes = _times(files, stage)
-    supervisor = decode(files.get(rundir.SUPERVISOR, ""), Supervisor)
+    def read(name: str, kind: type[T]) -> T | None:
+        return decode(files.get(name, ""), kind)
+
+    ray, stage = read(rundir.RAY_ENDPOINT, RayFile), read(rundir.STAGE, StageSnapshot)
+    supervisor = read(rundir.SUPERVISOR, Supervisor)
+    job, failure = read(rundir.JOB, JobFile) or JobFile(), read(rundir.FAILURE, FailureNote)
+    # the scheduler's id is as the job itself wrote it, else as rltui did
+    submitted, slurm = read(rundir.SUBMITTED, JobNote) or JobNote(), read(rundir.SLURM, JobNote) or JobNote()
+    note = slurm if slurm.job_id else submitted if submitted.job_id else JobNote()
+    submitted_at, started_at, nodes = _times(submitted, slurm, stage)
+    if rundir.ADOPTED in files:  # rltui's own note is of the adoption
+        adopted = (read(rundir.ADOPTED, AdoptedNote) or AdoptedNote()).job
+        submitted_at, started_at, nodes = adopted.submitted_at or None, adopted.started_at or None, adopted.node_count
     return AttemptFacts(
         number=number,
         stage=stage,
-        end=decode(files.get(rundir.END, ""), EndSnapshot),
+        end=read(rundir.END, EndSnapshot),
         supervisor=supervisor,
-        job_id=str(note.job_id) if note is not None else "",
-        restart=note.restart if note is not None else None,
+        job_id=str(note.job_id),
+        restart=note.restart,
         is_adopted=rundir.ADOPTED in files,
-        failure=_failure(files),
+        failure=failure.word if failure is not None else None,
         dashboard=ray.endpoint if ray is not None else None,
-        status=decode(files.get(rundir.STATUS_ENDPOINT, ""), Endpoint),
+        status=read(rundir.STATUS_ENDPOINT, Endpoint),
         submitted_at=submitted_at,
         is_requeued=job.requeue_of is not None,
         started_at=started_at,
         nodes=nodes,
-        hosts=_hosts(files, supervisor),
+        hosts=slurm.nodes or ((supervisor.host,) if supervisor is not None and supervisor.host else ()),
         gpus_per_node=job.resources.gpus,
         held=job.held,
         is_script=SCRIPT_MODULE in job.argv,
@@ -268,33 +279,12 @@ def _attempt_facts(number: int, files: Mapping[str, str]) -> AttemptFacts:
     )
 
 
-def _times(files: Mapping[str, str], stage: StageSnapshot | None) -> tuple[float | None, float | None, int]:
+def _times(submitted: JobNote, slurm: JobNote, stage: StageSnapshot | None) -> tuple[float | None, float | None, int]:
     """When an attempt was submitted and got its slots, and how many nodes it has (0: not said)."""
-    if rundir.ADOPTED in files:  # rltui's own note is of the adoption
-        job = (decode(files[rundir.ADOPTED], AdoptedNote) or AdoptedNote()).job
-        return job.submitted_at or None, job.started_at or None, job.node_count
-    submitted = decode(files.get(rundir.SUBMITTED, ""), JobNote) or JobNote()
-    slurm = decode(files.get(rundir.SLURM, ""), JobNote) or JobNote()
     started_at = slurm.started_at or (stage.began("preflight") if stage is not None else None)
     # the note of a local submission is written when the attempt may have started already
     known = [at for at in (submitted.at, started_at, stage.began("queued") if stage is not None else None) if at]
     return min(known) if submitted.at else None, started_at, len(slurm.nodes)
-
-
-def _hosts(files: Mapping[str, str], supervisor: Supervisor | None) -> tuple[str, ...]:
-    slurm = decode(files.get(rundir.SLURM, ""), JobNote) or JobNote()
-    return slurm.nodes or ((supervisor.host,) if supervisor is not None and supervisor.host else ())
-
-
-def _failure(files: Mapping[str, str]) -> str | None:
-    note = decode(files.get(rundir.FAILURE, ""), FailureNote)
-    return note.word if note is not None else None
-
-
-def _job_note(files: Mapping[str, str]) -> JobNote | None:
-    """The scheduler's id as the job itself wrote it, else as rltui did."""
-    notes = (decode(files.get(name, ""), JobNote) for name in (rundir.SLURM, rundir.SUBMITTED))
-    return next((note for note in notes if note is not None and note.job_id), None)
 
 
 def hands_off_word(note: HandsOffNote | None) -> str:

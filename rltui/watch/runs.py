@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -18,8 +18,8 @@ from rltui.onnode import rundir
 from rltui.onnode.lost_nodes import host_of, is_sampler_file
 from rltui.onnode.progress import in_order
 from rltui.watch.card_faults import events_range, newest_fault
-from rltui.watch.gpu_load import MOST_WATCHED, WATCHED_BYTES, load_percent, sample_ranges
-from rltui.watch.lines import parse_object
+from rltui.watch.hosts import SamplerLine
+from rltui.watch.lines import decode, parse_object
 from rltui.watch.metrics import parse_metrics
 from rltui.watch.run_facts import ATTEMPT_FILES, RUN_FILES, RunFacts, run_facts, summarise
 from rltui.watch.silence import LastMetrics, aged, halt_words, pause_s, silent_words
@@ -42,6 +42,15 @@ ENDS_LAST_S = 60.0
 
 RATES = ("learner_tokens_per_second_step", "actor_tokens_per_second")
 """Metrics that can stand for a run's speed, best first."""
+
+LINE_BYTES = 16 << 10
+"""A line with all processes of a node is a few thousand bytes."""
+MOST_NODES = 8
+"""Nodes of a run that are asked for: a column of the list is no reason to open a thousand files."""
+MOST_WATCHED, WATCHED_BYTES = 64, 32 << 10
+"""Nodes of a run whose GPUs are compared with each other now and then, and half a minute of eight GPUs."""
+OLD_S = 60.0
+"""A sample that is so much older than the newest tells nothing of now."""
 
 
 class RunsReader:
@@ -283,3 +292,33 @@ def with_metrics(run: RunSummary, metrics: LastMetrics) -> RunSummary:
         tokens_per_second=metrics.rates[-1] if metrics.rates else None,
         tokens_per_second_history=metrics.rates,
     )
+
+
+def sample_ranges(
+    run: RunSummary, hosts: Sequence[str], most: int = MOST_NODES, length: int = LINE_BYTES
+) -> list[FileRange]:
+    """The ends of the samplers' files of the newest attempt on its first nodes."""
+    folder = rundir.attempt_folder(run.path, run.attempt)
+    names = [host.split(".")[0] for host in hosts[:most]]
+    return [FileRange(f"{folder}/gpu-{name}.jsonl", None, length) for name in names]
+
+
+def load_percent(ends: Iterable[bytes], now: float) -> float | None:
+    """The mean load of all GPUs in the last lines; None where nothing told of one lately.
+
+    Args:
+        ends: The end of each node's file.
+        now: Epoch seconds by the clock of the cluster's files.
+    """
+    lines = [line for line in map(_last_line, ends) if line is not None and now - line.t < OLD_S]
+    loads = [gpu.util for line in lines for gpu in line.gpus if gpu.util is not None]
+    return sum(loads) / len(loads) if loads else None
+
+
+def _last_line(data: bytes) -> SamplerLine | None:
+    """The newest whole line; what stands behind the last line end is still being written."""
+    for raw in reversed(data.split(b"\n")[:-1][-2:]):
+        line = decode(raw, SamplerLine)
+        if line is not None:
+            return line
+    return None

@@ -14,7 +14,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RecordQuery
 from rltui.errors import RltuiError, UsageError
 from rltui.watch.sample_text import escaped
-from rltui.watch.text import plain
+from rltui.watch.text import checked_pattern, is_literal, plain
 
 PIECE_BYTES = 64 << 20
 """Bytes that one request looks at; between two, a search can be left and says how far it is."""
@@ -125,11 +125,7 @@ def read_sample_query(text: str) -> SampleQuery:
             raise UsageError(f"{match[1]!r} is no step.", "A number: step:12")
         step, rest = int(match[1]), rest[match.end() :]
     grep = rest[3:] if rest.startswith("re:") else f"(?i:{re.escape(as_written(rest))})" if rest else ""
-    try:
-        re.compile(grep)
-    except re.error as error:
-        raise UsageError(f"The pattern cannot be read: {error}.") from error
-    return SampleQuery(grep=grep, step=step, text=text)
+    return SampleQuery(grep=checked_pattern(grep), step=step, text=text)
 
 
 def as_written(text: str) -> str:
@@ -153,7 +149,7 @@ def record_query(query: SampleQuery, fields: Fields) -> RecordQuery:
         anchors = (f"{name} {query.step}", f"{name}{query.step}")
         step = rf"{re.escape(name)} ?{query.step}(?![0-9.])"
         pattern = rf"^(?=.*{step})(?=.*(?:{query.grep}))" if query.grep else step
-    elif query.grep and re.escape(query.grep).replace(r"\ ", " ").replace(r"\-", "-") == query.grep:
+    elif query.grep and is_literal(query.grep):
         anchors = (query.grep,)
     return RecordQuery(
         hits=query.limit,

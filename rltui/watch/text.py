@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from rltui.cluster.plain_text import plain as plain
+from rltui.errors import UsageError
 
 LINE_LIMIT = 8192
 """Longest line in characters; a longer one is cut, and ends in an ellipsis."""
@@ -33,6 +34,24 @@ def plain_line(raw: bytes) -> str:
             kept.append(text)
     line = " ".join(kept)
     return line if len(line) <= LINE_LIMIT else line[: LINE_LIMIT - 1] + "…"
+
+
+def is_literal(pattern: str) -> bool:
+    """Whether a regular expression finds itself and nothing else, so that it can be looked for much faster."""
+    return re.escape(pattern).replace(r"\ ", " ").replace(r"\-", "-") == pattern
+
+
+def checked_pattern(pattern: str) -> str:
+    """``pattern`` as it is.
+
+    Raises:
+        UsageError: It is no regular expression.
+    """
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"The pattern cannot be read: {error}.") from error
+    return pattern
 
 
 def plain_value(value: Any) -> Any:

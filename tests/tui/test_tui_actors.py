@@ -12,7 +12,7 @@ from pictures import cockpit, enter, notices, press, screen_text, until, until_t
 from rltui.service.shell import ShellCommand
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.screens.output import OutputScreen
-from rltui.tui.views import actors, tabs
+from rltui.tui.views import actors
 from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.watch.node_samples import ProcessSample
 from rltui.watch.owners import Owners
@@ -97,7 +97,7 @@ def test_an_actor_whose_process_is_stopped_is_not_said_to_be_alive() -> None:
 
 
 def test_a_line_of_why_one_died_belongs_to_its_actor() -> None:
-    rows = tabs.actors(CHANGED, 120, UNICODE, "worst first")
+    rows = actors.tab(CHANGED, 120, UNICODE, "worst first")
     assert [(row.actor.name, row.is_first) for row in rows[:3]] == [
         ("engine 5", True),
         ("engine 5", False),

@@ -158,8 +158,8 @@ async def test_one_key_copies_what_runs_remember_against_a_node(size: tuple[int,
         await settled(pilot)
         await enter(pilot, "je")
         await until(pilot, lambda: isinstance(pilot.app.screen, NodesScreen), "the nodes")
-        await until(pilot, lambda: pilot.app.screen.pick_list.selected is not None, "a node")
-        node = pilot.app.screen.pick_list.selected.id
+        await until(pilot, lambda: pilot.app.screen.pane.selected is not None, "a node")
+        node = pilot.app.screen.pane.selected.id
         await enter(pilot, "y")
         await until(pilot, lambda: pilot.app.clipboard.startswith(f"Node {node} of isambard"), "the report")
         assert isinstance(pilot.app.screen, NodesScreen)
@@ -173,7 +173,7 @@ async def test_excluding_a_node_offers_the_one_that_the_diagnosis_names_first() 
     async with cockpit(fake) as pilot:
         await press(pilot, *"jjjjj", "e")
         await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the nodes")
-        picker = pilot.app.screen.pick_list
+        picker = pilot.app.screen.pane
         await until(pilot, lambda: picker.items[0].detail == "ecc_uncorrectable", "the diagnosis")
         assert [item.id for item in picker.items] == ["nid010798", "nid010701"]
         await press(pilot, "enter")
@@ -191,10 +191,10 @@ async def test_the_picker_does_not_move_under_a_cursor_that_was_moved() -> None:
         fake.slow_s = HANG_S
         await press(pilot, "e", "j")
         await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the nodes")
-        chosen = pilot.app.screen.pick_list.selected.id
+        chosen = pilot.app.screen.pane.selected.id
         fake.gate.set()
-        await until(pilot, lambda: pilot.app.screen.pick_list.items[0].detail == "ecc_uncorrectable", "the diagnosis")
-        assert pilot.app.screen.pick_list.selected.id == chosen
+        await until(pilot, lambda: pilot.app.screen.pane.items[0].detail == "ecc_uncorrectable", "the diagnosis")
+        assert pilot.app.screen.pane.selected.id == chosen
 
 
 async def test_lower_memory_shows_why_this_lever_and_what_changes() -> None:
@@ -246,7 +246,7 @@ async def test_the_menu_of_actions_and_the_palette_do_what_the_keys_do() -> None
         await press(pilot, "n", "ctrl+p")
         await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the palette")
         await enter(pilot, "less memory")
-        assert [item.id for item in pilot.app.screen.pick_list.items] == ["lower_memory"]
+        assert [item.id for item in pilot.app.screen.pane.items] == ["lower_memory"]
         await press(pilot, "enter")
         await until_text(pilot, "Lower the memory peak")
 

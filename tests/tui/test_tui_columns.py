@@ -30,7 +30,7 @@ async def test_a_column_is_chosen_moved_and_kept() -> None:
         await press(pilot, "|")
         assert isinstance(pilot.app.screen, ColumnsScreen)
         assert "space shows, J K move" in screen_text(pilot)
-        at = [item.id for item in pilot.app.screen.pick_list.items].index("gpu%")
+        at = [item.id for item in pilot.app.screen.pane.items].index("gpu%")
         await enter(pilot, "j" * at)
         await press(pilot, "space", *["K"] * at, "enter")
         assert isinstance(pilot.app.screen, RunsScreen)
@@ -54,7 +54,7 @@ async def test_shift_and_arrow_move_too_and_escape_changes_nothing() -> None:
     async with cockpit() as pilot:
         usual = head(pilot)
         await press(pilot, "|", "shift+down")
-        assert [item.id for item in pilot.app.screen.pick_list.items][:2] == ["shape", "algo"]
+        assert [item.id for item in pilot.app.screen.pane.items][:2] == ["shape", "algo"]
         await press(pilot, "shift+up", "shift+up", "escape")
         assert head(pilot) == usual
         await press(pilot, "|", *["space", "down"] * len(DEFAULTS), "enter")

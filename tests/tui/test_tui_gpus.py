@@ -16,7 +16,7 @@ from rltui.tui.glyphs import UNICODE
 from rltui.tui.spans import width_of
 from rltui.tui.views import gpus, hosts, overview
 from rltui.tui.views.gpu_map import MapTable
-from rltui.tui.views.gpu_roles import ChosenTable
+from rltui.tui.views.gpus import ChosenTable
 from rltui.watch.node_samples import ProcessSample
 
 if TYPE_CHECKING:

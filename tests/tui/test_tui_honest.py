@@ -15,7 +15,7 @@ from rltui.service.run_filter import matches
 from rltui.tui import commands, formats, theme
 from rltui.tui.app import CockpitApp
 from rltui.tui.glyphs import ASCII, UNICODE
-from rltui.tui.views import charts, launch, metrics, overview, parts, queues, stage, tabs
+from rltui.tui.views import actors, charts, launch, metrics, overview, parts, queues, stage
 from rltui.tui.widgets import log_pane
 from rltui.watch.owners import ActorSnapshot
 from rltui.watch.runs import RATES
@@ -72,14 +72,14 @@ def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
     )
     status = StatusSnapshot(queues=(QueueSnapshot(name="Prompt Queue", current=0, maxsize=32),))
     picture = msgspec.structs.replace(snapshot(run), actors=dead, status=status)
-    rows = tabs.actors(picture, 80, UNICODE)
+    rows = actors.tab(picture, 80, UNICODE)
     assert not any(role == "bad" for row in rows for _, role in row.line.spans)
-    assert any("the run has ended" in row.plain for row in tabs.actors_head(picture, 80, UNICODE))
+    assert any("the run has ended" in row.plain for row in actors.tab_head(picture, 80, UNICODE))
     text = "\n".join(row.plain for row in queues.tab(picture, 80, UNICODE))
     assert "prompt" not in text
     assert "the run has ended" in text
     failed = msgspec.structs.replace(picture, summary=next(run for run in RUNS if run.state == "failed"))
-    assert any(role == "bad" for row in tabs.actors(failed, 80, UNICODE) for _, role in row.line.spans)
+    assert any(role == "bad" for row in actors.tab(failed, 80, UNICODE) for _, role in row.line.spans)
 
 
 @pytest.mark.parametrize(

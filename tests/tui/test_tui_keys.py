@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from importlib import import_module
 
@@ -13,12 +14,13 @@ from rltui.tui import keys
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.places import DIALOGS, PLACES, screen_class
 from rltui.tui.screens.help import help_lines
-from rltui.tui.screens.keyed import Moving
+from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.screens.pick import NodesScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.spans import width_of
 from rltui.tui.views.bars import footer
+from rltui.tui.widgets.list_pane import ListPane
 
 SCREENS = {
     name: getattr(import_module(f"rltui.tui.screens.{name}"), kind) for name, kind in {**PLACES, **DIALOGS}.items()
@@ -43,10 +45,18 @@ def test_no_id_stands_twice_on_a_screen(screen: str) -> None:
     assert [key_id for key_id, times in used.items() if times > 1] == []
 
 
+def panes_of(kind: type[KeyedScreen[object]]) -> list[type[ListPane]]:
+    """The lists that may be in sight on a screen."""
+    if issubclass(kind, RunScreen):
+        return [type(tab.pane()) for tab in TABS]
+    home = next(one for one in kind.__mro__ if "pane" in vars(one).get("__annotations__", {}))
+    return [vars(sys.modules[home.__module__])[home.__annotations__["pane"]]]
+
+
 @pytest.mark.parametrize("screen", SCREENS)
 def test_every_key_does_something(screen: str) -> None:
     kind = SCREENS[screen]
-    doers = (kind, *kind.PARTS, Moving)
+    doers = (kind, *kind.PARTS, *panes_of(kind))
     tabs = {f"tab_{tab.id}" for tab in TABS} if issubclass(kind, RunScreen) else set()
     missing = [key.id for key in kind.KEYS.keys if not any(hasattr(doer, f"do_{key.id}") for doer in doers)]
     assert set(missing) == tabs, "the digits do what their tabs are called"

@@ -52,7 +52,7 @@ async def test_what_is_free_who_waits_and_where_you_stand() -> None:
         await press(pilot, "enter", "y")
         assert "no run of yours" in notices(pilot)
         await press(pilot, "v", "m")
-        assert [job.job_id for job in pilot.app.screen.list.items] == ["4712003"]
+        assert [job.job_id for job in pilot.app.screen.pane.items] == ["4712003"]
 
 
 async def test_partitions_are_looked_at_one_by_one() -> None:
@@ -165,7 +165,7 @@ async def test_ten_thousand_jobs_are_shown_as_fast_as_ten() -> None:
         await enter(pilot, "jQ")
         await until_text(pilot, "[9000 waiting]  1000 running")
         assert "you #7001" in screen_text(pilot)
-        shown = pilot.app.screen.list
+        shown = pilot.app.screen.pane
         took = []
         for _ in range(20):
             began = time.process_time()

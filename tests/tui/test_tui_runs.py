@@ -157,7 +157,7 @@ async def test_readonly_changes_nothing_and_says_so() -> None:
         await settled(pilot)
         await press(pilot, "escape", "n", "enter")
         assert "this cockpit is read-only" in notices(pilot)
-    assert {call[0] for call in fake.calls} <= {"runs", "watch", "presets", "review"}
+    assert {call[0] for call in fake.calls} <= {"runs", "watch", "presets", "review", "outlook"}
 
 
 @pytest.mark.parametrize("failing", ["preview_cancel", "cancel"])

@@ -14,7 +14,7 @@ from rltui.tui.screens.confirm import confirm_lines
 from rltui.tui.screens.help import help_lines
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.spans import Line, clean, width_of
-from rltui.tui.views import actors, bars, charts, gpus, hosts, launch, metrics, overview, queues, runs, tabs
+from rltui.tui.views import actors, bars, charts, gpus, hosts, launch, metrics, overview, parts, queues, runs
 from rltui.tui.views.chart_view import ChartView
 from rltui.watch.node_samples import EngineSample
 from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, ActorSnapshot, Owners, role_letter, title_letter
@@ -142,9 +142,9 @@ def charts_head(picture: RunSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("picture", PICTURES, ids=ids)
 def test_tabs_fit(picture: RunSnapshot, width: int) -> None:
-    for tab in (charts_rows, charts_head, tabs.events, tabs.actors_head, queues.tab, queues.tab_head):
+    for tab in (charts_rows, charts_head, parts.events, actors.tab_head, queues.tab, queues.tab_head):
         assert len(tab(picture, width, UNICODE)) >= 1
-    for tab in (charts_rows, charts_head, tabs.actors_head, tabs.events_head, queues.tab, queues.tab_head):
+    for tab in (charts_rows, charts_head, actors.tab_head, parts.events_head, queues.tab, queues.tab_head):
         assert all(width_of(line.spans) <= width for line in tab(picture, width, UNICODE))
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from rltui.plugins import PANELS, Plugin
 from rltui.tui.glyphs import ASCII
-from rltui.tui.views import panel
+from rltui.tui.views import parts
 from rltui.watch.snapshots import RunSnapshot, RunSummary, StageSnapshot
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def shown(function: Callable[[Any], Any]) -> str:
         gpus_per_node=1, gpu="cpu", stage=StageSnapshot(step=3, steps=10),
     )  # fmt: skip
     plugin = Plugin("Rate", PANELS, "mine", "1.0", Entry(function))  # type: ignore[arg-type]
-    return "\n".join(one.plain for one in panel.lines(plugin, RunSnapshot(summary=run), 60, ASCII))
+    return "\n".join(one.plain for one in parts.panel(plugin, RunSnapshot(summary=run), 60, ASCII))
 
 
 def test_a_tab_shows_lines_and_its_own_error_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:

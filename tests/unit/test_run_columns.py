@@ -12,8 +12,7 @@ from watch_support import append, make_run, supervisor
 from rltui.cli.main import main
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
-from rltui.watch.gpu_load import MOST_NODES, load_percent, sample_ranges
-from rltui.watch.runs import RunsReader
+from rltui.watch.runs import MOST_NODES, RunsReader, load_percent, sample_ranges
 
 TRAINING = {"schema": 1, "stage": "training", "since": 1.0, "updated": 2.0, "step": 3, "steps": 9}
 

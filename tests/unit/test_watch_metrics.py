@@ -12,9 +12,8 @@ from watch_support import append
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.metric_names import ALIASES, canonical, canonical_values
-from rltui.watch.curves import MAX_POINTS, MAX_SERIES, Curves
 from rltui.watch.lines import follow
-from rltui.watch.metrics import MetricsReader, parse_metrics
+from rltui.watch.metrics import MAX_POINTS, MAX_SERIES, Curves, MetricsReader, parse_metrics
 from rltui.watch.snapshots import MetricsSnapshot
 
 

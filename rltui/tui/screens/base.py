@@ -1,16 +1,17 @@
-"""What all screens share that are no dialogs: header, footer, prompt, and the keys of everywhere."""
+"""What all screens share that are no dialogs: header, footer, the keys of everywhere, and the prompt at their foot."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
+from rltui.tui.commands import complete_override, override_problem
 from rltui.tui.keys import key_items
 from rltui.tui.refresh import TICK_S
 from rltui.tui.screens.keyed import KeyedScreen
-from rltui.tui.screens.prompting import Prompting
 from rltui.tui.widgets.bars import FooterBar, HeaderBar
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
-    from rltui.tui.widgets.prompt import Prompt
+    from rltui.tui.widgets.prompt import Complete, Prompt
 
 
 class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
@@ -45,7 +46,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def body(self) -> Sequence[Widget]:
         """What stands between header and footer."""
-        return ()
+        return [self.pane] if self.pane is not None else ()
 
     @override
     def compose(self) -> ComposeResult:
@@ -104,14 +105,21 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.prompting.ask_changes(ask)
 
     def typed(self, purpose: str, text: str) -> None:
-        """The text of the prompt has changed."""
+        """The text of the prompt has changed; a filter is followed while it is typed."""
+        if purpose == "filter":
+            self.narrow(text)
 
     def answer(self, purpose: str, text: str) -> str:  # noqa: ARG002 a hook
         """Take an answer of the prompt; what comes back is why it cannot be taken, which keeps the prompt open."""
         return ""
 
     def left(self, purpose: str) -> None:
-        """The prompt was left without an answer."""
+        """The prompt was left without an answer, which clears a filter."""
+        if purpose == "filter":
+            self.narrow("")
+
+    def narrow(self, words: str) -> None:
+        """Show only what has these words."""
 
     def do_pause(self) -> None:
         """Stop drawing new pictures, or go on: what is on the screen can be read and copied."""
@@ -162,3 +170,99 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.app.push_screen(
             PaletteScreen("do", key_items(self.bound, self.key_context(), self.cockpit.glyphs)), chosen
         )
+
+
+class Prompting:
+    """The prompt of a screen: opened by a key, answered, left, and what is asked in it.
+
+    Args:
+        screen: Whose prompt it is.
+
+    Attributes:
+        prompt: What is open.
+        draft: What stood in an override's prompt that was left.
+    """
+
+    def __init__(self, screen: CockpitScreen) -> None:
+        self._screen = screen
+        self.prompt: Prompt | None = None
+        self.draft = ""
+        self._changing: Ask | None = None
+
+    def ask(self, purpose: str, label: str, text: str = "", hint: str = "", complete: Complete | None = None) -> None:
+        """Ask for a line of text."""
+        from rltui.tui.widgets.prompt import Prompt
+
+        if self.prompt is None:
+            self.prompt = Prompt(self, purpose, label, text, hint, complete)
+            self._screen.mount(self.prompt)
+            self._screen.footer.display = False
+
+    def takes(self, event: Key) -> bool | None:
+        """Whether the open prompt takes a key, even before it stands; None: it is not the prompt's at all."""
+        if self.prompt is None:
+            return None
+        if self.prompt.takes(event):
+            return True
+        return None if event.key in ("up", "down") else False
+
+    def close(self) -> None:
+        """Take the prompt away, and give the keys back to the screen."""
+        if self.prompt is not None:
+            self.prompt.closed = True
+            self._screen.set_focus(None)
+            self.prompt.remove()
+            self.prompt = None
+            self._screen.footer.display = True
+            self._screen.tick()
+
+    def ask_command(self) -> None:
+        """Open the prompt for a command of the shell, with completion."""
+        self.ask("command", ":", hint="any verb of the shell; tab completes", complete=self._screen.cockpit.complete)
+
+    def ask_changes(self, ask: Ask) -> None:
+        """Ask which keys a resubmission is to change; its preview follows."""
+        self._changing = ask
+        self.ask(
+            "changes", "resubmit with", shlex.join(ask.overrides), "key.path=value …  enter previews", complete_override
+        )
+
+    def _changes(self, text: str) -> None:
+        ask = self._changing
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            self._screen.cockpit.say(f"the changes cannot be read: {error}", "warning")
+            return
+        problem = next(filter(None, map(override_problem, words)), "")
+        if problem:
+            self._screen.cockpit.say(problem, "warning")
+        elif ask is not None:
+            self.close()
+            self._screen.cockpit.ask(ask._replace(overrides=words))
+
+    # --- what the prompt tells
+
+    def typed(self, purpose: str, text: str) -> None:
+        """Hand the text on as it changes: filters and searches follow it."""
+        self._screen.typed(purpose, text)
+
+    def answered(self, purpose: str, text: str) -> None:
+        """Enter was pressed; that the last letters were typed may not have been told yet."""
+        if purpose == "changes":
+            self._changes(text)
+            return
+        problem = self._screen.answer(purpose, text)
+        if problem:
+            self._screen.cockpit.say(problem, "warning")
+            return
+        self.close()
+        self._screen.typed(purpose, text)
+        if purpose == "command":
+            self._screen.cockpit.obey(text)
+
+    def prompt_left(self, purpose: str, text: str) -> None:
+        """Close the prompt after escape; an override that was begun is kept as a draft."""
+        self.close()
+        self.draft = text if purpose == "override" else self.draft
+        self._screen.left(purpose)

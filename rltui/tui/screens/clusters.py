@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.widget import Widget
 from typing_extensions import override
 
 from rltui.service.cockpit import ClusterSummary
@@ -69,13 +68,11 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
 
     KEYS: ClassVar[KeyTable] = KEYS
 
+    pane: ClusterList
+
     def __init__(self) -> None:
         super().__init__()
-        self.clusters = ClusterList(id="clusters")
-
-    @override
-    def body(self) -> Sequence[Widget]:
-        return [self.clusters]
+        self.pane = ClusterList(id="clusters")
 
     def catch_up(self) -> None:
         """Show how they are now."""
@@ -83,7 +80,7 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
         counts: dict[str, int] = {}
         for run in pictures.runs.runs:
             counts[run.cluster] = counts.get(run.cluster, 0) + 1
-        self.clusters.show(pictures.clusters, counts, self.cockpit.wall_clock())
+        self.pane.show(pictures.clusters, counts, self.cockpit.wall_clock())
 
     @override
     def tick(self) -> None:
@@ -101,27 +98,23 @@ class ClustersScreen(CockpitScreen, inherit_bindings=False):
     def crumbs(self) -> Sequence[str]:
         return ["clusters"]
 
-    @override
-    def mover(self) -> ClusterList:
-        return self.clusters
-
     def key_context(self) -> KeyContext:
         """The cluster under the cursor decides."""
-        cluster = self.clusters.selected
+        cluster = self.pane.selected
         return KeyContext(readonly=self.cockpit.readonly, needs_you=cluster is not None and cluster.needs_attention)
 
     def do_answer(self) -> None:
         """Answer what the cluster asks for."""
-        if self.clusters.selected is not None:
-            self.cockpit.controller.connect(self.clusters.selected.name)
+        if self.pane.selected is not None:
+            self.cockpit.controller.connect(self.pane.selected.name)
 
     def do_queue(self) -> None:
         """Open the queue of the selected cluster."""
-        if self.clusters.selected is not None:
-            self.cockpit.open("queue", self.clusters.selected.name)
+        if self.pane.selected is not None:
+            self.cockpit.open("queue", self.pane.selected.name)
 
     def do_copy(self) -> None:
         """Copy why the cluster is away."""
-        cluster = self.clusters.selected
+        cluster = self.pane.selected
         if cluster is not None:
             self.cockpit.copy(cluster.problem or cluster.name, "cluster")

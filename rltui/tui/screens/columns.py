@@ -36,11 +36,11 @@ class ColumnsScreen(PickScreen, inherit_bindings=False):
     def __init__(self, shown: Sequence[str]) -> None:
         hint = "space shows, J K move, d usual, enter keeps"
         super().__init__("columns", column_items(shown), marking=True, hint=hint)
-        self.pick_list.marked = set(shown)
+        self.pane.marked = set(shown)
 
     def do_choose(self) -> None:
         """Show what is marked, in this order."""
-        words = tuple(item.id for item in self.pick_list.items if item.id in self.pick_list.marked)
+        words = tuple(item.id for item in self.pane.items if item.id in self.pane.marked)
         if words:
             self.dismiss(words)
         else:
@@ -48,15 +48,15 @@ class ColumnsScreen(PickScreen, inherit_bindings=False):
 
     def do_mark(self) -> None:
         """Show the column or leave it out; the cursor stays, so that the next key can move it."""
-        self.pick_list.toggle()
+        self.pane.toggle()
 
     def do_usual(self) -> None:
         """Mark what is shown where nobody chose."""
-        self.pick_list.marked = set(DEFAULTS)
+        self.pane.marked = set(DEFAULTS)
         self._show(column_items(DEFAULTS), 0)
 
     def _move(self, step: int) -> None:
-        items, at = list(self.pick_list.items), self.pick_list.cursor
+        items, at = list(self.pane.items), self.pane.cursor
         if 0 <= at + step < len(items):
             items.insert(at + step, items.pop(at))
             self._show(items, at + step)
@@ -65,5 +65,5 @@ class ColumnsScreen(PickScreen, inherit_bindings=False):
     do_higher = partialmethod(_move, -1)
 
     def _show(self, items: list[PickItem], cursor: int) -> None:
-        self.pick_list.all_items = self.pick_list.items = tuple(items)
-        self.pick_list.go_to(cursor)
+        self.pane.all_items = self.pane.items = tuple(items)
+        self.pane.go_to(cursor)

@@ -7,17 +7,16 @@ from functools import partialmethod
 from operator import attrgetter
 from typing import ClassVar, Literal
 
-from textual.app import ComposeResult
 from textual.containers import Container
 from typing_extensions import override
 
 from rltui.service.cockpit import ActionPreview, Ask
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.keys import Key, KeyContext, KeyTable, dialog_keys, needs, what_is_wrong
-from rltui.tui.screens.keyed import KeyedScreen
+from rltui.tui.screens.keyed import BoxScreen, KeyedScreen
 from rltui.tui.spans import BLANK, Line, Role, Span, line, rule, wrapped
 from rltui.tui.views.launch import finding_lines
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import TextPane
 from rltui.tui.widgets.pane import Pane
 
 MAX_WIDTH = 92
@@ -25,28 +24,17 @@ MAX_WIDTH = 92
 Answer = Literal["yes", "no", "edit"]
 
 
-class _Text(ListPane):
+class _Text(TextPane):
     """What would happen; scrolls where it is longer than the terminal."""
-
-    has_cursor = False
 
     def __init__(self, preview: ActionPreview) -> None:
         super().__init__(id="confirm-text")
         self._preview = preview
-        self._made: tuple[int, list[Line]] = (-1, [])
         self.scrolled: Callable[[], None] = lambda: None
 
-    def lines(self, width: int) -> list[Line]:
-        """All lines for a width."""
-        if self._made[0] != width:
-            self._made = (width, confirm_lines(self._preview, width, self.glyphs))
-        return self._made[1]
-
-    def count(self) -> int:
-        return len(self.lines(self.size.width))
-
-    def row(self, index: int) -> Line:
-        return self.lines(self.size.width)[index]
+    @override
+    def make(self, width: int) -> Sequence[Line]:
+        return confirm_lines(self._preview, width, self.glyphs)
 
     def go_to(self, index: int) -> None:
         """Scroll, and tell whoever counts what is left."""
@@ -75,46 +63,33 @@ KEYS = dialog_keys(
 )
 
 
-class ConfirmScreen(KeyedScreen[Answer], inherit_bindings=False):
+class ConfirmScreen(BoxScreen[Answer], inherit_bindings=False):
     """Asks before an action. Its target is that of the preview, whatever happens to the list behind it."""
 
     KEYS: ClassVar[KeyTable] = KEYS
+
+    pane: _Text
 
     def __init__(self, ask: Ask, preview: ActionPreview) -> None:
         super().__init__()
         self.preview = preview
         self._problem = why_not(ask, preview)
         self._can_edit = ask.action not in ("cancel", "auto") and not ask.others
-        self._text = _Text(preview)
-        self._buttons = _Buttons(self._problem, self._can_edit, self._text)
-        self._text.scrolled = self._buttons.repaint
-        self._box = Container(self._text, self._buttons, id="confirm")
+        self.pane = _Text(preview)
+        self._buttons = _Buttons(self._problem, self._can_edit, self.pane)
+        self.pane.scrolled = self._buttons.repaint
+        self.box = Container(self.pane, self._buttons, id="confirm")
 
     @override
-    def compose(self) -> ComposeResult:
-        yield self._box
-
-    def on_mount(self) -> None:
-        """Give the box the size that its text takes."""
-        self._fit()
-
-    def on_resize(self) -> None:
-        """Give the box the size that its text takes in the new terminal."""
-        self._fit()
-
-    def _fit(self) -> None:
+    def fit(self) -> None:
         width = min(MAX_WIDTH, self.app.size.width - 2)
-        self._box.styles.width = width
-        self._box.styles.height = min(self.app.size.height, len(self._text.lines(width - 4)) + 6)
+        self.box.styles.width = width
+        self.box.styles.height = min(self.app.size.height, len(self.pane.make(width - 4)) + 6)
         self.call_after_refresh(self._buttons.repaint)
 
     @override
     def key_context(self) -> KeyContext:
         return KeyContext(problem=self._problem, can_edit=self._can_edit)
-
-    @override
-    def mover(self) -> ListPane:
-        return self._text
 
     do_yes = partialmethod(KeyedScreen.dismiss, "yes")
     do_no = partialmethod(KeyedScreen.dismiss, "no")

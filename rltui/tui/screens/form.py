@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from textual.widget import Widget
 from typing_extensions import override
 
 from rltui.layout.diff import setting_text
@@ -56,6 +55,9 @@ class FormScreen(CockpitScreen):
     """
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "edit"
+
+    pane: FormPane
 
     def __init__(
         self,
@@ -72,10 +74,6 @@ class FormScreen(CockpitScreen):
         self._run_id = run_id
         self._key = self._shown = ""
         """The key whose value is being typed, and the value as it stood there first."""
-
-    @override
-    def body(self) -> Sequence[Widget]:
-        return [self.pane]
 
     @override
     def on_mount(self) -> None:
@@ -102,14 +100,6 @@ class FormScreen(CockpitScreen):
         problem = "" if is_run and self.overrides else "nothing is set yet" if is_run else "this is for a launch: q"
         is_set = one is not None and one.is_set
         return KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
-
-    @override
-    def mover(self) -> FormPane:
-        return self.pane
-
-    def on_line_opened(self) -> None:
-        """Edit the key that was clicked twice."""
-        self.do_edit()
 
     def do_edit(self) -> None:
         """Open the prompt for another value of the selected key."""
@@ -141,15 +131,14 @@ class FormScreen(CockpitScreen):
     def do_escape(self) -> None:
         """Clear the filter, else go back."""
         if self.pane.words:
-            self.pane.narrow("")
+            self.narrow("")
         else:
             self.do_back()
 
     def typed(self, purpose: str, text: str) -> None:
-        """Filter, and judge a value, while typing."""
-        if purpose == "filter":
-            self.pane.narrow(text)
-        elif self.prompt is not None:
+        """Judge a value, too, while it is typed."""
+        super().typed(purpose, text)
+        if purpose == "value" and self.prompt is not None:
             self.pane.complain(self._problem(text))
 
     def answer(self, purpose: str, text: str) -> str:
@@ -163,10 +152,13 @@ class FormScreen(CockpitScreen):
         return problem
 
     def left(self, purpose: str) -> None:
-        """A value is left as it was; a filter is cleared."""
+        """A value is left as it was, too."""
         self.pane.complain("")
-        if purpose == "filter":
-            self.pane.narrow("")
+        super().left(purpose)
+
+    @override
+    def narrow(self, words: str) -> None:
+        self.pane.narrow(words)
 
     def _problem(self, text: str) -> str:
         return value_problem(resolve(self._preset), self.overrides, self._key, text.strip())

@@ -14,7 +14,7 @@ from rltui.tui.keys import EVERYWHERE, QUIT_HELP, Key, KeyTable, dialog_keys, sh
 from rltui.tui.screens.keyed import KeyedScreen
 from rltui.tui.spans import BLANK, Line, Span, line, pad, rule, wrapped
 from rltui.tui.states import RUN_STATES
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import TextPane
 from rltui.watch.owners import ROLE_NAMES
 
 KEYS_WIDTH = 22
@@ -31,10 +31,7 @@ def help_lines(table: KeyTable, width: int, glyphs: Glyphs) -> list[Line]:
             lines += _entry("ctrl+c ctrl+c", QUIT_HELP, width)
         lines.append(BLANK)
     lines.append(rule([("signs", "title")], [], width, glyphs))
-    signs: list[Span] = [
-        (f" {look.ascii_glyph if glyphs.ascii_only else look.glyph} {pad(look.word, 11)}", look.role)
-        for look in RUN_STATES.values()
-    ]
+    signs: list[Span] = [(f" {look.sign(glyphs)} {pad(look.word, 11)}", look.role) for look in RUN_STATES.values()]
     per_line = max(1, width // 15)
     lines += [Line(tuple(signs[first : first + per_line])) for first in range(0, len(signs), per_line)]
     roles: list[Span] = [(f" {letter} {pad(name, 12)}", "dim") for letter, name in ROLE_NAMES.items()]
@@ -47,10 +44,8 @@ def _entry(names: str, sentence: str, width: int) -> list[Line]:
     return wrapped(sentence, width, "", "text", mark=(f" {pad(names, size)} ", "key"))
 
 
-class _HelpPane(ListPane):
+class _HelpPane(TextPane):
     """The lines of the help."""
-
-    has_cursor = False
 
     def __init__(self, table: KeyTable) -> None:
         super().__init__(id="help")
@@ -64,14 +59,8 @@ class _HelpPane(ListPane):
         more: Span = (f"   {self.glyphs.down} {self.below} more", "attention")
         return [Line((*first.spans, more)) if self.below else first, *others]
 
-    def count(self) -> int:
-        return len(self._all())
-
-    def row(self, index: int) -> Line:
-        return self._all()[index]
-
-    def _all(self) -> Sequence[Line]:
-        return help_lines(self._table, self.size.width, self.glyphs)
+    def make(self, width: int) -> Sequence[Line]:
+        return help_lines(self._table, width, self.glyphs)
 
 
 KEYS = dialog_keys("help", Key("close", ("escape", "q", "?", "enter"), "close", "Close the help.", 1))
@@ -82,16 +71,14 @@ class HelpScreen(KeyedScreen[None], inherit_bindings=False):
 
     KEYS: ClassVar[KeyTable] = KEYS
 
+    pane: _HelpPane
+
     def __init__(self, table: KeyTable) -> None:
         super().__init__()
-        self._pane = _HelpPane(table)
+        self.pane = _HelpPane(table)
 
     @override
     def compose(self) -> ComposeResult:
-        yield self._pane
-
-    @override
-    def mover(self) -> ListPane:
-        return self._pane
+        yield self.pane
 
     do_close = partialmethod(KeyedScreen.dismiss, None)

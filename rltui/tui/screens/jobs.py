@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.widget import Widget
 from typing_extensions import override
 
 from rltui.service.cockpit import OpenJob
@@ -63,13 +62,11 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
 
     KEYS: ClassVar[KeyTable] = KEYS
 
+    pane: JobList
+
     def __init__(self) -> None:
         super().__init__()
-        self.jobs = JobList(id="jobs")
-
-    @override
-    def body(self) -> Sequence[Widget]:
-        return [self.jobs]
+        self.pane = JobList(id="jobs")
 
     @override
     def on_mount(self) -> None:
@@ -79,9 +76,9 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
     def receive(self, message: CockpitMessage) -> None:
         """Take the jobs; where they cannot be had, the notice says why."""
         if isinstance(message, messages.JobsFetched):
-            self.jobs.show(message.jobs, self.cockpit.wall_clock())
+            self.pane.show(message.jobs, self.cockpit.wall_clock())
         elif isinstance(message, messages.RequestFailed) and message.asked == messages.LIST_JOBS:
-            self.jobs.show((), self.cockpit.wall_clock())
+            self.pane.show((), self.cockpit.wall_clock())
         elif isinstance(message, messages.Adopted):
             self.cockpit.controller.ask_jobs()
         self.tick()
@@ -90,28 +87,24 @@ class JobsScreen(CockpitScreen, inherit_bindings=False):
     def crumbs(self) -> Sequence[str]:
         return ["jobs that are no runs"]
 
-    @override
-    def mover(self) -> JobList:
-        return self.jobs
-
     def key_context(self) -> KeyContext:
         """Whether there is a job under the cursor."""
-        return KeyContext(readonly=self.cockpit.readonly, has_job=self.jobs.selected is not None)
+        return KeyContext(readonly=self.cockpit.readonly, has_job=self.pane.selected is not None)
 
     def do_adopt(self) -> None:
         """Make a run of the job."""
-        if self.jobs.selected is not None:
-            self.cockpit.controller.adopt(self.jobs.selected.cluster, self.jobs.selected.job.job_id)
+        if self.pane.selected is not None:
+            self.cockpit.controller.adopt(self.pane.selected.cluster, self.pane.selected.job.job_id)
 
     def do_again(self) -> None:
         """Ask all clusters for the jobs once more."""
-        self.jobs.show(None, self.cockpit.wall_clock())
+        self.pane.show(None, self.cockpit.wall_clock())
         self.cockpit.controller.ask_jobs()
 
     def do_copy(self) -> None:
         """Copy the id of the selected job."""
-        if self.jobs.selected is not None:
-            self.cockpit.copy(self.jobs.selected.job.job_id, "job")
+        if self.pane.selected is not None:
+            self.cockpit.copy(self.pane.selected.job.job_id, "job")
 
 
 def job_head(width: int) -> Line:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partialmethod
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
+from textual.app import ComposeResult
+from textual.containers import Container
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
 
@@ -14,31 +16,38 @@ from rltui.tui.host import Host
 from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.widgets.list_pane import ListPane
 
-Part = TypeVar("Part")
+PartType = TypeVar("PartType")
+ScreenType = TypeVar("ScreenType", bound="KeyedScreen[Any]")
 
 
 class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
-    """A screen with a table of keys: each calls ``do_<id>`` of the screen, or of the first part that has it.
+    """A screen with a table of keys: each calls ``do_<id>`` of the list in sight, of the screen, or of a part of it.
 
     Keys are taken here and not by Textual's bindings: those are carried out by the application after a round through
     two queues, so that of keys typed fast the second could be taken by a screen or a prompt that the first one left.
     """
 
     KEYS: ClassVar[KeyTable]
+    OPENS: ClassVar[str] = ""
+    """Id of the key that a double click stands for; empty: it only selects."""
+
     PARTS: ClassVar[tuple[Callable[..., object], ...]] = ()
     """What else knows what keys do; each is made with the screen."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
 
+    pane: ListPane | None = None
+    """The list that the keys are for, where it is always the same one."""
+
     def __init__(self) -> None:
         super().__init__()
         self.bound = own_keys.bound(type(self).__module__.rpartition(".")[2], self.KEYS)
         """The table with the user's own keys."""
-        self._doers: list[object] = [self, *(part(self) for part in self.PARTS), Moving(self)]
+        self._parts = [part(self) for part in self.PARTS]
 
-    def part(self, kind: type[Part]) -> Part:
+    def part(self, kind: type[PartType]) -> PartType:
         """The screen's part of a kind, such as its log keys."""
-        return next(doer for doer in self._doers if isinstance(doer, kind))
+        return next(part for part in self._parts if isinstance(part, kind))
 
     @property
     def cockpit(self) -> Host:
@@ -77,7 +86,8 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         if key_id == "escape":
             self.cockpit.hush()
         name = f"do_{key_id}"
-        do: Callable[[], None] = getattr(next(doer for doer in self._doers if hasattr(doer, name)), name)
+        doers = (self.mover(), self, *self._parts)
+        do: Callable[[], None] = getattr(next(doer for doer in doers if hasattr(doer, name)), name)
         do()
         self.tick()
 
@@ -90,7 +100,7 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
 
     def mover(self) -> ListPane | None:
         """The list that the moving keys move."""
-        return None
+        return self.pane
 
     def pager(self) -> ListPane | None:
         """The list that the page keys move."""
@@ -103,29 +113,57 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         """The mouse has moved a cursor."""
         self.moved()
 
+    def on_line_opened(self) -> None:
+        """A line was clicked twice."""
+        self.moved()
+        if self.OPENS:
+            self.act(self.OPENS)
 
-class Moving:
-    """What the moving keys do.
-
-    Args:
-        screen: Says which list they move.
-    """
-
-    def __init__(self, screen: KeyedScreen[Any]) -> None:
-        self._screen = screen
-
-    def _move(self, step: Callable[[ListPane], None], is_page: bool = False) -> None:
-        pane = self._screen.pager() if is_page else self._screen.mover()
+    def _move_list(self, step: Callable[[ListPane], None], is_page: bool = False) -> None:
+        pane = self.pager() if is_page else self.mover()
         if pane is None:
             return
         before = pane.cursor
         step(pane)
         if pane.cursor != before:
-            self._screen.moved()
+            self.moved()
 
-    do_down = partialmethod(_move, lambda pane: pane.move(1))
-    do_up = partialmethod(_move, lambda pane: pane.move(-1))
-    do_first = partialmethod(_move, lambda pane: pane.go_to(0))
-    do_last = partialmethod(_move, lambda pane: pane.go_to_end())
-    do_page_down = partialmethod(_move, lambda pane: pane.page(1), is_page=True)
-    do_page_up = partialmethod(_move, lambda pane: pane.page(-1), is_page=True)
+    do_down = partialmethod(_move_list, lambda pane: pane.move(1))
+    do_up = partialmethod(_move_list, lambda pane: pane.move(-1))
+    do_first = partialmethod(_move_list, lambda pane: pane.go_to(0))
+    do_last = partialmethod(_move_list, lambda pane: pane.go_to_end())
+    do_page_down = partialmethod(_move_list, lambda pane: pane.page(1), is_page=True)
+    do_page_up = partialmethod(_move_list, lambda pane: pane.page(-1), is_page=True)
+
+
+class BoxScreen(KeyedScreen[ScreenResultType], inherit_bindings=False):
+    """A dialog: a box over the screen, as large as what it shows."""
+
+    box: Container
+
+    def compose(self) -> ComposeResult:
+        """Only the box."""
+        yield self.box
+
+    def on_mount(self) -> None:
+        """Give the box its size."""
+        self.fit()
+
+    def on_resize(self) -> None:
+        """Give the box its size in the new terminal."""
+        self.fit()
+
+    def fit(self) -> None:
+        """Give the box the size that its lines take, as far as the terminal has it."""
+
+
+class Part(Generic[ScreenType]):
+    """Has a method ``do_<id>`` for some of its screen's keys."""
+
+    def __init__(self, screen: ScreenType) -> None:
+        self._screen = screen
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""
+        return self._screen.cockpit

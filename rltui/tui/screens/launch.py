@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
-from textual.reactive import var
 from typing_extensions import override
 
 from rltui.layout.presets import FIRST
@@ -17,15 +16,15 @@ from rltui.service.launch_review import opened_file
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import keys, messages
 from rltui.tui.keys import Key, KeyContext, KeyTable
-from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.screens.launch_typing import CHECKED, LaunchTyping
-from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
+from rltui.tui.picking import after
+from rltui.tui.screens.launch_typing import LaunchTyping
+from rltui.tui.widgets.launch_panes import ReviewPane, ScriptPane
 
 if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from rltui.service.launch_review import LaunchReview, PresetSummary
+    from rltui.service.launch_review import PresetSummary
     from rltui.service.sweep_points import Sweep
     from rltui.tui.messages import CockpitMessage
 
@@ -78,20 +77,15 @@ SIDE_BY_SIDE_FROM = 160
 """Width from which review and script are both in sight."""
 
 
-class LaunchScreen(CockpitScreen):
+class LaunchScreen(LaunchTyping):
     """Presets on the left, the review of the chosen one on the right."""
 
     KEYS: ClassVar[KeyTable] = KEYS
-    PARTS = (LaunchTyping,)
-
-    review: var[LaunchReview | None] = var(None, init=False)
 
     def __init__(self, preset: str = "") -> None:
         super().__init__()
-        self.presets = PresetList(id="presets")
         self.review_pane = ReviewPane(id="review")
         self.script_pane = ScriptPane(id="script")
-        self.typing = self.part(LaunchTyping)
         self.with_script = self.auto = False
         self._wished = preset
         self._asked: tuple[str, tuple[str, ...], str, Sweep] = ("", (), "", NO_SWEEP)
@@ -161,7 +155,7 @@ class LaunchScreen(CockpitScreen):
     def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""
         if self.presets.selected != self._reviewed:
-            self.typing.clear()
+            self.unset()
             self.changed()
 
     def changed(self, at_once: bool = False) -> None:
@@ -170,30 +164,29 @@ class LaunchScreen(CockpitScreen):
         self._reviewed = self.presets.selected
         self.review = None
         self._show()
-        if self._settling is not None:
-            self._settling.stop()
-        if at_once:
-            self._check()
-        else:
-            self._settling = self.set_timer(SETTLE_S, self._check)
+        self._check_in(0.0 if at_once else SETTLE_S)
 
     def _check(self) -> None:
         preset = self.presets.selected
         if preset is not None:
-            overrides, sweep = self.typing.tried
+            overrides, sweep = self.tried
             self._asked = (preset.name, overrides, self.cluster, sweep)
             self.cockpit.controller.ask_review(*self._asked)
 
     def check_soon(self) -> None:
         """Check once the fingers rest; what was found before stays in sight until then."""
+        self._check_in(TYPED_SETTLE_S)
+
+    def _check_in(self, pause_s: float) -> None:
         if self._settling is not None:
             self._settling.stop()
-        self._settling = self.set_timer(TYPED_SETTLE_S, self._check)
+        if pause_s:
+            self._settling = self.set_timer(pause_s, self._check)
+        else:
+            self._check()
 
     def _show(self) -> None:
-        pending = self.review is None
-        tried = self.typing.tried
-        self.review_pane.show(self.presets.selected, self.review, *tried, pending, self.cockpit.readonly)
+        self.review_pane.show(self.presets.selected, self.review, *self.tried, self.cockpit.readonly)
         self.script_pane.show(self.review, is_asked=self.presets.selected is not None)
         self.tick()
 
@@ -224,33 +217,25 @@ class LaunchScreen(CockpitScreen):
         return KeyContext(
             readonly=self.cockpit.readonly,
             review="none" if self.presets.selected is None else "pending" if self._launching else state,  # type: ignore[arg-type]
-            has_overrides=self.typing.is_any,
-            has_sweep=bool(self.typing.sweep.words),
-            has_fix=bool(self.typing.fix),
+            has_overrides=self.is_any,
+            has_sweep=bool(self.sweep.words),
+            has_fix=bool(self.fix),
             num_clusters=len(self.clusters),
-            problem="a script has no keys: s edits its options and words" if self.typing.on_script else "",
+            problem="a script has no keys: s edits its options and words" if self.on_script else "",
         )
 
     def crumbs(self) -> Sequence[str]:
         """Where you are, and where it would run."""
-        return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.typing.sweep.words else [])]
-
-    @override
-    def mover(self) -> PresetList:
-        return self.presets
+        return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.sweep.words else [])]
 
     def pager(self) -> ReviewPane | ScriptPane:
         """The review, or the script where it is shown in its place."""
         return self.script_pane if self.with_script else self.review_pane
 
-    def on_line_opened(self) -> None:
-        """A double click only selects: launching is for the key."""
-        self.moved()
-
     def do_submit(self) -> None:
         """Launch the layout that is shown, as it was reviewed."""
         self._launching = True
-        self.cockpit.controller.launch(*self._asked, self.auto and not self.typing.sweep.words)
+        self.cockpit.controller.launch(*self._asked, self.auto and not self.sweep.words)
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
 
     def do_open(self) -> None:
@@ -263,8 +248,7 @@ class LaunchScreen(CockpitScreen):
         self.moved()
 
     def _turn_to(self, step: int) -> None:
-        names = self.clusters
-        self.cockpit.launch_cluster = names[(names.index(self.cluster) + step) % len(names)]
+        self.cockpit.launch_cluster = after(self.clusters, self.cluster, step)
         self.changed(at_once=True)
 
     do_cluster = partialmethod(_turn_to, 1)
@@ -286,7 +270,7 @@ class LaunchScreen(CockpitScreen):
         if self.back_to_all():
             return
         if self.presets.query_words:
-            self._narrow("")
+            self.narrow("")
         else:
             self.leave()
 
@@ -306,28 +290,14 @@ class LaunchScreen(CockpitScreen):
         """Open the prompt for words that a preset has to have."""
         self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
-    def typed(self, purpose: str, text: str) -> None:
-        """Filter and check while typing."""
-        if purpose == "filter":
-            self._narrow(text)
-        elif purpose in CHECKED:
-            self.typing.type(purpose, text)
-
     def answer(self, purpose: str, text: str) -> str:
         """Open a file, or set what was typed."""
-        text = text.strip()
-        if purpose == "file" and text:
-            self._open(text)
-        return self.typing.answer(purpose, text) if purpose in CHECKED else ""
+        if purpose == "file" and text.strip():
+            self._open(text.strip())
+        return super().answer(purpose, text)
 
-    def left(self, purpose: str) -> None:
-        """A draft is kept; a filter is cleared."""
-        if purpose == "filter":
-            self._narrow("")
-        elif purpose in CHECKED:
-            self.typing.leave()
-
-    def _narrow(self, words: str) -> None:
+    @override
+    def narrow(self, words: str) -> None:
         self.presets.narrow(words)
         self.moved()
         self.tick()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from textual.reactive import var
 
 from rltui.errors import UsageError
 from rltui.service.sweep_points import NO_SWEEP, Sweep, read_sweep
 from rltui.tui.commands import complete_override, override_problem, script_words, with_override
-from rltui.tui.host import OnHost
-from rltui.tui.screens.parts import Part
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.widgets.launch_panes import PresetList
 
 if TYPE_CHECKING:
     from rltui.service.launch_review import LaunchReview
-    from rltui.tui.screens.prompting import Prompting
-    from rltui.tui.widgets.launch_panes import PresetList
 
 Tried = tuple[tuple[str, ...], Sweep]
 """Overrides, or the words of a script, and the sweep."""
@@ -23,18 +23,23 @@ CHECKED = ("override", "words", "sweep")
 """Prompts whose text is checked while it is typed."""
 
 
-class HasLaunch(OnHost, Protocol):
-    """The launch screen.
+class LaunchTyping(CockpitScreen):
+    """The launch screen, as far as one types on it.
 
     Attributes:
         presets: What can be launched.
-        prompting: Where one types.
-        review: What is known of what was checked last.
+        overrides: What is set.
+        sweep: The settings that have several values.
     """
 
-    presets: PresetList
-    prompting: Prompting
-    review: LaunchReview | None
+    pane: PresetList
+    review: var[LaunchReview | None] = var(None, init=False)
+    """What is known of what was checked last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.presets = self.pane = PresetList(id="presets")
+        self.unset()
 
     def changed(self, at_once: bool = False) -> None:
         """Something else is to be launched."""
@@ -42,25 +47,11 @@ class HasLaunch(OnHost, Protocol):
     def check_soon(self) -> None:
         """Check once the fingers rest; what was found before stays in sight until then."""
 
-
-class LaunchTyping(Part[HasLaunch]):
-    """What the keys that set something do.
-
-    Attributes:
-        overrides: What is set.
-        sweep: The settings that have several values.
-    """
-
-    def __init__(self, screen: HasLaunch) -> None:
-        super().__init__(screen)
-        self._typing: Tried | None = None
-        self.clear()
-
-    def clear(self) -> None:
+    def unset(self) -> None:
         """Forget all overrides and the sweep."""
         self.overrides: tuple[str, ...] = ()
         self.sweep = NO_SWEEP
-        self._typing = None
+        self._typing: Tried | None = None
 
     @property
     def tried(self) -> Tried:
@@ -75,23 +66,23 @@ class LaunchTyping(Part[HasLaunch]):
     @property
     def fix(self) -> tuple[str, ...]:
         """The fix of the first finding that has one."""
-        findings = self._screen.review.findings if self._screen.review is not None else ()
+        findings = self.review.findings if self.review is not None else ()
         return next((finding.fix for finding in findings if finding.fix), ())
 
     @property
     def on_script(self) -> bool:
         """Whether a script is chosen, which has words and no keys."""
-        selected = self._screen.presets.selected
+        selected = self.presets.selected
         return selected is not None and selected.is_script
 
     def _set(self, overrides: tuple[str, ...], sweep: Sweep | None = None) -> None:
         self.overrides, self._typing = overrides, None
         self.sweep = self.sweep if sweep is None else sweep
-        self._screen.changed(at_once=True)
+        self.changed(at_once=True)
 
     def do_set(self) -> None:
         """Type an override; a draft that was left is still there. Of a script, all words behind it are edited."""
-        self._ask_words() if self.on_script else self._ask_override(self._screen.prompting.draft)
+        self._ask_words() if self.on_script else self._ask_override(self.prompting.draft)
 
     def do_edit(self) -> None:
         """Open the prompt for the newest override, or for the words beside a script."""
@@ -105,20 +96,20 @@ class LaunchTyping(Part[HasLaunch]):
     def do_sweep(self) -> None:
         """Type which settings have several values."""
         hint = "train.seed=1,2,3 --at-once 2, tab completes"
-        self._screen.prompting.ask("sweep", "sweep", str(self.sweep), hint, complete_override)
+        self.prompting.ask("sweep", "sweep", str(self.sweep), hint, complete_override)
 
     def do_form(self) -> None:
         """Edit every key as a form; what is set there is set here."""
-        selected = self._screen.presets.selected
+        selected = self.presets.selected
         if selected is not None:
             self.cockpit.open("form", selected.name, self.overrides, self._set)
 
     def _ask_override(self, text: str) -> None:
-        self._screen.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)
+        self.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)
 
     def _ask_words(self) -> None:
         hint = "--nodes 2 slurm.time=1:00:00 -- its words"
-        self._screen.prompting.ask("words", "run with", shlex.join(self.overrides), hint)
+        self.prompting.ask("words", "run with", shlex.join(self.overrides), hint)
 
     def do_drop(self) -> None:
         """Drop the sweep, or the newest override."""
@@ -147,26 +138,30 @@ class LaunchTyping(Part[HasLaunch]):
         problem = override_problem(text)
         return (self.overrides if problem else with_override(self.overrides, text.strip()), self.sweep), problem
 
-    def type(self, purpose: str, text: str) -> None:
+    def typed(self, purpose: str, text: str) -> None:
         """Check what is being typed, as if it were set."""
-        tried, problem = self._as_set(purpose, text)
-        tried = (self.overrides, self.sweep) if problem else tried
-        if tried != self.tried:
-            self._typing = tried
-            self._screen.check_soon()
+        super().typed(purpose, text)
+        if purpose in CHECKED:
+            tried, problem = self._as_set(purpose, text)
+            tried = (self.overrides, self.sweep) if problem else tried
+            if tried != self.tried:
+                self._typing = tried
+                self.check_soon()
 
     def answer(self, purpose: str, text: str) -> str:
         """Set what was typed; what has no proper form stays in the prompt."""
-        if purpose == "override" and not text:
+        text = text.strip()
+        if purpose not in CHECKED or (purpose == "override" and not text):
             return ""
         tried, problem = self._as_set(purpose, text)
         if not problem:
-            self._screen.prompting.draft = ""
+            self.prompting.draft = ""
             self._set(*tried)
         return problem
 
-    def leave(self) -> None:
-        """Set nothing of what was typed."""
-        if self._typing is not None:
+    def left(self, purpose: str) -> None:
+        """Set nothing of what was typed; a draft is kept."""
+        super().left(purpose)
+        if purpose in CHECKED and self._typing is not None:
             self._typing = None
-            self._screen.changed(at_once=True)
+            self.changed(at_once=True)

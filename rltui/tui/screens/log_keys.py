@@ -10,8 +10,8 @@ from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.tui.messages import FoundLine, LogSearched
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.parts import HasTabs, Part
-from rltui.tui.screens.run_tabs import NUMBERS
+from rltui.tui.screens.keyed import Part
+from rltui.tui.screens.run_tabs import NUMBERS, TabsScreen
 from rltui.tui.views.actors import own_log
 from rltui.tui.widgets.log_pane import LogPane
 from rltui.watch.log_search import NEWEST_HITS, read_query
@@ -19,10 +19,10 @@ from rltui.watch.owners import ActorSnapshot
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogPart
 
 
-class LogKeys(Part[HasTabs]):
+class LogKeys(Part[TabsScreen]):
     """What the keys of the log do."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         self._whole: tuple[FoundLine, ...] | None = None
         self._here = 0
@@ -59,14 +59,6 @@ class LogKeys(Part[HasTabs]):
         elif actor.pid:
             self.search(rf"re:\(.*\bpid={actor.pid}\b")
             self.cockpit.say(f"Ray's log of pid {actor.pid} is not here: n and N go to what the output has of it")
-
-    def do_follow(self) -> None:
-        """Stay at the end of the log, or stop doing so."""
-        self.in_log(lambda pane: pane.follow())
-
-    def do_fold(self) -> None:
-        """Show what says the same as one line, or as often as it was printed."""
-        self.in_log(lambda pane: pane.toggle_raw())
 
     # --- scrolling beyond the lines that are there
 
@@ -196,10 +188,6 @@ class LogKeys(Part[HasTabs]):
             self._ask_piece(0, self._log, {hit.log: hit.offset}, hit.at)
         else:
             self._screen.open_hit(hit.log, hit.line, hit.offset, pane.sought)
-
-    def pan(self, step: int) -> None:
-        """Move long lines, to the right where ``step`` is 1."""
-        self.in_log(lambda pane: pane.pan(step))
 
     def do_search(self) -> None:
         """Show the logs, and open the prompt for what to search."""

@@ -1,21 +1,21 @@
-"""What the keys of an open run do with its charts: cursor, window, axis, scale, smoothing, another run beside."""
+"""What the keys of the charts do that their pane cannot do alone: another axis, another run beside, W&B."""
 
 from __future__ import annotations
 
-from functools import partial, partialmethod
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rltui.tui import commands
 from rltui.tui.keys import may_change
+from rltui.tui.messages import BesideFetched, WandbFound
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.parts import HasTabs, Part
+from rltui.tui.screens.keyed import Part
 from rltui.tui.screens.run_actions import lend_terminal
-from rltui.tui.views import chart_view
+from rltui.tui.screens.run_tabs import TabsScreen
 from rltui.tui.widgets.metrics_pane import MetricsPane
 
 if TYPE_CHECKING:
     from rltui.service.wandb_place import WandbPlace
-    from rltui.tui.messages import BesideFetched, WandbFound
     from rltui.watch.snapshots import RunSnapshot
 
 AGAIN_S = 5.0
@@ -38,10 +38,10 @@ def wandb_items(place: WandbPlace, problem: str = "") -> list[PickItem]:
     return items
 
 
-class MetricKeys(Part[HasTabs]):
+class MetricKeys(Part[TabsScreen]):
     """What the keys of the charts do."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         self._beside = ""
         """The run that is drawn beside; empty: none."""
@@ -66,8 +66,6 @@ class MetricKeys(Part[HasTabs]):
 
     def receive(self, message: BesideFetched | WandbFound) -> None:
         """Draw the run beside, if it is still the one that is wanted; or offer what W&B has of this run."""
-        from rltui.tui.messages import WandbFound
-
         if isinstance(message, WandbFound):
             self._offer(message.place)
         elif self._pane is not None and message.snapshot.summary.run_id == self._beside:
@@ -104,37 +102,10 @@ class MetricKeys(Part[HasTabs]):
         """Leave what was looked at closely; whether there was anything to leave."""
         return self._pane is not None and self._pane.clear()
 
-    def step(self, by: int) -> None:
-        """Move the cursor by so many points."""
-        if self._pane is not None:
-            self._pane.step(by)
-
-    def toggle_alone(self) -> None:
-        """One chart alone, or all."""
-        if self._pane is not None:
-            self._pane.toggle_alone()
-
-    def _zoom(self, factor: float) -> None:
-        if self._pane is not None:
-            self._pane.zoom(factor)
-
-    do_zoom_in = partialmethod(_zoom, 0.5)
-    do_zoom_out = partialmethod(_zoom, 2.0)
-
     def do_axis(self) -> None:
         """Draw over the next axis: steps, time or GPU-hours."""
         if self._pane is not None and not self._pane.next_axis():
             self.cockpit.say("nobody has noted when its steps were: there are steps only", "warning")
-
-    def do_log_y(self) -> None:
-        """The logarithm of values, or the values."""
-        if self._pane is not None:
-            self._pane.look(self._pane.view._replace(log_y=not self._pane.view.log_y))
-
-    def do_smooth(self) -> None:
-        """Draw with the next width of smoothing, or with none."""
-        if self._pane is not None:
-            self._pane.look(chart_view.next_smoothing(self._pane.view))
 
     def do_wandb(self) -> None:
         """Look where W&B has this run."""

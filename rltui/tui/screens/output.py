@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.widget import Widget
 from typing_extensions import override
 
 from rltui.errors import UNCONFIRMED, UsageError
@@ -65,22 +64,20 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
 
     KEYS: ClassVar[KeyTable] = KEYS
 
+    pane: _Text
+
     def __init__(self, words: tuple[str, ...], changes: bool = False) -> None:
         super().__init__()
         self._words = words
         self._changes = self._waits = changes
-        self._text = _Text()
+        self.pane = _Text()
         self.command: ShellCommand | None = None
-
-    @override
-    def body(self) -> Sequence[Widget]:
-        return [self._text]
 
     def on_mount(self) -> None:
         """Begin, or say what would be done."""
         super().on_mount()
         if self._waits:
-            self._text.note = f"`{self._said}` changes something: y does it, esc does not"
+            self.pane.note = f"`{self._said}` changes something: y does it, esc does not"
         else:
             self._start()
 
@@ -91,9 +88,9 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
 
     def _start(self) -> None:
         self._waits = False
-        self._text.note = ""
+        self.pane.note = ""
         self.command = self.cockpit.controller.shell(self._words, max(40, self.app.size.width - 1), self._changes)
-        self._text.repaint()
+        self.pane.repaint()
 
     @property
     def _said(self) -> str:
@@ -108,14 +105,14 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
     def catch_up(self) -> None:
         """Show all that was printed; at the end of the text the end stays in sight."""
         if self.command is not None:
-            follows = 0 < len(self._text.lines) <= self._text.top + self._text.room < len(self.command.lines)
-            self._text.lines = self.command.lines
-            self._text.note = "nothing was printed" if self.command.exit_code is not None else ""
+            follows = 0 < len(self.pane.lines) <= self.pane.top + self.pane.room < len(self.command.lines)
+            self.pane.lines = self.command.lines
+            self.pane.note = "nothing was printed" if self.command.exit_code is not None else ""
             if follows:
-                self._text.go_to_end()
+                self.pane.go_to_end()
             if self._asks():
                 self._waits = True
-            self._text.repaint()
+            self.pane.repaint()
 
     def _asks(self) -> bool:
         """Whether the verb has shown what it would do, and nobody was there to confirm it."""
@@ -141,24 +138,12 @@ class OutputScreen(CockpitScreen, inherit_bindings=False):
         problem = "" if self._waits else "it waits for no answer"
         return KeyContext(readonly=self.cockpit.readonly, problem=problem)
 
-    @override
-    def mover(self) -> ListPane:
-        return self._text
-
     def do_yes(self) -> None:
         """Run it; one that has asked is told yes."""
         if self.command is not None:
             self._words = (self._words[0], YES, *self._words[1:])
         self._start()
 
-    def do_pan_right(self) -> None:
-        """Show more of long lines."""
-        self._text.pan(1)
-
-    def do_pan_left(self) -> None:
-        """Go back to their beginning."""
-        self._text.pan(-1)
-
     def do_copy(self) -> None:
         """Copy all that the command printed."""
-        self.cockpit.copy("\n".join(self._text.lines), "text")
+        self.cockpit.copy("\n".join(self.pane.lines), "text")

@@ -7,16 +7,15 @@ from functools import partialmethod
 from operator import attrgetter
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.containers import Container
 from textual.events import Key
 from typing_extensions import override
 
 from rltui.tui import keys
 from rltui.tui.picking import PickItem, fits
-from rltui.tui.screens.keyed import KeyedScreen
+from rltui.tui.screens.keyed import BoxScreen, KeyedScreen
 from rltui.tui.spans import Line, Span, cell_width, line, pad, rule
-from rltui.tui.widgets.list_pane import ItemsPane, ListPane
+from rltui.tui.widgets.list_pane import ItemsPane
 
 MAX_WIDTH = 84
 
@@ -82,60 +81,44 @@ KEYS = keys.dialog_keys(
 )
 
 
-class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
+class PickScreen(BoxScreen[tuple[str, ...]], inherit_bindings=False):
     """A list over the screen; what is chosen comes back as ids, none where it was closed."""
 
     KEYS: ClassVar[keys.KeyTable] = KEYS
+    OPENS: ClassVar[str] = "choose"
+
+    pane: PickList
 
     def __init__(self, title: str, items: Sequence[PickItem], *, marking: bool = False, hint: str = "") -> None:
         super().__init__()
         words = hint or ("space marks, enter takes" if marking else "enter takes, esc closes")
-        self.pick_list = PickList(title, items, words)
+        self.pane = PickList(title, items, words)
         self._marking = marking
-        self._box = Container(self.pick_list, id="pick")
+        self.box = Container(self.pane, id="pick")
 
     @override
-    def compose(self) -> ComposeResult:
-        yield self._box
-
-    def on_mount(self) -> None:
-        """Give the box the size that its lines take."""
-        self._fit()
-
-    def on_resize(self) -> None:
-        """Give the box the size that its lines take in the new terminal."""
-        self._fit()
-
-    def _fit(self) -> None:
-        self._box.styles.width = min(MAX_WIDTH, self.app.size.width - 2)
-        self._box.styles.height = min(self.app.size.height, len(self.pick_list.all_items) + 5)
+    def fit(self) -> None:
+        self.box.styles.width = min(MAX_WIDTH, self.app.size.width - 2)
+        self.box.styles.height = min(self.app.size.height, len(self.pane.all_items) + 5)
 
     def key_context(self) -> keys.KeyContext:
         """Whether lines can be marked."""
         return keys.KeyContext(marking=self._marking)
 
-    @override
-    def mover(self) -> ListPane:
-        return self.pick_list
-
-    def on_line_opened(self) -> None:
-        """Choose the line that was clicked twice."""
-        self.do_choose()
-
     def takes(self, event: Key) -> bool:
         """Act on a key of the table, or choose the line that shows this key."""
-        item = next((one for one in self.pick_list.items if one.key and one.key == event.character), None)
+        item = next((one for one in self.pane.items if one.key and one.key == event.character), None)
         if item is None:
             return super().takes(event)
-        self.pick_list.cursor = self.pick_list.items.index(item)
+        self.pane.cursor = self.pane.items.index(item)
         self.do_choose()
         return True
 
     def do_choose(self) -> None:
         """Choose what is marked, or the line under the cursor."""
-        item = self.pick_list.selected
-        if self.pick_list.marked:
-            self.dismiss(tuple(one.id for one in self.pick_list.all_items if one.id in self.pick_list.marked))
+        item = self.pane.selected
+        if self.pane.marked:
+            self.dismiss(tuple(one.id for one in self.pane.all_items if one.id in self.pane.marked))
         elif item is not None and item.off:
             self.cockpit.say(item.off, "warning")
         elif item is not None:
@@ -143,8 +126,8 @@ class PickScreen(KeyedScreen[tuple[str, ...]], inherit_bindings=False):
 
     def do_mark(self) -> None:
         """Mark the line, and go to the next."""
-        self.pick_list.toggle()
-        self.pick_list.move(1)
+        self.pane.toggle()
+        self.pane.move(1)
 
     do_close = partialmethod(KeyedScreen.dismiss, ())
 
@@ -165,8 +148,8 @@ class NodesScreen(PickScreen, inherit_bindings=False):
 
     def do_report(self) -> None:
         """Ask for the report on the node under the cursor; it is copied when it is there."""
-        if self.pick_list.selected is not None:
-            self.cockpit.controller.ask_node_report(self._run_id, self.pick_list.selected.id)
+        if self.pane.selected is not None:
+            self.cockpit.controller.ask_node_report(self._run_id, self.pane.selected.id)
 
 
 class PaletteScreen(PickScreen, inherit_bindings=False):
@@ -189,5 +172,5 @@ class PaletteScreen(PickScreen, inherit_bindings=False):
 
     def _narrow(self, words: str) -> None:
         self.typed = words
-        self.pick_list.title = f"{self._title}: {words}" if words else self._title
-        self.pick_list.show([item for item in self.pick_list.all_items if fits(f"{item.label} {item.detail}", words)])
+        self.pane.title = f"{self._title}: {words}" if words else self._title
+        self.pane.show([item for item in self.pane.all_items if fits(f"{item.label} {item.detail}", words)])

@@ -11,14 +11,13 @@ from typing_extensions import override
 
 from rltui.tui import formats, messages
 from rltui.tui.keys import Key, KeyContext, KeyTable, key_table, needs
+from rltui.tui.picking import after
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import wrapped
 from rltui.tui.views import queue as view
 from rltui.tui.widgets.list_pane import ItemsPane
 
 if TYPE_CHECKING:
-    from textual.widget import Widget
-
     from rltui.cluster.queue_facts import QueuedJob
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.tui.messages import CockpitMessage
@@ -50,14 +49,20 @@ class QueueList(ItemsPane["QueuedJob"]):
             self.part = "running"
         self._pick()
 
-    def turn_to(self, *, part: view.Part | None = None, partition: str | None = None) -> None:
-        """List another part, or one partition only; empty: all of them."""
-        self.part = self.part if part is None else part
-        self.partition = self.partition if partition is None else partition
-        self.cursor = 0
+    def do_part(self) -> None:
+        """List the next part: jobs that wait, jobs that run, nodes."""
+        self.part, self.cursor = after(view.PARTS, self.part), 0
         self._pick()
 
-    def toggle_mine(self) -> None:
+    def _turn(self, step: int) -> None:
+        choices = ("", *(self._all.partitions if self._all is not None else ()))
+        self.partition, self.cursor = after(choices, self.partition, step), 0
+        self._pick()
+
+    do_next_partition = partialmethod(_turn, 1)
+    do_previous_partition = partialmethod(_turn, -1)
+
+    def do_mine(self) -> None:
         """Show only the user's own jobs, or all."""
         self.only_mine = not self.only_mine
         self._pick()
@@ -77,11 +82,6 @@ class QueueList(ItemsPane["QueuedJob"]):
             return ()
         jobs = self.queue.waiting if self.part == "waiting" else self.queue.holding
         return [job for job in jobs if job.is_mine] if self.only_mine else jobs
-
-    @property
-    def partitions(self) -> tuple[str, ...]:
-        """All partitions of the cluster."""
-        return self._all.partitions if self._all is not None else ()
 
     def head(self) -> Sequence[Line]:
         """What is free, what can be listed, and the titles of the columns."""
@@ -150,15 +150,14 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
     """
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "open"
+
+    pane: QueueList
 
     def __init__(self, cluster: str) -> None:
         super().__init__()
         self.cluster = cluster
-        self.list = QueueList(id="queue")
-
-    @override
-    def body(self) -> Sequence[Widget]:
-        return [self.list]
+        self.pane = QueueList(id="queue")
 
     def on_mount(self) -> None:
         """Ask now, and again while it is on top."""
@@ -174,7 +173,7 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         """Take the queue of this cluster, or why there is none."""
         if isinstance(message, messages.QueueFetched) and message.queue.cluster == self.cluster:
             found = message.queue
-            self.list.show(found if found.taken_at else None, self.cockpit.wall_clock(), found.problem)
+            self.pane.show(found if found.taken_at else None, self.cockpit.wall_clock(), found.problem)
             self.tick()
 
     @override
@@ -183,25 +182,17 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
 
     def state_spans(self) -> Sequence[Span]:
         """Where the user stands, and how old the picture is."""
-        queue = self.list.queue
+        queue = self.pane.queue
         if queue is None:
             return ()
         age = formats.ago(self.cockpit.wall_clock() - queue.taken_at)
         problem: list[Span] = [(f"  {self.cockpit.glyphs.attention} {queue.problem}", "attention")]
         return ((f"{view.mine_words(queue)}  ", "accent"), (age, "dim"), *(problem if queue.problem else []))
 
-    @override
-    def mover(self) -> QueueList:
-        return self.list
-
-    def on_line_opened(self) -> None:
-        """Open the run of the line that was clicked twice."""
-        self.act("open")
-
     @property
     def _run_id(self) -> str:
         """The run whose job is under the cursor; empty where it is none."""
-        job = self.list.selected
+        job = self.pane.selected
         if job is None or not job.is_mine:
             return ""
         runs = [run for run in self.cockpit.pictures.runs.runs if run.cluster == self.cluster]
@@ -212,29 +203,12 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
     def key_context(self) -> KeyContext:
         """The job under the cursor decides."""
         return KeyContext(
-            readonly=self.cockpit.readonly, has_job=self.list.selected is not None, can_open=bool(self._run_id)
+            readonly=self.cockpit.readonly, has_job=self.pane.selected is not None, can_open=bool(self._run_id)
         )
 
     def do_open(self) -> None:
         """Open the run whose job it is."""
         self.cockpit.open_run(self._run_id)
-
-    def do_part(self) -> None:
-        """List the next part: jobs that wait, jobs that run, nodes."""
-        at = view.PARTS.index(self.list.part)
-        self.list.turn_to(part=view.PARTS[(at + 1) % len(view.PARTS)])
-
-    def do_mine(self) -> None:
-        """Only the user's own, or all."""
-        self.list.toggle_mine()
-
-    def _turn(self, step: int) -> None:
-        choices = ("", *self.list.partitions)
-        at = choices.index(self.list.partition) if self.list.partition in choices else 0
-        self.list.turn_to(partition=choices[(at + step) % len(choices)])
-
-    do_next_partition = partialmethod(_turn, 1)
-    do_previous_partition = partialmethod(_turn, -1)
 
     def do_again(self) -> None:
         """Ask the cluster for its queue once more."""
@@ -242,5 +216,5 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
 
     def do_copy(self) -> None:
         """Copy the id of the selected job."""
-        if self.list.selected is not None:
-            self.cockpit.copy(self.list.selected.job_id, "job")
+        if self.pane.selected is not None:
+            self.cockpit.copy(self.pane.selected.job_id, "job")

@@ -80,8 +80,7 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
 
     def _go_on(self) -> None:
         if not self._recording.clock.paused:
-            self._bar.repaint()
-            self.cockpit.controller.refresh()
+            self._moved()
 
     def _moved(self) -> None:
         self._bar.repaint()

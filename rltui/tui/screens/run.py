@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.containers import Container
-from textual.reactive import var
-from textual.widget import Widget
 from typing_extensions import override
 
 from rltui.service.run_columns import place_of, size_of
@@ -15,58 +12,42 @@ from rltui.tui import messages
 from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.messages import CockpitMessage
 from rltui.tui.refresh import Source
-from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.metric_keys import MetricKeys
-from rltui.tui.screens.run_actions import RunActions, nodes_of
+from rltui.tui.screens.run_actions import nodes_of
 from rltui.tui.screens.run_keys import KEYS, TabKeys
-from rltui.tui.screens.run_tabs import NUMBERS, TABS, Tab, TabPane, all_tabs
+from rltui.tui.screens.run_tabs import NUMBERS, TABS, TabsScreen
 from rltui.tui.screens.sample_keys import SampleKeys
 from rltui.tui.spans import Span, clip
 from rltui.tui.views import stage
-from rltui.tui.widgets.actors_pane import ActorsPane
-from rltui.tui.widgets.bars import TabBar
-from rltui.tui.widgets.config_pane import ConfigPane
 from rltui.tui.widgets.gpus_pane import GpusPane
-from rltui.tui.widgets.list_pane import ListPane
-from rltui.tui.widgets.log_pane import NOTHING, LogPane
+from rltui.tui.widgets.log_pane import NOTHING
 from rltui.tui.widgets.run_panes import OverviewPane
-from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.log_search import LogQuery
-from rltui.watch.snapshots import LogFile, LogPart, RunSnapshot, RunSummary
+from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
 
 
-class RunScreen(CockpitScreen, inherit_bindings=False):
+class RunScreen(TabsScreen, inherit_bindings=False):
     """One run with its tabs: overview, metrics, GPUs, logs, samples and more."""
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "whole"
     SOURCE: ClassVar[Source] = "run"
-    PARTS = (RunActions, LogKeys, SampleKeys, MetricKeys, TabKeys)
-
-    snapshot: var[RunSnapshot | None] = var(None, init=False)
+    PARTS = (LogKeys, SampleKeys, MetricKeys, TabKeys)
 
     def __init__(self, run_id: str, summary: RunSummary | None, known: RunSnapshot | None, tab: int = 0) -> None:
         super().__init__(run_id)
-        self.log_name = ""
         self.in_log = self.part(LogKeys).in_log
-        self.tabs: Sequence[Tab] = all_tabs()
-        self.tab_bar = TabBar([tab.title for tab in self.tabs])
         self._first_tab = tab
-        self._panes: dict[int, TabPane] = {0: TABS[0].pane()}
-        self.content = Container(self._panes[0], id="content")
         self._wanted_part: tuple[str, int] | None = None
         self._wanted_query = NOTHING
         first = RunSnapshot(summary=summary, taken_at=summary.stage.updated) if summary is not None else None
         self.set_reactive(RunScreen.snapshot, known or first)
 
-    def body(self) -> Sequence[Widget]:
-        """Tab bar and the current tab."""
-        return [self.tab_bar, self.content]
-
     @override
     def on_mount(self) -> None:
         super().on_mount()
-        self._show(0)
+        self.show_tab(0)
         if self._first_tab:
             self.open_tab(self._first_tab)
             self._expect()
@@ -79,7 +60,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def watch_snapshot(self) -> None:
         """Show another picture of the run."""
-        self._show(self.tab_bar.current)
+        self.show_tab(self.tab_bar.current)
         self.tick()
 
     def catch_up(self) -> None:
@@ -87,37 +68,32 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         self.snapshot = self.cockpit.pictures.run(self.run_id) or self.snapshot
 
     def receive(self, message: CockpitMessage) -> None:
-        """Take pictures of this run, and the piece of a log that was asked for."""
-        if isinstance(message, messages.RunFetched) and message.run_id == self.run_id:
+        """Take pictures of this run, and what was asked for of it."""
+        super().receive(message)
+        if isinstance(message, messages.RequestFailed):
+            self.in_log(lambda pane: pane.expect_nothing())
+            self._failed(message)
+        elif getattr(message, "run_id", "") != self.run_id:
+            return
+        elif isinstance(message, messages.RunFetched):
             self.snapshot = message.snapshot
-        elif isinstance(message, messages.LogPartFetched) and message.run_id == self.run_id:
+        elif isinstance(message, messages.LogPartFetched):
             if message.part.line:
                 self._show_part(message.part)
             else:
                 self.part(LogKeys).take_piece(message.part)
-        elif isinstance(message, messages.LogSearched) and message.run_id == self.run_id:
+        elif isinstance(message, messages.LogSearched):
             self.part(LogKeys).receive(message)
-        elif isinstance(message, messages.SamplesArrived | messages.SampleRead) and message.run_id == self.run_id:
+        elif isinstance(message, messages.SamplesArrived | messages.SampleRead):
             self.part(SampleKeys).receive(message)
-        elif isinstance(message, messages.BesideFetched | messages.WandbFound) and message.run_id == self.run_id:
+        elif isinstance(message, messages.BesideFetched | messages.WandbFound):
             self.part(MetricKeys).receive(message)
-        elif isinstance(message, messages.ConfigRead) and message.run_id == self.run_id and self.config_pane:
+        elif isinstance(message, messages.ConfigRead) and self.config_pane is not None:
             self.config_pane.take(message.config)
-        elif isinstance(message, messages.RequestFailed):
-            self.in_log(lambda pane: pane.expect_nothing())
-            self._failed(message)
-        elif isinstance(message, messages.WhyFetched):
-            self.part(RunActions).take_why(message.report)
-        elif isinstance(message, messages.NodeShellReady):
-            self.part(RunActions).take_shell(message)
 
-    @property
-    def target(self) -> RunSummary | None:
-        """The run that keys act on; None until it was read."""
-        return self.snapshot.summary if self.snapshot is not None else None
-
-    def _show(self, index: int) -> None:
-        pane, snapshot = self._panes.get(index), self.snapshot
+    def show_tab(self, index: int) -> None:
+        """Give the pane of a tab the newest picture; some ask for more."""
+        pane, snapshot = self.panes.get(index), self.snapshot
         if pane is None or snapshot is None:
             return
         if isinstance(pane, OverviewPane):
@@ -137,56 +113,6 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             self.samples_pane.fail(problem)
         elif message.asked == messages.READ_CONFIG and self.config_pane is not None:
             self.config_pane.fail(problem)
-
-    def open_tab(self, index: int) -> None:
-        """Show a tab, making its pane the first time."""
-        index %= len(self.tabs)
-        if not self.content.is_attached:
-            return
-        if index not in self._panes:
-            self._panes[index] = self.tabs[index].pane()
-            self.content.mount(self._panes[index])
-        for number, pane in self._panes.items():
-            pane.display = number == index
-        self.tab_bar.show(index)
-        self._show(index)
-        if index == NUMBERS["config"]:
-            self.cockpit.controller.ask_config(self.run_id)
-        self.tick()
-
-    @property
-    def tab(self) -> str:
-        """Id of the current tab."""
-        return self.tabs[self.tab_bar.current].id
-
-    @property
-    def log_pane(self) -> LogPane | None:
-        """The log's pane, once it was opened."""
-        pane = self._panes.get(NUMBERS["logs"])
-        return pane if isinstance(pane, LogPane) else None
-
-    @property
-    def samples_pane(self) -> SamplesPane | None:
-        """The samples' pane, where it is in sight."""
-        pane = self._panes.get(NUMBERS["samples"])
-        return pane if isinstance(pane, SamplesPane) and self.tab == "samples" else None
-
-    @property
-    def config_pane(self) -> ConfigPane | None:
-        """The settings' pane, where it is in sight."""
-        pane = self._panes.get(NUMBERS["config"])
-        return pane if isinstance(pane, ConfigPane) and self.tab == "config" else None
-
-    @property
-    def filtered_pane(self) -> ConfigPane | GpusPane | ActorsPane | None:
-        """The pane in sight that a filter narrows."""
-        pane = self._panes.get(self.tab_bar.current)
-        return pane if isinstance(pane, ConfigPane | GpusPane | ActorsPane) else None
-
-    @property
-    def log_files(self) -> tuple[LogFile, ...]:
-        """The logs that the run has; none until it was read."""
-        return self.snapshot.logs if self.snapshot is not None else ()
 
     def key_context(self) -> KeyContext:
         """The run and the tab decide."""
@@ -215,28 +141,11 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         place = f"{size}  {clip(place_of(run), 20)}  attempt {run.attempt}" if self.app.size.width >= 90 else size
         return (*stage.state_spans(run, glyphs), (place, "dim"))
 
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """None: this screen is of one run."""
-        return ()
-
-    @property
-    def node(self) -> str:
-        """The first node in sight of the tab of GPUs."""
-        pane = self._panes.get(NUMBERS["gpus"])
-        return pane.node if isinstance(pane, GpusPane) and self.tab == "gpus" else ""
-
-    def mover(self) -> ListPane | None:
-        """The current tab, if it scrolls."""
-        pane = self._panes.get(self.tab_bar.current)
-        return None if isinstance(pane, OverviewPane) else pane
-
     @override
     def typed(self, purpose: str, text: str) -> None:
+        super().typed(purpose, text)
         if purpose == "search":
             self.part(LogKeys).typed(text)
-        elif purpose == "narrow" and self.filtered_pane is not None:
-            self.filtered_pane.filter(text)
 
     def answer(self, purpose: str, text: str) -> str:
         """Search all of the log, or the samples; or name the run that is to be drawn beside."""
@@ -247,31 +156,24 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         return self.part(LogKeys).search(text) if purpose == "search" else ""
 
     def left(self, purpose: str) -> None:
-        """Leaving the search clears it."""
+        """Leaving the search clears it, too."""
+        super().left(purpose)
         if purpose == "search":
             self.part(LogKeys).clear()
-        elif purpose == "narrow" and self.filtered_pane is not None:
-            self.filtered_pane.filter("")
+
+    def narrow(self, words: str) -> None:
+        """Show only settings, GPUs or actors with these words."""
+        if self.filtered_pane is not None:
+            self.filtered_pane.filter(words)
 
     def do_search(self) -> None:
         """Search what is in sight: samples, settings, GPUs, else the log."""
         if self.samples_pane is not None:
             self.part(SampleKeys).ask_words()
         elif (pane := self.filtered_pane) is not None:
-            self.prompting.ask("narrow", "/", pane.filtered, hint=f"words of {pane.FILTERS_BY}")
+            self.prompting.ask("filter", "/", pane.filtered, hint=f"words of {pane.FILTERS_BY}")
         else:
             self.part(LogKeys).do_search()
-
-    def do_differences(self) -> None:
-        """Samples: words that differ from the best sibling; settings: only those that differ from before."""
-        if self.config_pane is not None:
-            self.config_pane.toggle_changed()
-        elif self.samples_pane is not None:
-            self.samples_pane.toggle_differences()
-
-    def on_line_opened(self) -> None:
-        """A double click is the enter key: a sample alone, or an actor's log."""
-        self.act("whole")
 
     def moved(self) -> None:
         """The cursor is on another sample."""
@@ -293,12 +195,6 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             shown.filter("")
         elif not (self.back_to_all() or self.part(SampleKeys).clear() or self.part(MetricKeys).clear()):
             self.leave()
-
-    def do_wall(self) -> None:
-        """GPUs: every GPU and process, one line a node, one mark a node."""
-        pane = self._panes.get(NUMBERS["gpus"])
-        if isinstance(pane, GpusPane):
-            pane.toggle()
 
     def open_evidence(self, name: str, line: int) -> None:
         """Open the logs at a line of one; it is shown when it was read."""

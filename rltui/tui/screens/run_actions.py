@@ -13,19 +13,15 @@ from rltui.service.actions import SIGNALS
 from rltui.service.cockpit import Action, Ask, WhyReport
 from rltui.tui import keys
 from rltui.tui.keys import Key, KeyContext, KeyGroup
-from rltui.tui.messages import shell_phrase
+from rltui.tui.messages import CockpitMessage, NodeShellReady, WhyFetched, shell_phrase
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.parts import HasRun, Part
+from rltui.tui.screens.base import CockpitScreen
 from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunSummary
 
 if TYPE_CHECKING:
-    from rltui.service.cockpit import WhyReport
     from rltui.service.node_shell import NodeShell
     from rltui.tui.host import Host
-    from rltui.tui.keys import KeyContext
-    from rltui.tui.messages import NodeShellReady
     from rltui.tui.screens.pick import PickScreen
-    from rltui.watch.snapshots import RunSummary
 
 
 _can_act = keys.first_of(keys.may_change, keys.needs_run)
@@ -85,77 +81,99 @@ def lend_terminal(host: Host, shell: NodeShell, otherwise: str) -> None:
     host.say(problem, "error")
 
 
-class RunActions(Part[HasRun]):
-    """What the keys of ``ACT`` do."""
+class RunActions(CockpitScreen):
+    """A screen on which a run is selected or open, and what the keys of ``ACT`` do with it."""
 
-    def __init__(self, screen: HasRun) -> None:
-        super().__init__(screen)
+    def __init__(self, run_id: str = "") -> None:
+        super().__init__(run_id)
         self._picking: tuple[str, PickScreen] | None = None
         """The run whose nodes are being picked, and where."""
         self._shell_of = ""
         """The run a shell of which was asked for."""
 
-    def _ask(self, action: Action, signal: str = "") -> None:
-        if self._screen.marked:
-            first, *others = self._screen.marked
-            self.cockpit.ask(Ask(action, first, others=tuple(others), signal=signal))
-        elif self._screen.target is not None:
-            self.cockpit.ask(Ask(action, self._screen.target.run_id, signal=signal))
+    @property
+    def target(self) -> RunSummary | None:
+        """The run that actions are for, as it was last seen."""
+        return None
 
-    do_cancel = partialmethod(_ask, "cancel")
-    do_resubmit = partialmethod(_ask, "resubmit")
-    do_lower_memory = partialmethod(_ask, "lower_memory")
-    do_fix = partialmethod(_ask, "fix")
-    do_auto = partialmethod(_ask, "auto")
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Ids of the runs that are marked, for which actions are instead."""
+        return ()
+
+    @property
+    def node(self) -> str:
+        """The node that is in sight; empty where none is looked at."""
+        return ""
+
+    def receive(self, message: CockpitMessage) -> None:
+        """Take a diagnosis, and a shell that was asked for."""
+        if isinstance(message, WhyFetched):
+            self._take_why(message.report)
+        elif isinstance(message, NodeShellReady):
+            self._take_shell(message)
+
+    def _ask_for(self, action: Action, signal: str = "") -> None:
+        if self.marked:
+            first, *others = self.marked
+            self.cockpit.ask(Ask(action, first, others=tuple(others), signal=signal))
+        elif self.target is not None:
+            self.cockpit.ask(Ask(action, self.target.run_id, signal=signal))
+
+    do_cancel = partialmethod(_ask_for, "cancel")
+    do_resubmit = partialmethod(_ask_for, "resubmit")
+    do_lower_memory = partialmethod(_ask_for, "lower_memory")
+    do_fix = partialmethod(_ask_for, "fix")
+    do_auto = partialmethod(_ask_for, "auto")
 
     def do_edit(self) -> None:
         """Type what a resubmission is to change."""
-        if self._screen.target is not None:
-            self._screen.ask_changes(Ask("edit", self._screen.target.run_id))
+        if self.target is not None:
+            self.ask_changes(Ask("edit", self.target.run_id))
 
     def do_form(self) -> None:
         """Make the changes of a resubmission in a form."""
-        if self._screen.target is not None:
-            self.cockpit.open("form", "", (), lambda _: None, self._screen.target.run_id)
+        if self.target is not None:
+            self.cockpit.open("form", "", (), lambda _: None, self.target.run_id)
 
     def do_why(self) -> None:
         """Say why it died or stands still."""
-        if self._screen.target is not None:
-            self.cockpit.open("why", self._screen.target.run_id)
+        if self.target is not None:
+            self.cockpit.open("why", self.target.run_id)
 
     def do_actions(self) -> None:
         """A menu of all of these."""
-        run, marked = self._screen.target, self._screen.marked
-        items = keys.action_items(self._screen.bound.group(ACT.title), self._screen.key_context(), self.cockpit.glyphs)
+        run, marked = self.target, self.marked
+        items = keys.action_items(self.bound.group(ACT.title), self.key_context(), self.cockpit.glyphs)
         title = f"{len(marked)} marked runs" if marked else run.run_id if run is not None else "actions"
-        self._pick(title, items, self._screen.act)
+        self._pick(title, items, self.act)
 
     def _pick(self, title: str, items: Sequence[PickItem], do: Callable[[str], None]) -> None:
         """Let one of ``items`` be chosen, and do it unless the list has moved meanwhile."""
         from rltui.tui.screens.pick import PickScreen
 
-        run, marked = self._screen.target, self._screen.marked
+        run, marked = self.target, self.marked
 
         def chosen(ids: tuple[str, ...] | None) -> None:
-            if ids and self._screen.on_top and self._screen.target is not None and run is not None:
+            if ids and self.on_top and self.target is not None and run is not None:
                 # the list below may have moved while the menu was open
-                if self._screen.marked == marked and (marked or self._screen.target.run_id == run.run_id):
+                if self.marked == marked and (marked or self.target.run_id == run.run_id):
                     do(ids[0])
                 else:
                     self.cockpit.say("the list has changed: nothing was done", "warning")
 
-        self._screen.app.push_screen(PickScreen(title, items), chosen)
+        self.app.push_screen(PickScreen(title, items), chosen)
 
     def do_signal(self) -> None:
         """Choose a signal, then ask what it would do."""
         items = [PickItem(id=name, label=name, detail=does) for name, does in SIGNALS.items()]
-        self._pick("a signal", items, lambda name: self._ask("signal", name))
+        self._pick("a signal", items, lambda name: self._ask_for("signal", name))
 
     def do_exclude(self) -> None:
         """Pick the nodes that a resubmission keeps away from; the one that a diagnosis names comes first."""
         from rltui.tui.screens.pick import NodesScreen
 
-        run = self._screen.target
+        run = self.target
         if run is None:
             return
         report = self.cockpit.pictures.why(run.run_id)
@@ -167,7 +185,7 @@ class RunActions(Part[HasRun]):
             if ids:
                 self.cockpit.ask(Ask("exclude", run.run_id, exclude=ids))
 
-        self._screen.app.push_screen(screen, chosen)
+        self.app.push_screen(screen, chosen)
         if report is None:
             self.cockpit.controller.ask_why(run.run_id)
 
@@ -175,14 +193,14 @@ class RunActions(Part[HasRun]):
         """Open a shell on the only node, or on one that is picked: the one in sight comes first."""
         from rltui.cluster.profile import LOCAL
 
-        run = self._screen.target
+        run = self.target
         if run is None:
             return
         nodes = nodes_of(run, self.cockpit) if run.cluster != LOCAL else ()
         if len(nodes) < 2:
             self._open_shell(run.run_id, "")
             return
-        nodes = tuple(sorted(nodes, key=lambda node: node != self._screen.node))
+        nodes = tuple(sorted(nodes, key=lambda node: node != self.node))
         self._pick("a shell on", node_items(nodes, None), partial(self._open_shell, run.run_id))
 
     def _open_shell(self, run_id: str, node: str) -> None:
@@ -190,19 +208,19 @@ class RunActions(Part[HasRun]):
         self.cockpit.say(f"{shell_phrase(run_id)} {self.cockpit.glyphs.ellipsis}")
         self.cockpit.controller.ask_node_shell(run_id, node)
 
-    def take_shell(self, message: NodeShellReady) -> None:
+    def _take_shell(self, message: NodeShellReady) -> None:
         """Give the terminal to a shell that was asked for here, unless the user has turned to something else."""
         wanted, self._shell_of = self._shell_of, ""
-        if not self._screen.on_top or wanted != message.run_id:
+        if not self.on_top or wanted != message.run_id:
             return
         otherwise = f"this terminal cannot be lent: rltui shell {message.run_id} in another one"
         lend_terminal(self.cockpit, message.shell, otherwise)
 
-    def take_why(self, report: WhyReport) -> None:
+    def _take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""
         if self._picking is not None and self._picking[0] == report.run_id:
-            nodes = nodes_of(self._screen.target, self.cockpit)
-            self._picking[1].pick_list.show(node_items(nodes, report))
+            nodes = nodes_of(self.target, self.cockpit)
+            self._picking[1].pane.show(node_items(nodes, report))
 
 
 def known_nodes(run: RunSummary, picture: RunSnapshot | None) -> tuple[str, ...]:

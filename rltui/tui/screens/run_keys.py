@@ -1,4 +1,4 @@
-"""The keys of an open run, and what those do that mean one thing on one tab and another on the next."""
+"""The keys of an open run, and what those do that lead from tab to tab; others are done by the tab in sight."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from functools import partial, partialmethod
 from operator import attrgetter
 
 from rltui.tui.keys import Key, Off, first_of, key_table, may_change, needs
+from rltui.tui.screens.keyed import Part
 from rltui.tui.screens.log_keys import LogKeys
-from rltui.tui.screens.metric_keys import MetricKeys
-from rltui.tui.screens.parts import HasTabs, Part
 from rltui.tui.screens.run_actions import ACT
-from rltui.tui.screens.run_tabs import NUMBERS, TABS
-from rltui.tui.screens.sample_keys import SampleKeys
+from rltui.tui.screens.run_tabs import NUMBERS, TABS, TabsScreen
 from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.gpus_pane import GpusPane
 
@@ -125,10 +123,10 @@ KEYS = key_table(
 )
 
 
-class TabKeys(Part[HasTabs]):
-    """What the digits do, and keys that mean one thing on one tab and another on the next."""
+class TabKeys(Part[TabsScreen]):
+    """What the digits do, and other keys that lead away from the tab in sight."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         for tab in TABS:
             setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
@@ -153,12 +151,6 @@ class TabKeys(Part[HasTabs]):
         own, after = len(TABS), self._screen.tab_bar.current + 1
         self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
 
-    def do_worst_first(self) -> None:
-        """GPUs and actors: the next order."""
-        pane = self._screen.mover()
-        if isinstance(pane, GpusPane | ActorsPane):
-            pane.next_order()
-
     def do_stack(self) -> None:
         """Show what the process of the actor under the cursor is doing."""
         pane = self._screen.mover()
@@ -170,24 +162,8 @@ class TabKeys(Part[HasTabs]):
         if self._screen.target is not None:
             self.cockpit.open("queue", self._screen.target.cluster)
 
-    def _sideways(self, step: int) -> None:
-        if self._screen.tab == "metrics":
-            self._screen.part(MetricKeys).step(step)
-        else:
-            self._screen.part(LogKeys).pan(step)
-
-    do_pan_left = partialmethod(_sideways, -1)
-    do_pan_right = partialmethod(_sideways, 1)
-
     def do_whole(self) -> None:
-        """One chart or one sample alone, or all of them; the log of an actor; the cards of a node of the map."""
+        """Show the log of the actor under the cursor; what it does on other tabs, their panes know."""
         pane = self._screen.mover()
-        if isinstance(pane, GpusPane):
-            pane.open_node()
-        elif isinstance(pane, ActorsPane):
-            if pane.actor is not None:
-                self._screen.part(LogKeys).open_actor(pane.actor)
-        elif self._screen.tab == "metrics":
-            self._screen.part(MetricKeys).toggle_alone()
-        else:
-            self._screen.part(SampleKeys).toggle_whole()
+        if isinstance(pane, ActorsPane) and pane.actor is not None:
+            self._screen.part(LogKeys).open_actor(pane.actor)

@@ -13,14 +13,13 @@ from typing_extensions import override
 from rltui.service.run_columns import place_of
 from rltui.tui import messages
 from rltui.tui.keys import KeyContext, KeyTable
+from rltui.tui.picking import after
 from rltui.tui.refresh import IDLE_S, TICK_S
-from rltui.tui.screens.base import CockpitScreen
-from rltui.tui.screens.run_actions import RunActions, nodes_of
-from rltui.tui.screens.runs_keys import KEYS, Doors, Marks, SavedFilters, SortKeys, TableColumns
+from rltui.tui.screens.run_actions import nodes_of
+from rltui.tui.screens.runs_keys import KEYS, RunsKeys
 from rltui.tui.views import clusters as cluster_views
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.run_panes import LogTail, OverviewPane
-from rltui.tui.widgets.runs_table import RunsTable
 from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunsSnapshot
 
 if TYPE_CHECKING:
@@ -36,18 +35,17 @@ SETTLE_S = 0.08
 """Seconds that the cursor rests before the run under it is read: moving fast reads nothing."""
 
 
-class RunsScreen(CockpitScreen, inherit_bindings=False):
+class RunsScreen(RunsKeys, inherit_bindings=False):
     """All runs as a table, with a detail of the selected one beside it."""
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "open"
     SOURCE: ClassVar[Source] = "runs"
-    PARTS = (RunActions, Doors, SortKeys, Marks, TableColumns, SavedFilters)
 
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = RunsTable(id="table")
         self.detail = OverviewPane(id="detail")
         self.tail = LogTail(id="tail")
         self.list = Container(self.table, self.tail, id="list")
@@ -60,9 +58,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Show it as the user chose to."""
-        self.part(TableColumns).begin()
-        self.part(Marks).begin()
-        self.part(SavedFilters).begin()
+        self.begin()
         super().on_mount()
 
     def watch_snapshot(self, snapshot: RunsSnapshot) -> None:
@@ -85,13 +81,9 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         """What actions are for instead."""
         return self.table.marked
 
-    @property
-    def node(self) -> str:
-        """None is looked at here."""
-        return ""
-
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of all runs, and of the one under the cursor."""
+        super().receive(message)
         if isinstance(message, messages.RunsFetched):
             self.snapshot = message.snapshot
             self.tick()
@@ -105,10 +97,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         elif isinstance(message, messages.ActionDone) and message.ask.others:
             self.table.unmark()
             self.tick()
-        elif isinstance(message, messages.WhyFetched):
-            self.part(RunActions).take_why(message.report)
-        elif isinstance(message, messages.NodeShellReady):
-            self.part(RunActions).take_shell(message)
 
     def tick(self) -> None:
         """Ages grow, also those of clusters that are away."""
@@ -127,10 +115,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         if self.cockpit.pictures.runs.taken_at:
             self.snapshot = self.cockpit.pictures.runs
         self._show_detail()
-
-    @property
-    def _selected_id(self) -> str:
-        return self.table.pictured.run_id if self.table.pictured is not None else ""
 
     def _show_selected(self) -> None:
         self._share_height()
@@ -184,11 +168,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         self._show_selected()
         self.tick()
 
-    def on_line_opened(self) -> None:
-        """Open the run that was clicked twice."""
-        self.moved()
-        self.act("open")
-
     @override
     def key_context(self) -> KeyContext:
         run, pictures, marked = self.table.selected, self.cockpit.pictures, self.table.marked
@@ -221,14 +200,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         away = [cluster for cluster in self.cockpit.pictures.clusters if cluster.problem or cluster.needs_attention]
         return (*spans, *(cluster_views.stale_words(cluster, now, glyphs) for cluster in away))
 
-    @override
-    def mover(self) -> RunsTable:
-        return self.table
-
     def _turn_to(self, step: int) -> None:
-        choices = ("", *self._clusters)
-        at = choices.index(self.table.cluster) if self.table.cluster in choices else 0
-        self.table.narrow_to(choices[(at + step) % len(choices)])
+        self.table.narrow_to(after(("", *self._clusters), self.table.cluster, step))
         self._show_selected()
 
     do_next_cluster = partialmethod(_turn_to, 1)
@@ -247,30 +220,6 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         if not self.table.query_words and self.table.cluster:
             self.table.narrow_to("")
         self.narrow("")
-
-    def do_help(self) -> None:
-        """The keys, and the saved filters."""
-        self.part(SavedFilters).open_help()
-
-    def do_filter(self) -> None:
-        """Open the prompt for words that a run has to have."""
-        self.prompting.ask(
-            "filter",
-            "/",
-            f"{self.table.query_words} ".lstrip(),  # so that another word is another word
-            hint="words, state:running, since:2h, cluster:name, why:oom, @saved",
-            complete=self.part(SavedFilters).complete,
-        )
-
-    @override
-    def typed(self, purpose: str, text: str) -> None:
-        if purpose == "filter":
-            self.narrow(text)
-
-    def left(self, purpose: str) -> None:
-        """Leaving the filter clears it."""
-        if purpose == "filter":
-            self.narrow("")
 
     def narrow(self, words: str) -> None:
         """Show only runs that fit these words."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partialmethod
-from typing import Protocol
 
 from rltui.errors import RltuiError
 from rltui.paths import keep, kept_text
 from rltui.service.run_columns import DEFAULTS, GPUS, LEAST, keep_columns, kept_columns
 from rltui.service.run_filter import drop_filter, known_words, save_filter, saved_filters
 from rltui.tui import commands, keys
-from rltui.tui.host import OnHost
 from rltui.tui.keys import Key, KeyGroup, KeyTable
-from rltui.tui.screens.parts import Part
-from rltui.tui.screens.run_actions import ACT
+from rltui.tui.screens.run_actions import ACT, RunActions
 from rltui.tui.widgets.runs_table import RunsTable
 
 BASELINE = "baseline"
@@ -61,41 +58,39 @@ KEYS = keys.key_table(
 )
 
 
-class ShowsRuns(OnHost, Protocol):
-    """The screen with the list of runs."""
+class RunsKeys(RunActions):
+    """The screen with the list of runs, as far as its keys go."""
 
-    table: RunsTable
+    pane: RunsTable
 
-    @property
-    def bound(self) -> KeyTable:
-        """The keys, with the user's own."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = self.pane = RunsTable(id="table")
 
-    def moved(self) -> None:
-        """Another run is under the cursor."""
+    def begin(self) -> None:
+        """Show columns, baseline and saved filters as the user left them."""
+        self._show_columns(kept_columns())
+        self.table.pin(kept_text(BASELINE))
+        self._read_filters()
 
-    def narrow(self, words: str) -> None:
-        """Show only runs that fit these words."""
-
-
-class Doors(Part[ShowsRuns]):
-    """What the keys do that lead elsewhere."""
+    # --- what leads elsewhere
 
     @property
     def _selected_id(self) -> str:
-        run = self._screen.table.selected
-        return run.run_id if run is not None else ""
+        """The run whose picture is shown."""
+        return self.table.pictured.run_id if self.table.pictured is not None else ""
 
     def do_open(self) -> None:
         """Open the selected run, or show each of several."""
-        if self._screen.table.selected is None and self._screen.table.line is not None:
+        if self.table.selected is None and self.table.line is not None:
             self.do_fold()
             return
         self.cockpit.open_run(self._selected_id)
 
     def do_fold(self) -> None:
         """Show each of several runs that stand as one line, or put them together again."""
-        if self._screen.table.unfold():
-            self._screen.moved()
+        if self.table.unfold():
+            self.moved()
         else:
             said = f"this run is by itself: {LEAST} or more of one sweep or array of jobs are one line"
             self.cockpit.say(said, "warning")
@@ -112,8 +107,8 @@ class Doors(Part[ShowsRuns]):
         """Open the queue of the cluster that is looked at."""
         from rltui.cluster.profile import LOCAL
 
-        run = self._screen.table.pictured
-        self.cockpit.open("queue", self._screen.table.cluster or (run.cluster if run is not None else LOCAL))
+        run = self.table.pictured
+        self.cockpit.open("queue", self.table.cluster or (run.cluster if run is not None else LOCAL))
 
     def do_answer(self) -> None:
         """Answer the cluster that needs somebody."""
@@ -121,57 +116,41 @@ class Doors(Part[ShowsRuns]):
 
     def do_compare(self) -> None:
         """Show the marked runs side by side, against the baseline where there is one."""
-        self.cockpit.open("output", ("compare", *self._screen.table.compared), False)
+        self.cockpit.open("output", ("compare", *self.table.compared), False)
 
     def do_copy(self) -> None:
         """Copy the id of the selected run."""
         self.cockpit.copy(self._selected_id, "run id")
 
-
-class SortKeys(Part[ShowsRuns]):
-    """What the shifted letters do: sort the list."""
+    # --- the order
 
     def _sort(self, order: str) -> None:
-        self._screen.table.sort_by(order)
-        self._screen.table.go_to(0)
-        self._screen.moved()
+        self.table.sort_by(order)
+        self.table.go_to(0)
+        self.moved()
 
     do_sort_age = partialmethod(_sort, "")
     do_sort_ended = partialmethod(_sort, "ended")
     do_sort_reward = partialmethod(_sort, "reward")
     do_sort_speed = partialmethod(_sort, "tok/s")
 
-    def do_times(self) -> None:
-        """Since when, or day and hour."""
-        self._screen.table.toggle_times()
-
     def do_failures(self) -> None:
         """Only what failed, the latest on top."""
-        self._screen.table.narrow("state:failed")
+        self.table.narrow("state:failed")
         self._sort("ended")
-        self._screen.table.go_to_first()  # the next key is for the latest failure, and not for its whole sweep
-        self._screen.moved()
+        self.table.go_to_first()  # the next key is for the latest failure, and not for its whole sweep
+        self.moved()
 
-
-class Marks(Part[ShowsRuns]):
-    """What the marking keys do."""
+    # --- marks
 
     def do_mark(self) -> None:
         """Mark the run under the cursor and go to the next."""
-        self._screen.table.mark()
-        self._screen.moved()
-
-    def do_mark_all(self) -> None:
-        """Mark all that are shown, or none."""
-        self._screen.table.mark_all()
-
-    def begin(self) -> None:
-        """Show the baseline that was kept."""
-        self._screen.table.pin(kept_text(BASELINE))
+        self.table.mark()
+        self.moved()
 
     def do_baseline(self) -> None:
         """Keep the run under the cursor as the baseline; where it is, take that away."""
-        table = self._screen.table
+        table = self.table
         run = table.selected
         assert run is not None
         pinned = "" if run.run_id == table.baseline else run.run_id
@@ -180,13 +159,7 @@ class Marks(Part[ShowsRuns]):
         done = f"{pinned} is the baseline of =" if pinned else "there is no baseline any more"
         self.cockpit.say(problem or done, "warning" if problem else "information")
 
-
-class TableColumns(Part[ShowsRuns]):
-    """What the key for the columns does."""
-
-    def begin(self) -> None:
-        """Show the columns that were chosen last."""
-        self._show(kept_columns())
+    # --- columns
 
     def do_columns(self) -> None:
         """Open the screen on which the table's columns are chosen."""
@@ -196,57 +169,64 @@ class TableColumns(Part[ShowsRuns]):
             if words:
                 words = () if words == DEFAULTS else words
                 self.cockpit.say(keep_columns(words), "warning")
-                self._show(words)
+                self._show_columns(words)
 
-        self._screen.app.push_screen(ColumnsScreen(self._screen.table.columns or DEFAULTS), chosen)
+        self.app.push_screen(ColumnsScreen(self.table.columns or DEFAULTS), chosen)
 
-    def _show(self, words: tuple[str, ...]) -> None:
-        self._screen.table.show_columns(words)
+    def _show_columns(self, words: tuple[str, ...]) -> None:
+        self.table.show_columns(words)
         self.cockpit.controller.want_gpus(GPUS in words)
 
+    # --- filters with a name: kept, called, forgotten
 
-class SavedFilters(Part[ShowsRuns]):
-    """Filters with a name: kept, called, forgotten."""
+    def _read_filters(self) -> None:
+        self.table.saved = saved_filters()
 
-    def begin(self) -> None:
-        """Read the filters that the user has saved."""
-        self._screen.table.saved = saved_filters()
-
-    def call(self, name: str) -> None:
+    def call_filter(self, name: str) -> None:
         """Show only what fits a saved filter, or say that there is none."""
-        self.begin()
-        if name in self._screen.table.saved:
-            self._screen.narrow(f"@{name}")
+        self._read_filters()
+        if name in self.table.saved:
+            self.narrow(f"@{name}")
         else:
-            known = ", ".join(self._screen.table.saved)
+            known = ", ".join(self.table.saved)
             said = f"saved are {known}" if known else "/ and then :filter save NAME saves one"
             self.cockpit.say(f"there is no saved filter {name!r}: {said}", "warning")
 
-    def change(self, order: str, name: str) -> None:
+    def change_filter(self, order: str, name: str) -> None:
         """Save the filter of the list under ``name``, or drop the one that is called so."""
-        words = self._screen.table.query_words
+        words = self.table.query_words
         try:
             save_filter(name, words) if order == "save" else drop_filter(name)
         except RltuiError as error:
             self.cockpit.say(error.in_one_line, "warning")
             return
-        self.begin()
+        self._read_filters()
         done = f"saved: {words}   :filter {name} or @{name} calls it" if order == "save" else f"@{name} is forgotten"
         self.cockpit.say(done)
 
-    def complete(self, text: str) -> commands.Completion:
+    def _complete_filter(self, text: str) -> commands.Completion:
         """Complete the last word of a filter: a field with a value that runs have, or the name of a saved one."""
         before, space, last = text.rpartition(" ")
-        saved = [f"@{name}" for name in self._screen.table.saved]
+        saved = [f"@{name}" for name in self.table.saved]
         words = [*known_words(self.cockpit.pictures.runs.runs), *saved]
         return commands.extend(last, words, before=before + space)
 
-    def open_help(self) -> None:
-        """The keys, and what was saved."""
-        table, saved = self._screen.bound, self._screen.table.saved
+    def do_help(self) -> None:
+        """The keys, and the saved filters."""
+        table, saved = self.bound, self.table.saved
         if saved:
             entries = tuple(Key(name, (f"@{name}",), name, words) for name, words in saved.items())
             first, *rest = table.groups
             group = KeyGroup("saved filters, behind / or :filter", entries)
             table = KeyTable((first, group, *rest), table.back)
         self.cockpit.open("help", table)
+
+    def do_filter(self) -> None:
+        """Open the prompt for words that a run has to have."""
+        self.prompting.ask(
+            "filter",
+            "/",
+            f"{self.table.query_words} ".lstrip(),  # so that another word is another word
+            hint="words, state:running, since:2h, cluster:name, why:oom, @saved",
+            complete=self._complete_filter,
+        )

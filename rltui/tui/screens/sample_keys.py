@@ -8,7 +8,8 @@ from msgspec import structs
 
 from rltui.errors import UsageError
 from rltui.tui.messages import SampleRead, SamplesArrived
-from rltui.tui.screens.parts import HasTabs, Part
+from rltui.tui.screens.keyed import Part
+from rltui.tui.screens.run_tabs import TabsScreen
 from rltui.watch.samples import Order, SampleQuery, read_sample_query
 from rltui.watch.snapshots import RunSnapshot
 
@@ -16,10 +17,10 @@ AGAIN_S = 5.0
 """Between two looks for new samples of a live run, which writes some every 10 s."""
 
 
-class SampleKeys(Part[HasTabs]):
+class SampleKeys(Part[TabsScreen]):
     """What the keys of the samples do."""
 
-    def __init__(self, screen: HasTabs) -> None:
+    def __init__(self, screen: TabsScreen) -> None:
         super().__init__(screen)
         self._asked_at: float | None = None
 
@@ -37,8 +38,6 @@ class SampleKeys(Part[HasTabs]):
 
     def receive(self, message: SamplesArrived | SampleRead) -> None:
         """Take what was found, or a sample in full."""
-        from rltui.tui.messages import SampleRead
-
         pane = self._screen.samples_pane
         if pane is None:
             return
@@ -107,27 +106,3 @@ class SampleKeys(Part[HasTabs]):
         pane = self._screen.samples_pane
         if pane is not None:
             self._ask(structs.replace(pane.query_shown, evaluation=not pane.query_shown.evaluation))
-
-    def toggle_whole(self) -> None:
-        """The sample alone, or the list again."""
-        pane = self._screen.samples_pane
-        if pane is not None and pane.selected is not None:
-            pane.toggle_whole()
-
-    def _sibling(self, step: int) -> None:
-        pane = self._screen.samples_pane
-        if pane is not None:
-            pane.step(step)
-
-    do_next_sibling = partialmethod(_sibling, 1)
-    do_previous_sibling = partialmethod(_sibling, -1)
-
-    def _page(self, pages: int) -> None:
-        pane, mover = self._screen.samples_pane, self._screen.mover()
-        if pane is not None:
-            pane.scroll_sample(pages)
-        elif mover is not None:
-            mover.page(pages)
-
-    do_page_down = partialmethod(_page, 1)
-    do_page_up = partialmethod(_page, -1)

@@ -15,11 +15,9 @@ from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, line, wrapped
 from rltui.tui.views import stage
 from rltui.tui.views import why as view
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import MadePane
 
 if TYPE_CHECKING:
-    from textual.widget import Widget
-
     from rltui.diagnose.verdicts import Remedy
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.screens.run import RunScreen
@@ -45,15 +43,14 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
     """Why a run died, or what is wrong with it, and what helps."""
 
     KEYS: ClassVar[KeyTable] = KEYS
+    OPENS: ClassVar[str] = "open"
+
+    pane: WhyPane
 
     def __init__(self, run_id: str) -> None:
         super().__init__(run_id)
         self.pane = WhyPane(id="why")
         self._asked_of = ("", 0)
-
-    @override
-    def body(self) -> Sequence[Widget]:
-        return [self.pane]
 
     def on_mount(self) -> None:
         """Show what is known, and read the logs again."""
@@ -91,18 +88,10 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         run = self.cockpit.pictures.summary(self.run_id)
         return stage.state_spans(run, self.cockpit.glyphs) if run is not None else ()
 
-    @override
-    def mover(self) -> WhyPane:
-        return self.pane
-
     def key_context(self) -> KeyContext:
         """The line under the cursor decides."""
         row = self.pane.selected
         return KeyContext(readonly=self.cockpit.readonly, can_open=row is not None and row.can_open)
-
-    def on_line_opened(self) -> None:
-        """Open the evidence or remedy of the line that was clicked twice."""
-        self.act("open")
 
     def do_open(self) -> None:
         """Go to the line in the log, or preview the remedy."""
@@ -156,22 +145,21 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.copy(row.line.plain.strip() if row is not None else "", "line")
 
 
-class WhyPane(ListPane):
+class WhyPane(MadePane[view.WhyLine]):
     """A report, line by line."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._report: WhyReport | None = None
         self._problem = ""
-        self._made: tuple[int, list[view.WhyLine]] = (-1, [])
 
     def show(self, report: WhyReport) -> None:
         """Show a report; the cursor stays where it was in one that says the same."""
         if report == self._report:
             return
         self._report = report
-        self._made = (-1, [])
-        rows = self.lines
+        self._made = (-1, ())
+        rows = self.made
         self.cursor = next((index for index, row in enumerate(rows) if row.can_open), 0)
         self.top = 0
         self.repaint()
@@ -186,17 +174,13 @@ class WhyPane(ListPane):
         """The report that is shown; None until there is one."""
         return self._report
 
-    @property
-    def lines(self) -> list[view.WhyLine]:
-        """All lines for the present width."""
-        width = self.size.width or 80
-        if self._made[0] != width and self._report is not None:
-            before = self.selected if self._made[1] else None
-            made = view.why_lines(self._report, width, self.glyphs)
-            self._made = (width, made)
-            if before is not None:  # another width breaks the lines elsewhere
-                self.cursor = _place_of(before, made)
-        return self._made[1]
+    @override
+    def make(self, width: int) -> Sequence[view.WhyLine]:
+        before = self.selected
+        made = view.why_lines(self._report, width or 80, self.glyphs) if self._report is not None else ()
+        if before is not None:  # another width breaks the lines elsewhere
+            self.cursor = _place_of(before, made)
+        return made
 
     @property
     def selected(self) -> view.WhyLine | None:
@@ -209,32 +193,28 @@ class WhyPane(ListPane):
         if abs(rows) > 1:
             self.go_to(self.cursor + rows)
             return
-        stops = [index for index, row in enumerate(self.lines) if row.stop]
+        stops = [index for index, row in enumerate(self.made) if row.stop]
         beyond = [index for index in stops if (index - self.cursor) * rows > 0]
         if beyond:
             super().go_to(min(beyond) if rows > 0 else max(beyond))
 
     def go_to(self, index: int) -> None:
         """To the line on which the cursor rests that is nearest."""
-        stops = [number for number, row in enumerate(self.lines) if row.stop]
+        stops = [number for number, row in enumerate(self.made) if row.stop]
         if stops:
             super().go_to(min(stops, key=lambda number: abs(number - index)))
 
     def build(self) -> Sequence[Line]:
         """From the top, where the first stop can be seen from there: what stands above it is its headline."""
         if self.cursor < self.size.height and self.cursor <= next(
-            (index for index, row in enumerate(self.lines) if row.can_open), 0
+            (index for index, row in enumerate(self.made) if row.can_open), 0
         ):
             self.top = 0
         return super().build()
 
     @override
-    def count(self) -> int:
-        return len(self.lines)
-
-    @override
     def row(self, index: int) -> Line:
-        row = self.lines[index].line
+        row = self.made[index].line
         if not self.is_selected(index):
             return row
         spans = row.spans

@@ -1,4 +1,4 @@
-"""Ray's actors: counts, columns, and why one died. Pure functions."""
+"""Ray's actors: counts, columns, why one died, and the tab of all of them. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rltui.tui import formats
 from rltui.tui.compose import Section
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.picking import fits
-from rltui.tui.spans import Line, Span, clip, clip_middle, line, pad
+from rltui.tui.spans import Line, Span, clip, clip_middle, line, pad, rule, wrapped
 from rltui.tui.states import actor_look
 from rltui.watch.node_samples import HostSnapshot
 from rltui.watch.owners import OUR_PATTERNS, ROLE_NAMES, ActorSnapshot, Patterns, actor_letter, ancestors, of_newest
@@ -184,23 +184,13 @@ def actor_row(
     held: Held | None = None,
 ) -> Line:
     """One actor: role, class and name, state, node, process, restarts; of an ended run nothing of it is alarming."""
-    if held is None or width < HELD_FROM:
-        return _actor_cells(actor, width, glyphs, ended, patterns, held)
-    row = _actor_cells(actor, width - HELD_CELLS, glyphs, ended, patterns, held)
-    cards = ",".join(map(str, held.gpus)) or formats.MISSING
-    memory = f"{held.gpu_gib:.1f}" if held.gpus else formats.MISSING
-    resident = formats.MISSING if held.resident_gib is None else f"{held.resident_gib:.1f}"
-    return Line((*row.spans, (f" {clip(cards, 7, glyphs.ellipsis):>7} {memory:>8} {resident:>8}", "text")))
-
-
-def _actor_cells(
-    actor: ActorSnapshot, width: int, glyphs: Glyphs, ended: bool, patterns: Patterns, held: Held | None
-) -> Line:
+    if with_held := held is not None and width >= HELD_FROM:
+        width -= HELD_CELLS
     is_stopped = held is not None and held.is_stopped and actor.state == "ALIVE" and not ended
     look = actor_look("STOPPED" if is_stopped else actor.state)
     label = f"{actor.class_name} {actor.name}" if actor.name and actor.name != actor.class_name else actor.class_name
     letter = actor_letter(actor, patterns) or glyphs.dot
-    state = f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {look.word}"
+    state = f"{look.sign(glyphs)} {look.word}"
     name_width = _actor_name(width)
     spans: list[Span] = [
         (f" {letter} ", "text"),
@@ -211,7 +201,12 @@ def _actor_cells(
     ]
     if width >= RESTARTS_FROM:
         spans.append((f" {actor.restarts:>8}", "attention" if actor.restarts else "dim"))
-    return Line(tuple(spans))
+    if with_held and held is not None:
+        cards = ",".join(map(str, held.gpus)) or formats.MISSING
+        memory = f"{held.gpu_gib:.1f}" if held.gpus else formats.MISSING
+        resident = formats.MISSING if held.resident_gib is None else f"{held.resident_gib:.1f}"
+        spans.append((f" {clip(cards, 7, glyphs.ellipsis):>7} {memory:>8} {resident:>8}", "text"))
+    return line(*spans)
 
 
 def actor_rows(
@@ -251,3 +246,42 @@ def actor_section(snapshot: RunSnapshot, glyphs: Glyphs) -> Section:
     rows = len(actors) + counts.reasons
     wanted = rows + 1 if actors else 0
     return Section((("actors", "title"),), right, body, least=1, wanted=wanted, rank=2)
+
+
+class ActorLine(NamedTuple):
+    """A line of the list of actors."""
+
+    line: Line
+    actor: ActorSnapshot
+    is_first: bool
+    """Whether it is the actor's own; below it stands why the actor died."""
+
+
+def tab_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs, order: Order = "") -> Sequence[Line]:
+    """How many actors are in each state, and in which order they stand."""
+    states = Counter(actor.state.lower().replace("_", " ") for actor in snapshot.actors)
+    words = [*([order] if order else []), *(f"{count} {state}" for state, count in sorted(states.items()))]
+    right: list[Span] = [("  ".join(words), "dim")]
+    if snapshot.actors_noted_at:
+        right.append((f"  {formats.ago(snapshot.taken_at - snapshot.actors_noted_at)}", "dim"))
+    if snapshot.actors_problem:
+        right = [(clip(snapshot.actors_problem, width // 2), "attention")]
+    head = [rule([("actors", "title")], right, width, glyphs)]
+    if _went_well(snapshot) and snapshot.actors:
+        head += wrapped("the run has ended, and its actors with it", width, " ", "dim")
+    return [*head, actor_head(width, with_held=True)] if snapshot.actors else head
+
+
+def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs, order: Order = "") -> Sequence[ActorLine]:
+    """All actors, by role and name or in another order."""
+    hosts = {host.host: host for host in snapshot.hosts}
+    went_well, patterns = _went_well(snapshot), snapshot.role_patterns
+    return [
+        ActorLine(row, actor, number == 0)
+        for actor in arranged(snapshot, order)
+        for number, row in enumerate(actor_rows(actor, width, glyphs, went_well, patterns, held_by(hosts, actor)))
+    ]
+
+
+def _went_well(snapshot: RunSnapshot) -> bool:
+    return snapshot.summary.state in ("finished", "cancelled")

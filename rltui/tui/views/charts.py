@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section, beside, exactly, split
 from rltui.tui.glyphs import Glyphs
-from rltui.tui.spans import BLANK, Line, Role, Span, clip, line, pad, rule, width_of
+from rltui.tui.spans import BLANK, Line, Role, Span, clip, joined, line, pad, rule, width_of
 from rltui.tui.views import chart_view
 from rltui.tui.views.chart_view import ChartView
 from rltui.watch.snapshots import MetricsSnapshot, RunSnapshot
@@ -275,7 +273,10 @@ def _drawn(
     ends = {height - 1: low, 0: high} if height > 1 else {0: high}
     words = {at: labels(10**value if view.log_y else value) for at, value in ends.items()}
     return tuple(
-        line((f"{pad(words.get(at, ''), LABELS_WIDTH - 1, right=True)} ", "dim"), *_joined(row, looks[at]))
+        line(
+            (f"{pad(words.get(at, ''), LABELS_WIDTH - 1, right=True)} ", "dim"),
+            *joined(zip(row, looks[at], strict=True)),
+        )
         for at, row in enumerate(rows)
     )
 
@@ -288,12 +289,6 @@ def _mark(rows: list[list[str]], looks: list[list[Role]], cursor: float | None, 
     at = min(len(rows[0]) - 1, int((cursor - low) / (high - low) * len(rows[0])))
     for row, look in zip(rows, looks, strict=True):
         row[at], look[at] = ("│", "accent") if row[at] == " " else (row[at], "match")
-
-
-def _joined(cells: Sequence[str], looks: Sequence[Role]) -> list[Span]:
-    """Cells as spans of one look each."""
-    pairs = groupby(zip(cells, looks, strict=True), key=itemgetter(1))
-    return [("".join(cell for cell, _ in group), look) for look, group in pairs]
 
 
 def _log_bounds(values: Sequence[float]) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rltui.tui import formats
 from rltui.tui.glyphs import Glyphs
-from rltui.tui.spans import Line, Role, Span, cut, line
+from rltui.tui.spans import Line, Role, Span, cut, joined, line
 from rltui.watch.card_faults import ecc_words, held_words, xids_by_card
 from rltui.watch.node_samples import GpuSample, HostSnapshot
 from rltui.watch.owners import ROLE_NAMES, owners_of
@@ -55,16 +55,10 @@ class MapTable:
     def row(self, index: int, cursor: int) -> Line:
         """One row of marks, that of the node at ``cursor`` reversed."""
         first = index * self.columns
-        spans: list[Span] = [(" ", "text")]
-        for place, host in enumerate(self._hosts[first : first + self.columns], first):
-            text, role = self._mark(host)
-            if place == cursor:
-                spans.append((text, "match"))
-            elif spans[-1][1] == role:
-                spans[-1] = (spans[-1][0] + text, role)
-            else:
-                spans.append((text, role))
-        return Line(tuple(spans))
+        marks = [self._mark(host) for host in self._hosts[first : first + self.columns]]
+        if first <= cursor < first + len(marks):
+            marks[cursor - first] = (marks[cursor - first][0], "match")
+        return line((" ", "text"), *joined(marks))
 
     def _mark(self, host: HostSnapshot) -> Span:
         worst, badness = worst_card(host)

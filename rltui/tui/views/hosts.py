@@ -54,14 +54,12 @@ def gpu_cell(gpu: GpuSample, letter: str, room: int, glyphs: Glyphs) -> list[Spa
         block = glyphs.blocks[min(len(glyphs.blocks) - 1, int(share * len(glyphs.blocks)))]
         text = f"{gpu.utilization_percent:3.0f}" if room >= 7 else ""
         return [mark, (block, busy), (pad(text, max(0, room - 3)), "text")]
-    full, empty = braille.bar(share, min(16, room - 12), glyphs) if room >= 14 else ("", "")
+    bar = meter(share, min(16, room - 12), glyphs, busy) if room >= 14 else []
     numbers: list[Span] = [
         (f"{gpu.utilization_percent:4.0f}", "text"),
         (f"{gpu.memory_used_gib:4.0f}", "attention" if is_tight(gpu) else "dim"),
     ]
-    if not full and not empty:
-        return [mark, *numbers]
-    return [mark, (glyphs.bar_left, "rule"), (full, busy), (empty, "rule"), (glyphs.bar_right, "rule"), *numbers]
+    return [mark, *bar, *numbers]
 
 
 def is_tight(gpu: GpuSample) -> bool:
@@ -74,12 +72,13 @@ def host_row(host: HostSnapshot, name_width: int, width: int, glyphs: Glyphs) ->
     size = max(4, min(12, (width - name_width - 44) // 2))
     memory = host.memory_used_gib / host.memory_total_gib if host.memory_total_gib else 0.0
     bars, both = width >= 48, width >= 66
-    tight: Role = "attention" if memory > MEMORY_TIGHT else "text"
+    is_full = memory > MEMORY_TIGHT
     spans: list[Span] = [(f" {pad(host.host, name_width)}", "dim"), ("  cpu ", "dim")]
     spans += meter(host.cpu_percent / 100, size, glyphs) if bars else []
     spans += [(f"{host.cpu_percent:4.0f}%", "text"), (f" of {host.cpus:<3}" if both else "", "dim"), ("  mem", "dim")]
-    spans += [(" ", "text"), *meter(memory, size, glyphs, tight=memory > MEMORY_TIGHT)] if both else []
-    spans.append((f" {formats.gib(host.memory_used_gib):>4}/{formats.gib(host.memory_total_gib)} GiB", tight))
+    spans += [(" ", "text"), *meter(memory, size, glyphs, "attention" if is_full else "bar")] if both else []
+    used = f" {formats.gib(host.memory_used_gib):>4}/{formats.gib(host.memory_total_gib)} GiB"
+    spans.append((used, "attention" if is_full else "text"))
     spans += room_spans(host, words=width >= 100)
     left = width - width_of(spans) - 2
     if left >= 8 and host.cpu_history:
@@ -107,15 +106,10 @@ def name_width_of(hosts: Sequence[HostSnapshot], width: int) -> int:
     return min(max((cell_width(clean(host.host)) for host in hosts), default=4), 16 if width >= 66 else 10)
 
 
-def meter(share: float, size: int, glyphs: Glyphs, tight: bool = False) -> list[Span]:
+def meter(share: float, size: int, glyphs: Glyphs, role: Role = "bar") -> list[Span]:
     """A bar between its two ends."""
     full, empty = braille.bar(share, size, glyphs)
-    return [
-        (glyphs.bar_left, "rule"),
-        (full, "attention" if tight else "bar"),
-        (empty, "rule"),
-        (glyphs.bar_right, "rule"),
-    ]
+    return [(glyphs.bar_left, "rule"), (full, role), (empty, "rule"), (glyphs.bar_right, "rule")]
 
 
 def process_row(process: ProcessSample, host: HostSnapshot, known: Owners, width: int, glyphs: Glyphs) -> Line:
@@ -133,7 +127,7 @@ def process_row(process: ProcessSample, host: HostSnapshot, known: Owners, width
 
 
 def host_rows(
-    hosts: Sequence[HostSnapshot], known: Owners, width: int, glyphs: Glyphs, processes: int, told: Told = frozenset()
+    hosts: Sequence[HostSnapshot], known: Owners, width: int, glyphs: Glyphs, processes: int, told: Told
 ) -> list[Line]:
     """Each node with at most ``processes`` of its processes: halted ones that nobody ``told`` of, then the busiest."""
     name_width = name_width_of(hosts, width)
@@ -146,7 +140,7 @@ def host_rows(
     return rows
 
 
-def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = False) -> Section:
+def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int) -> Section:
     """The wall of GPUs; asks for no rows where there are none."""
     hosts = [host for host in snapshot.hosts if host.gpus]
     known = owners_of(snapshot.actors, snapshot.role_patterns)
@@ -162,7 +156,6 @@ def gpu_section(snapshot: RunSnapshot, glyphs: Glyphs, rank: int, grows: bool = 
         least=min(2, len(hosts)),
         wanted=len(hosts),
         rank=rank,
-        grows=grows,
     )
 
 

@@ -39,9 +39,9 @@ def preset_fits(preset: PresetSummary, words: str) -> bool:
     return fits(f"{preset.name} {preset.summary} {preset.algorithm} {preset.gpu}", words)
 
 
-def verdict(review: LaunchReview | None, pending: bool, readonly: bool, glyphs: Glyphs) -> tuple[Span, ...]:
-    """In a few words whether this can be launched."""
-    if pending or review is None:
+def verdict(review: LaunchReview | None, readonly: bool, glyphs: Glyphs) -> tuple[Span, ...]:
+    """In a few words whether this can be launched; without a review it is being checked."""
+    if review is None:
         return ((f"checking {glyphs.ellipsis}", "waiting"),)
     errors, warnings = _number(review.findings, "error"), _number(review.findings, "warning")
     if errors:
@@ -175,7 +175,7 @@ def finding_lines(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> li
     lines: list[Line] = []
     for finding in sorted(findings, key=lambda finding: order.index(finding.severity)):
         look = SEVERITIES[finding.severity]
-        mark = look.ascii_glyph if glyphs.ascii_only else look.glyph
+        mark = look.sign(glyphs)
         lines += wrapped(f"{finding.code} {finding.message}", width, "", "text", mark=(f"  {mark} ", look.role))
         place = f"{finding.file}:{finding.line} {finding.key}" if finding.line else finding.key
         if place:

@@ -1,15 +1,16 @@
-"""The smaller parts of a run's picture: where a step goes, the log's tail, events."""
+"""The smaller parts of a run's picture: where a step goes, the log's tail, events, the lines of a plug-in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rltui.plugins import Plugin, PluginError
 from rltui.tui import braille, formats
 from rltui.tui.compose import Section
 from rltui.tui.glyphs import Glyphs
-from rltui.tui.spans import Line, Role, Span, cell_width, clip, line, pad, width_of, wrapped
+from rltui.tui.spans import Line, Role, Span, cell_width, clean, clip, line, pad, rule, width_of, wrapped
 from rltui.tui.views import step_time
 from rltui.watch.events import details
 from rltui.watch.phases import REST, TOTAL, stacked
@@ -19,6 +20,10 @@ _TROUBLE = re.compile(
     r"\b(?:error|exception|traceback|fatal|out of memory|killed|uncorrectable)\b|Error\b", re.IGNORECASE
 )
 _CARE = re.compile(r"\b(?:warn(?:ing)?|preempt(?:ed|ion)?|retry(?:ing)?|throttl\w*)\b", re.IGNORECASE)
+
+
+MOST_PANEL_LINES = 10_000
+"""Lines of a plug-in that are shown."""
 
 
 def step_parts(latest: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -98,3 +103,32 @@ def event_rows(event: Mapping[str, Any], first: float, width: int) -> list[Line]
     indent = width_of(begin)
     rows = wrapped(words, width - indent, " ", log_role(words))
     return [line(*(((" " * indent, "dim"),) if index else begin), *row.spans) for index, row in enumerate(rows)]
+
+
+def events_head(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """How many events there are."""
+    return [rule([("events", "title")], [(f"{len(snapshot.events)}, newest first", "dim")], width, glyphs)]
+
+
+def events(snapshot: RunSnapshot, width: int, _: Glyphs) -> Sequence[Line]:
+    """All events, the newest first, with the time since the first."""
+    if not snapshot.events:
+        return wrapped("nothing has happened yet", width, " ", "dim")
+    first = float(snapshot.events[0].get("time", 0.0))
+    return [row for event in reversed(snapshot.events) for row in event_rows(event, first, width)]
+
+
+def panel_head(plugin: Plugin, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:  # noqa: ARG001 a view
+    """The plugin that draws the tab, its package and version."""
+    return [rule([(plugin.name, "title")], [(f"{plugin.package} {plugin.version}", "dim")], width, glyphs)]
+
+
+def panel(plugin: Plugin, snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:
+    """What it shows; what it raises is shown in its place, and harms nothing."""
+    try:
+        told = [str(text) for text in plugin.load()(snapshot)][:MOST_PANEL_LINES]
+    except PluginError as error:
+        return wrapped(error.in_one_line, width, " ", "attention")
+    except Exception as error:  # noqa: BLE001 another package's code: it must not end the cockpit
+        return wrapped(plugin.failed(error).in_one_line, width, " ", "attention")
+    return [line((clip(f" {clean(text)}", width, glyphs.ellipsis), "text")) for text in told]

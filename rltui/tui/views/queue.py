@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rltui.tui import formats
-from rltui.tui.spans import Line, clip, line, pad
+from rltui.tui.spans import Line, clip, cut, line, pad
 
 if TYPE_CHECKING:
     from rltui.cluster.queue_facts import QueuedJob
@@ -45,10 +45,6 @@ def _starts(job: QueuedJob, now: float) -> str:
     return f"~{formats.duration(left_s)}" if job.expected_start_at and left_s > 0 else formats.MISSING
 
 
-def _left(job: QueuedJob, _: float) -> str:
-    return formats.duration(job.left_s)
-
-
 def _place(job: QueuedJob, _: float) -> str:
     return formats.MISSING if job.position is None else f"#{job.position}"
 
@@ -72,7 +68,7 @@ CELLS: dict[str, tuple[Cell, ...]] = {
         _JOB,
         _USER,
         _GPUS,
-        Cell("LEFT", 5, True, 0, _left),
+        Cell("LEFT", 5, True, 0, lambda job, _: formats.duration(job.left_s)),
         _PARTITION,
         Cell("NODES", 16, False, 74, lambda job, _: job.where),
     ),
@@ -101,12 +97,7 @@ def part_line(queue: ClusterQueue, part: Part, partition: str, width: int) -> Li
         spans.append((f" [{text}]" if word == part else f"  {text} ", "title" if word == part else "dim"))
     if partition:
         spans.append((f"   {partition} only", "accent"))
-    room = width
-    shown: list[Span] = []
-    for text, role in spans:
-        shown.append((clip(text, max(0, room)), role))
-        room -= len(text)
-    return line(*shown)
+    return line(*cut(spans, width))
 
 
 def mine_words(queue: ClusterQueue) -> str:

@@ -100,7 +100,8 @@ def engine_rows(hosts: Sequence[HostSnapshot], width: int, glyphs: Glyphs) -> li
     for name, engine in told:
         first: Span = (f" {pad(clip(name, name_width), name_width)} ", "dim")
         room = width - name_width - 2
-        spans: list[Span] = [(clip(_silence(engine), room), "attention")] if engine.is_silent else []
+        silence = f"has not answered for {formats.duration(engine.silent_s)}"
+        spans: list[Span] = [(clip(silence, room), "attention")] if engine.is_silent else []
         for group in () if engine.is_silent else _counters(engine, max(0, min(20, room - 59)), glyphs):
             if width_of((*spans, *group)) <= room:
                 spans += group
@@ -124,10 +125,6 @@ def _counters(engine: EngineSample, size: int, glyphs: Glyphs) -> list[list[Span
     if engine.preemptions_total:
         groups.append([(f"  {engine.preemptions_total:.0f} preempted", "attention")])
     return groups
-
-
-def _silence(engine: EngineSample) -> str:
-    return f"has not answered for {formats.duration(engine.silent_s)}"
 
 
 def _number(value: float | None) -> str:

@@ -271,7 +271,7 @@ def row(
     for column in layout.columns:
         text = pad(column.value(summary, glyphs, now), column.width, column.right)
         spans.append((f" {text}", column.role if summary.is_live else "dim"))
-    state = f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {progress.state_word(summary, look.word)}"
+    state = f"{look.sign(glyphs)} {progress.state_word(summary, look.word)}"
     room = layout.state - cell_width(state) - 2
     detail = clip(_detail(summary, now, stale_s, room), room, glyphs.ellipsis) if room > 3 else ""
     state_role: Role = look.role if stale_s is None else "dim"
@@ -348,7 +348,7 @@ def totals(runs: Sequence[RunSummary], glyphs: Glyphs) -> tuple[Span, ...]:
     spans: list[Span] = []
     for state, look in RUN_STATES.items():
         if counts[state]:  # type: ignore[index]
-            spans.append((f"{look.ascii_glyph if glyphs.ascii_only else look.glyph}{counts[state]} ", look.role))  # type: ignore[index]
+            spans.append((f"{look.sign(glyphs)}{counts[state]} ", look.role))  # type: ignore[index]
     return tuple(spans)
 
 

@@ -18,7 +18,7 @@ def state_spans(summary: RunSummary, glyphs: Glyphs) -> tuple[Span, ...]:
     """Glyph and word of the run's state."""
     look = run_look(summary.state)
     word = progress.state_word(summary, look.word)
-    return ((f"{look.ascii_glyph if glyphs.ascii_only else look.glyph} {word}", look.role),)
+    return ((f"{look.sign(glyphs)} {word}", look.role),)
 
 
 def rail(summary: RunSummary, width: int, glyphs: Glyphs) -> Line:
@@ -48,7 +48,7 @@ def _mark(index: int, now_at: int, summary: RunSummary, glyphs: Glyphs) -> tuple
     if summary.is_live:
         return glyphs.current, "accent"
     look = run_look(summary.state)
-    return (look.ascii_glyph if glyphs.ascii_only else look.glyph), look.role
+    return look.sign(glyphs), look.role
 
 
 def _joined(pieces: list[tuple[str, Role]], gap: str) -> Line:
@@ -92,7 +92,7 @@ def verdict(summary: RunSummary, width: int, glyphs: Glyphs) -> list[Line]:
     if summary.is_live or summary.end is None:
         return []
     look = run_look(summary.state)
-    glyph = look.ascii_glyph if glyphs.ascii_only else look.glyph
+    glyph = look.sign(glyphs)
     reason = progress.end_words(summary)
     says_how = summary.state == "cancelled" or "exit" in reason  # what a signal ended has its number for a code
     code = f" (exit {summary.end.exit_code})" if summary.end.exit_code and not says_how else ""

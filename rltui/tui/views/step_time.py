@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rltui.tui import braille, formats
 from rltui.tui.glyphs import Glyphs
-from rltui.tui.spans import Line, Role, Span, cut, line, pad, rule
+from rltui.tui.spans import Line, Role, Span, cut, joined, line, pad, rule
 from rltui.watch.phases import PREFIX, REST, REST_FROM, TOTAL, phase_names
 from rltui.watch.snapshots import MetricsSnapshot
 
@@ -68,8 +68,9 @@ def chart(metrics: MetricsSnapshot, width: int, glyphs: Glyphs, rows: int = ROWS
     lines = [rule(head, (("seconds a step, over the run", "dim"),), width, glyphs)]
     for row in range(rows):
         label = formats.metric(top) if row == 0 else "0" if row == rows - 1 else ""
-        cells = (column[rows - 1 - row] for column in columns)
-        lines.append(line((f"{pad(label, 7, right=True)} ", "dim"), *_joined(cells, glyphs)))
+        numbers = (column[rows - 1 - row] for column in columns)
+        cells = joined(look(number, glyphs) if number >= 0 else BLANK_CELL for number in numbers)
+        lines.append(line((f"{pad(label, 7, right=True)} ", "dim"), *cells))
     return [*lines, Line(cut(_legend(found, glyphs).spans, width, glyphs.ellipsis))]
 
 
@@ -84,17 +85,6 @@ def _column(parts: Sequence[float], top: float, rows: int) -> list[int]:
     if reached == 0 and sum_ > 0:
         cells[0] = max(range(len(parts)), key=lambda number: parts[number])
     return cells
-
-
-def _joined(cells: Iterable[int], glyphs: Glyphs) -> list[Span]:
-    spans: list[Span] = []
-    for cell in cells:
-        glyph, role = look(cell, glyphs) if cell >= 0 else BLANK_CELL
-        if spans and spans[-1][1] == role:
-            spans[-1] = (spans[-1][0] + glyph, spans[-1][1])
-        else:
-            spans.append((glyph, role))
-    return spans
 
 
 def look(number: int, glyphs: Glyphs) -> Span:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from rltui.tui.picking import fits
 from rltui.tui.spans import line, wrapped
 from rltui.tui.views import config as view
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import TextPane
 
 if TYPE_CHECKING:
     from rltui.service.config import RunConfig, Setting
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSnapshot
 
 
-class ConfigPane(ListPane):
+class ConfigPane(TextPane):
     """Every setting, or those with some words in key, value or origin, or those that differ from before."""
 
     FILTERS_BY = "key, value or origin"
-    has_cursor = False
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -30,7 +29,6 @@ class ConfigPane(ListPane):
         self.filtered = ""
         self.changed_only = False
         self._problem = ""
-        self._made: tuple[object, list[Line]] = (None, [])
 
     def show(self, snapshot: RunSnapshot) -> None:
         """A picture of the run has no settings in it: they are asked for."""
@@ -38,7 +36,7 @@ class ConfigPane(ListPane):
     def take(self, config: RunConfig) -> None:
         """Show the run's settings, which were read when the tab was opened."""
         self.config, self._problem = config, ""
-        self.repaint()
+        self.anew()
 
     def fail(self, problem: str) -> None:
         """Say why they cannot be shown."""
@@ -48,12 +46,12 @@ class ConfigPane(ListPane):
     def filter(self, words: str) -> None:
         """Show only settings with these words."""
         self.filtered, self.top = words, 0
-        self.repaint()
+        self.anew()
 
-    def toggle_changed(self) -> None:
+    def do_differences(self) -> None:
         """Show only what differs from before, or all of it."""
         self.changed_only, self.top = not self.changed_only, 0
-        self.repaint()
+        self.anew()
 
     def _settings(self) -> list[Setting]:
         return [
@@ -62,24 +60,14 @@ class ConfigPane(ListPane):
             if (one.differs or not self.changed_only) and fits(f"{one.key} {one.value} {one.origin}", self.filtered)
         ]
 
-    def _all(self) -> list[Line]:
-        made_of = (id(self.config), self.filtered, self.changed_only, self.size.width, self.glyphs.ascii_only)
-        if self._made[0] != made_of and self.config is not None:
-            self._made = (made_of, view.rows(self.config, self._settings(), self.size.width, self.glyphs))
-        return self._made[1]
+    @override
+    def make(self, width: int) -> Sequence[Line]:
+        return () if self.config is None else view.rows(self.config, self._settings(), width, self.glyphs)
 
     def head(self) -> Sequence[Line]:
         """Of which attempt they are."""
         shown = len(self._settings())
         return [view.head(self.config, shown, self.filtered, self.changed_only, self.size.width, self.glyphs)]
-
-    @override
-    def count(self) -> int:
-        return len(self._all())
-
-    @override
-    def row(self, index: int) -> Line:
-        return self._all()[index]
 
     def empty(self) -> Sequence[Line]:
         """What stands there until they were read, or why they could not be."""

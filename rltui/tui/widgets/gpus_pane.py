@@ -12,7 +12,6 @@ from rltui.tui.picking import after
 from rltui.tui.spans import Line, wrapped
 from rltui.tui.views import gpus as view
 from rltui.tui.views.gpu_map import MapTable
-from rltui.tui.views.gpu_roles import ChosenTable
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.watch.silence import silent_nodes
 from rltui.watch.snapshots import RunSnapshot
@@ -70,7 +69,7 @@ class GpusPane(ListPane):
             return ""
         return table.node(self._cell(table) if isinstance(table, MapTable) else self.top)
 
-    def toggle(self) -> None:
+    def do_wall(self) -> None:
         """Go on to the next view: by node, by role, the map."""
         self.chosen = self._next
         self._came_from_map = False
@@ -80,7 +79,7 @@ class GpusPane(ListPane):
     def _next(self) -> View:
         return after(VIEWS, self.shown)
 
-    def open_node(self) -> None:
+    def do_whole(self) -> None:
         """From the map to the cards of the node under its cursor."""
         node = self.node
         if self.shown == "map" and node:
@@ -133,7 +132,7 @@ class GpusPane(ListPane):
     def _cell(self, table: MapTable) -> int:
         return table.place(self._under) if self._under else 0
 
-    def next_order(self) -> None:
+    def do_worst_first(self) -> None:
         """By name, the worst nodes first, or each card below its role."""
         self.order = after(view.ORDERS, self.order)
         self._anew()
@@ -157,7 +156,7 @@ class GpusPane(ListPane):
         if self.order == "worst first":
             snapshot = structs.replace(snapshot, hosts=view.worst_first(snapshot))
         if self.filtered or self.order == "by role":
-            return ChosenTable(snapshot, width, self.glyphs, self.filtered, by_role=self.order == "by role")
+            return view.ChosenTable(snapshot, width, self.glyphs, self.filtered, by_role=self.order == "by role")
         if self.shown == "map":
             return MapTable(snapshot, width, self.glyphs)
         return view.GpuTable(snapshot, width, self.glyphs, self.shown == "wall")
@@ -168,7 +167,7 @@ class GpusPane(ListPane):
             return ()
         table = self._rows()
         words: list[str] = [self.order] if self.order else []
-        if isinstance(table, ChosenTable):
+        if isinstance(table, view.ChosenTable):
             words += [f"/{self.filtered} {table.num_cards}"] if self.filtered else []
         else:
             words.append(f"v {self._next}")

@@ -11,7 +11,7 @@ from typing_extensions import override
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui.spans import Line, line, rule, wrapped
 from rltui.tui.views import launch as view
-from rltui.tui.widgets.list_pane import ItemsPane, ListPane
+from rltui.tui.widgets.list_pane import ItemsPane, ListPane, TextPane
 
 if TYPE_CHECKING:
     from textual.timer import Timer
@@ -92,10 +92,8 @@ class PresetList(ItemsPane["PresetSummary"]):
         return [line((" no preset matches" if self._presets else " there are no presets", "dim"))]
 
 
-class ReviewPane(ListPane):
+class ReviewPane(TextPane):
     """What a launch would do; scrolls with the page keys."""
-
-    has_cursor = False
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -103,14 +101,12 @@ class ReviewPane(ListPane):
         self._review: LaunchReview | None = None
         self._overrides: tuple[str, ...] = ()
         self._sweep = NO_SWEEP
-        self._pending = False
         self._readonly = False
         self.outlook: LaunchOutlook | None = None
         """What the cluster said last."""
         self._asking: Timer | None = None
         self._asked_at_s = -OUTLOOK_APART_S
         self._beside: list[Line] = []
-        self._made: tuple[int, list[Line]] = (-1, [])
 
     def look_ahead(self, ask: Callable[[], bool]) -> None:
         """Call ``ask`` once the fingers rest, and not more often than a cluster bears; it says whether it asked."""
@@ -131,8 +127,8 @@ class ReviewPane(ListPane):
             is_old = (said.preset, said.overrides, said.cluster) != asked
             lines = view.outlook_lines(said, is_old, now, self.size.width, self.glyphs)
         if lines != self._beside:
-            self._beside, self._made = lines, (-1, [])
-            self.repaint()
+            self._beside = lines
+            self.anew()
 
     def show(
         self,
@@ -140,39 +136,26 @@ class ReviewPane(ListPane):
         review: LaunchReview | None,
         overrides: tuple[str, ...],
         sweep: Sweep,
-        pending: bool,
         readonly: bool,
     ) -> None:
         """Show a preset, and its review once it is there."""
         if preset != self._preset:
             self.top = 0
         self._preset, self._review, self._overrides, self._sweep = preset, review, overrides, sweep
-        self._pending, self._readonly = pending, readonly
-        self._made = (-1, [])
-        self.repaint()
+        self._readonly = readonly
+        self.anew()
 
     def head(self) -> Sequence[Line]:
         """The rule: which preset, and whether it can be launched."""
         name = self._preset.name if self._preset is not None else ""
-        right = view.verdict(self._review, self._pending, self._readonly, self.glyphs) if self._preset else ()
+        right = view.verdict(self._review, self._readonly, self.glyphs) if self._preset else ()
         return [rule([(name, "title")] if name else [], right, self.size.width, self.glyphs)]
 
-    def _all(self) -> list[Line]:
-        width = self.size.width
-        if self._made[0] != width:
-            lines = view.review_lines(
-                self._preset, self._review, self._overrides, width, self.glyphs, self._beside, self._sweep
-            )
-            self._made = (width, lines)
-        return self._made[1]
-
     @override
-    def count(self) -> int:
-        return len(self._all())
-
-    @override
-    def row(self, index: int) -> Line:
-        return self._all()[index]
+    def make(self, width: int) -> Sequence[Line]:
+        return view.review_lines(
+            self._preset, self._review, self._overrides, width, self.glyphs, self._beside, self._sweep
+        )
 
 
 class ScriptPane(ListPane):

@@ -23,8 +23,8 @@ class ListPane(Pane):
 
     has_cursor = True
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.cursor = 0
         self.top = 0
         self.panned = 0
@@ -94,6 +94,14 @@ class ListPane(Pane):
         self.panned = max(0, self.panned + step * PAN_CELLS)
         self.repaint()
 
+    def do_pan_right(self) -> None:
+        """Show what is further right."""
+        self.pan(1)
+
+    def do_pan_left(self) -> None:
+        """Show what is further left."""
+        self.pan(-1)
+
     def page(self, pages: int) -> None:
         """Move the cursor by pages, of which neighbours share a line."""
         self.move(pages * max(1, self.room - 1))
@@ -131,6 +139,44 @@ class ListPane(Pane):
             return
         self.go_to(index)
         self.post_message(LineOpened() if event.chain == 2 else CursorMoved())
+
+
+class MadePane(ListPane, Generic[Item]):
+    """Rows that are all made at once, and kept until the width or what they say changes. Subclasses make them."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._made: tuple[int, Sequence[Item]] = (-1, ())
+
+    def make(self, width: int) -> Sequence[Item]:
+        """All rows for a width."""
+        raise NotImplementedError
+
+    @property
+    def made(self) -> Sequence[Item]:
+        """All rows for the present width."""
+        if self._made[0] != self.size.width:
+            self._made = (self.size.width, self.make(self.size.width))
+        return self._made[1]
+
+    def anew(self) -> None:
+        """Make them again: what they say has changed."""
+        self._made = (-1, ())
+        self.repaint()
+
+    @override
+    def count(self) -> int:
+        return len(self.made)
+
+
+class TextPane(MadePane[Line]):
+    """Lines to scroll over, without a cursor."""
+
+    has_cursor = False
+
+    @override
+    def row(self, index: int) -> Line:
+        return self.made[index]
 
 
 class ItemsPane(ListPane, Generic[Item]):

@@ -142,7 +142,7 @@ class LogPane(ListPane):
         """The shown line that a line is part of."""
         return bisect_right(self._firsts, index) - 1
 
-    def toggle_raw(self) -> None:
+    def do_fold(self) -> None:
         """Show what says the same as one line, or as often as it was printed."""
         self.is_raw = not self.is_raw
         self._put(self._all)
@@ -205,7 +205,7 @@ class LogPane(ListPane):
         self._reveal = False
         return super().build()
 
-    def follow(self) -> None:
+    def do_follow(self) -> None:
         """Stay at the end, or stop doing so; from a piece, back to the tail."""
         if self.part is not None:
             self.leave_part()

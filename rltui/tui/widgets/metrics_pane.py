@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
+
+from typing_extensions import override
 
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Line
@@ -69,22 +72,16 @@ class MetricsPane(LinesPane):
         else:
             super().go_to(index)
 
-    def look(self, view: ChartView) -> None:
-        """Look at them in another way."""
+    def _look(self, view: ChartView) -> None:
         self.view = view
-        self.redraw()
-
-    def redraw(self) -> None:
-        """Make all charts anew, with what has changed about how they are drawn."""
-        self._made = (-1, ())
-        self.repaint()
+        self.anew()
 
     def show_beside(self, beside: RunSnapshot | None) -> None:
         """Draw another run over this one, or none."""
         self.beside = beside
-        self.redraw()
+        self.anew()
 
-    def toggle_alone(self) -> None:
+    def do_whole(self) -> None:
         """Show the first chart in sight alone, or all again, with that one in sight."""
         if self._snapshot is None or not self.names:
             return
@@ -96,39 +93,49 @@ class MetricsPane(LinesPane):
         else:
             in_sight = (name for name in self.names if rows[name] >= self.top)
             self.alone = next(in_sight, self.names[-1])
-        self.redraw()
+        self.anew()
 
     def back_to_all(self) -> bool:
         """Show all charts again; whether one was alone."""
         if was_alone := bool(self.alone):
-            self.toggle_alone()
+            self.do_whole()
         return was_alone
 
     # --- how they are looked at
 
-    def step(self, by: int) -> None:
-        """Move the cursor by columns."""
+    @override
+    def pan(self, step: int) -> None:
         if self._snapshot is not None:
             width = self.size.width if self.alone else charts.chart_columns(self.size.width)[0]
             page = self._chart_page(self._snapshot)
             columns = width - charts.LABELS_WIDTH
-            self.look(chart_view.moved(self.view, page.places, page.whole, columns, by))
+            self._look(chart_view.moved(self.view, page.places, page.whole, columns, step))
 
-    def zoom(self, factor: float) -> None:
-        """Draw a window ``factor`` times as wide."""
+    def _zoom(self, factor: float) -> None:
         if self._snapshot is not None:
             page = self._chart_page(self._snapshot)
-            self.look(chart_view.zoomed(self.view, page.places, page.whole, factor))
+            self._look(chart_view.zoomed(self.view, page.places, page.whole, factor))
+
+    do_zoom_in = partialmethod(_zoom, 0.5)
+    do_zoom_out = partialmethod(_zoom, 2.0)
+
+    def do_log_y(self) -> None:
+        """Draw the logarithm of values, or the values."""
+        self._look(self.view._replace(log_y=not self.view.log_y))
+
+    def do_smooth(self) -> None:
+        """Draw with the next width of smoothing, or with none."""
+        self._look(chart_view.next_smoothing(self.view))
 
     def next_axis(self) -> bool:
         """Draw over the next axis that is known; whether there is another."""
         before = self.view.axis
         if self._snapshot is not None:
-            self.look(chart_view.next_axis(self.view, self._snapshot))
+            self._look(chart_view.next_axis(self.view, self._snapshot))
         return self.view.axis != before
 
     def clear(self) -> bool:
         """Leave cursor and window; whether there was anything to leave."""
         if moved := self.view.cursor is not None or self.view.window is not None:
-            self.look(self.view._replace(cursor=None, window=None))
+            self._look(self.view._replace(cursor=None, window=None))
         return moved

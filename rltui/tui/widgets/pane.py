@@ -30,8 +30,8 @@ class Pane(Widget, can_focus=False):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"role--{role}" for role in ROLES} | {"row--selected"}
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._lines: list[Line] = []
         self._built_for: Size | None = None
 

@@ -10,7 +10,7 @@ from rltui.tui.compose import stack
 from rltui.tui.glyphs import Glyphs
 from rltui.tui.spans import Line, Span
 from rltui.tui.views import overview, parts
-from rltui.tui.widgets.list_pane import ListPane
+from rltui.tui.widgets.list_pane import TextPane
 from rltui.tui.widgets.pane import Pane
 from rltui.watch.snapshots import RunSnapshot
 
@@ -60,16 +60,14 @@ class LogTail(Pane):
         return stack([parts.log_section(self._snapshot, self.glyphs, rank=0)], *self.size, self.glyphs)
 
 
-class LinesPane(ListPane):
+class LinesPane(TextPane):
     """Lines that a view makes from the snapshot, to scroll over.
 
     Args:
-        view: Makes all lines for a width; they are kept until snapshot or width change.
+        view: Makes all lines for a width.
         head: Makes the lines that stay on top.
         id: The widget's id.
     """
-
-    has_cursor = False
 
     def __init__(
         self,
@@ -82,30 +80,16 @@ class LinesPane(ListPane):
         self._view = view
         self._head = head
         self._snapshot: RunSnapshot | None = None
-        self._made: tuple[int, Sequence[Line]] = (-1, ())
 
     def show(self, snapshot: RunSnapshot) -> None:
         """Show the lines of a newer picture of the run."""
         self._snapshot = snapshot
-        self._made = (-1, ())
-        self.repaint()
+        self.anew()
 
-    def _all(self) -> Sequence[Line]:
-        width = self.size.width
-        if self.is_awaited:
-            return ()
-        if self._made[0] != width and self._snapshot is not None:
-            self._made = (width, self._view(self._snapshot, width, self.glyphs))
-        return self._made[1]
+    @override
+    def make(self, width: int) -> Sequence[Line]:
+        return () if self._snapshot is None or self.is_awaited else self._view(self._snapshot, width, self.glyphs)
 
     def head(self) -> Sequence[Line]:
         """Lines that stay on top."""
         return () if self._snapshot is None else self._head(self._snapshot, self.size.width, self.glyphs)
-
-    @override
-    def count(self) -> int:
-        return len(self._all())
-
-    @override
-    def row(self, index: int) -> Line:
-        return self._all()[index]

@@ -88,7 +88,7 @@ class RunsTable(ListPane):
         self.order = order
         self._select()
 
-    def toggle_times(self) -> None:
+    def do_times(self) -> None:
         """Show since when, or day and hour."""
         self.times = "date" if self.times == "age" else "age"
         self.repaint()
@@ -175,7 +175,7 @@ class RunsTable(ListPane):
             self.move(1)
             self.repaint()
 
-    def mark_all(self) -> None:
+    def do_mark_all(self) -> None:
         """Mark all that are shown; where they are, none."""
         shown = {run.run_id for run in self.rows}
         self._marks = set() if shown <= self._marks else shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 
 from msgspec import structs
 from textual import events
@@ -88,31 +89,34 @@ class SamplesPane(ListPane):
         """Whether the last search is over and read so little that it may be done again by itself."""
         return self.found is not None and self.found.share == 1.0 and self.found.read_bytes <= PIECE_BYTES
 
-    def step(self, step: int) -> None:
-        """Go to the next answer to the same prompt, or the one before."""
+    def _step(self, step: int) -> None:
         group = self.shown
         if group is not None and len(group.siblings) > 1:
             here = next(i for i, one in enumerate(group.siblings) if one.offset == group.chosen.offset)
             self.group = structs.replace(group, chosen=group.siblings[(here + step) % len(group.siblings)])
             self.repaint()
 
-    def toggle_whole(self) -> None:
+    do_next_sibling = partialmethod(_step, 1)
+    do_previous_sibling = partialmethod(_step, -1)
+
+    def do_whole(self) -> None:
         """Show the sample alone, or the list again."""
-        self.whole, self._scroll = not self.whole, 0
-        self.repaint()
+        if self.whole or self.selected is not None:
+            self.whole, self._scroll = not self.whole, 0
+            self.repaint()
 
     def back_to_all(self) -> bool:
         """Show the list again; whether a sample stood alone."""
         if was_alone := self.whole:
-            self.toggle_whole()
+            self.do_whole()
         return was_alone
 
-    def toggle_differences(self) -> None:
+    def do_differences(self) -> None:
         """Show which words differ from the best sibling, or do not."""
         self.differing = not self.differing
         self.repaint()
 
-    def scroll_sample(self, pages: int) -> None:
+    def page(self, pages: int) -> None:
         """Page through the sample where it is in sight, else through the list."""
         if not self.whole and not self._has_detail:
             super().page(pages)
