@@ -95,6 +95,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected|HTTPStatus)\w*", parts=("engine", "weight_sync")),
     Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected)\w*", frames=r"/(?:litellm|openai)/"),
+    Kind("engine_unreachable", r"\w*(?:Router|Server|Engine|Endpoint)\w*(?:Unreachable|Unavailable)\w*"),
     Kind("nccl_timeout", message=r"\bcommunicator was aborted\b|\bcollective\b.{0,60}\btimed? ?out"),
     Kind("gloo_timeout", message=r"\bconnection (?:closed|reset) by peer \["),
     Kind("engine_core_died", "TimeoutError", r"\brpc call\b|\bengine ?core\b"),
@@ -185,6 +186,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         rf"\b(?:requires?|needs?|at least|supported (?:for|with|in|by|since))\b.{{0,60}}(?:{_VERSION})|"
         rf"(?:{_VERSION}).{{0,40}}\b(?:is|are) (?:required|needed)\b|"
         r"\brequires? [\w.-]+ (?:to be |be )?installed\b|\bneeds? to be installed\b|\bnot (?:be )?installed\b|"
+        r"\bis [`'\"]?[\w.-]+[`'\"]? (?:\w+ly )?installed\b|"
         r"\bmodule is not available\b|\bimport(?:ing)? failed\b|"
         r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
     ),

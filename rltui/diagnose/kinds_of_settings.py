@@ -47,7 +47,7 @@ _COMBINATIONS = (
 """What is said of settings that do not go together, or of a value that is none of those known."""
 
 _SETS_UP = (
-    r" in (?:__init__|__post_init__|_*(?:setup|prepare|build|make|create)\w*|"
+    r" in (?:__init__|__post_init__|_*(?:setup|init|prepare|build|make|create)\w*|"
     r"\w*(?:valid|verif|check|config|parse)\w*)\Z"
 )
 
@@ -93,6 +93,18 @@ _LEFT_OPEN = (
 )
 """What is said of settings that were left open, or that leave no room for one another."""
 
+_BOUND = (
+    r"\b(?:must|should|has to|needs? to) be (?:[<>]=?|(?:larger|greater|higher|bigger|smaller|less|lower) than|"
+    r"at least|at most|(?:strictly )?positive|non-?negative)(?!\w)"
+)
+"""What is said of a number that is out of its bounds."""
+
+_VARIABLE_OPEN = (
+    r"(?-i:\b(?!\w*(?:TOKEN|KEY|HOME|RANK|WORLD_SIZE|MASTER_|CUDA))[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)[`'\"]? "
+    r"(?:environment variable |env var )?(?:is not|isn't|must be|needs? to be|has to be) (?:set|defined|exported)\b"
+)
+"""An environment variable that is a setting: neither a key, nor what a launcher or an installation sets."""
+
 _STARTS = (
     r" in (?:main|run|launch|__init__|_*(?:setup|init|get|from|resolve|load|select|register|prepare|build|create)"
     r"\w*|\w*(?:config|cfg|args|setting|option|hparam)\w*)\Z"
@@ -131,7 +143,7 @@ SETTINGS: tuple[Kind, ...] = (
     ),
     # a combination that is refused while things are set up, with no setting named
     Kind("settings_rejected", REFUSES, _COMBINATIONS, parts=("program", "learner", "settings", "ray"), frames=_SETS_UP),
-    Kind("settings_rejected", r"\w*ValidationError|\w*Config\w*(?:Error|Exception)|ArgumentError"),
+    Kind("settings_rejected", r"\w*ValidationError|\w*Config\w*(?:Error|Exception)|Argument(?:Type)?Error"),
     Kind(
         "settings_rejected",
         "AssertionError",
@@ -169,6 +181,14 @@ SETTINGS: tuple[Kind, ...] = (
         parts=_OF_SETTINGS,
         frames=_STARTS,
     ),
+    Kind(
+        "settings_rejected",
+        REFUSES,
+        rf"{_OF_ROWS_OR_TENSORS}.*?(?:{_BOUND})",
+        parts=_OF_SETTINGS,
+        frames=r" in (?:__init__|__post_init__|_*(?:valid|verif|check|setup|init|get|from|make|create|build)\w*)\Z",
+    ),
+    Kind("settings_rejected", rf"{REFUSES}|KeyError", _VARIABLE_OPEN, frames=_BEFORE_WORK),
     # whatever is said: who is made of settings, or reads them, refuses what it was told
     Kind(
         "settings_rejected",

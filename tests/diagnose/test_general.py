@@ -270,6 +270,15 @@ def caused_in(path: str, function: str, said: str) -> str:
         ("get_pool", "ValueError: pool 'odd' is not registered", "settings_rejected"),
         ("setup", "ValueError: No scorers configured", "settings_rejected"),
         ("__init__", "ValueError: Provide exactly one of: name, base_url.", "settings_rejected"),
+        # a number out of its bounds, an environment variable, an argument that argparse asked the program about
+        ("get_schedule", "ValueError: warmup must be larger than 0. Got -3", "settings_rejected"),
+        ("_validate", "AssertionError: Degree should be >= 1", "settings_rejected"),
+        ("start", "RuntimeError: ODD_IMAGE_NAME is not set. Export it first.", "settings_rejected"),
+        ("take", "argparse.ArgumentTypeError: must be > 0", "settings_rejected"),
+        ("init_model", "ValueError: Context parallelism is not supported with images.", "settings_rejected"),
+        ("get_schedule", "ValueError: tokens must be larger than 0. Got -3", "program_failed"),
+        ("take", "ValueError: warmup must be larger than 0. Got -3", "program_failed"),
+        ("start", "RuntimeError: ODD_SERVICE_KEY is not set. Export it first.", "program_failed"),
         # whatever is said by what is made of settings
         ("__init__", "AssertionError: the window reaches past both ends", "settings_rejected"),
         ("__init__", "AssertionError: self.left=3, self.right=4", "program_failed"),
@@ -290,6 +299,12 @@ def test_a_setting_is_refused_by_how_it_is_named(function: str, said: str, cause
     ("said", "cause"),
     [
         ("ImportError: odd needs to be installed for tables", "env_import_broken"),
+        ("RuntimeError: `helm version` failed: is helm properly installed?", "env_import_broken"),
+        ("RuntimeError: the hook is at last installed", "program_failed"),
+        ("odd.RouterUnreachableError: no answer", "engine_unreachable"),
+        ("odd.NodeUnreachableError: no answer", "program_failed"),
+        ("ValueError: offloading only supports AdamW and Lion", "program_failed"),
+        ("RuntimeError: FlashAttention only supports Ada GPUs or newer.", "gpu_arch_unsupported"),
         ("RuntimeError: leaf modules need torch >= 2.4", "env_import_broken"),
         ("RuntimeError: Hybrid packing requires oddlib 1.4.2 or newer", "env_import_broken"),
         ("OSError: Even spreading is only supported for `torch>=2.5`.", "env_import_broken"),

@@ -360,7 +360,7 @@ CAUSES = (
                 ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),
                 ("gpus or newer", r"(?i)(?:Turing|Ampere|Ada|Hopper|Blackwell) GPUs or newer"),
                 ("gpus with", r"(?i)requires? (?:NVIDIA )?GPUs with (?:sm_?\d+|compute capability)"),
-                ("only supports", r"(?i)only supports (?:Turing|Ampere|Ada|Hopper|Blackwell)"),
+                ("only supports", r"(?i)only supports (?:Turing|Ampere|Ada|Hopper|Blackwell)\b"),
                 ("supported on", r"(?i)\bonly supported on (?:NVIDIA )?(?:sm_?\d+|Turing|Ampere|Ada|Hopper|Blackwell)"),
                 ("out of resource: shared memory", r"(?i)shared memory, required: \d+, hardware limit: \d+"),
                 (
