@@ -28,6 +28,11 @@ class Source(NamedTuple):
     unseen: tuple[str, str] = ("", "")
 
 
+_TRAINING_ARGUMENTS = Source(
+    "huggingface/transformers", r"src/transformers/training_args(_seq2seq)?\.py", "flat", dated=False
+)
+_TRL = Source("huggingface/trl", r"trl/.*\.py|examples/(scripts|research_projects)/.*\.py", "flat", dated=False)
+
 SOURCES: dict[str, tuple[Source, ...]] = {
     "verl": (
         Source(
@@ -98,4 +103,22 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         ),
     ),
     "open-instruct": (Source("allenai/open-instruct", r"open_instruct/[^/]*\.py", "flat", dated=False),),
+    "trl": (_TRAINING_ARGUMENTS, _TRL),
+    "ms-swift": (
+        _TRAINING_ARGUMENTS,
+        _TRL,
+        Source("modelscope/ms-swift", r"swift/.*arg[^/]*(/.*)?\.py", "flat", dated=False),
+    ),
+    "llama-factory": (
+        _TRAINING_ARGUMENTS,
+        Source("hiyouga/LLaMA-Factory", r"src/(llamafactory|llmtuner)/(hparams|extras)/.*\.py", "flat", dated=False),
+    ),
+    "axolotl": (
+        Source(
+            "axolotl-ai-cloud/axolotl",
+            r"src/axolotl/(utils/(schemas|config/models)|integrations)/.*\.py",
+            roots=("AxolotlInputConfig", "AxolotlConfigWCapabilities"),
+            dated=False,
+        ),
+    ),
 }  # fmt: skip

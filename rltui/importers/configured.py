@@ -119,7 +119,8 @@ def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
         facts = areal.from_config(interpolated(_overridden(own, words)))
     else:
         return None
-    return replace(facts, notes=(*notes, *facts.notes))
+    # a word that is not known may set any key, so nothing in the file is sure enough to be called wrong
+    return replace(facts, notes=(*notes, *facts.notes), source=None if notes else facts.source)
 
 
 def _default(program: str) -> str | None:

@@ -196,6 +196,16 @@ IN_TURNS: dict[str, Any] = {**MEGATRON, "system": "megatron in turns", "roles.le
 """The same where all its states leave for host memory while the engines generate, and come back to train."""
 
 
+ON_HOST: dict[str, Any] = {**MEGATRON, "roles.learner.offload": "optimizer"}
+"""The same where the optimizer stays in host memory and steps there."""
+
+
+def steps_on_host(source: Settings, prefix: str = "") -> bool:
+    """Whether Megatron's optimizer, whose settings stand behind ``prefix``, stays in host memory as a whole."""
+    share = source.number(f"{prefix}optimizer_offload_fraction", default=1.0)
+    return source.flag(f"{prefix}optimizer_cpu_offload") is True and share == 1.0
+
+
 def megatron_cuts(prefix: str = "") -> dict[str, str]:
     """Megatron's own words for how it divides a model, behind ``prefix``, and a layout's."""
     words = {"tensor_model": "tensor", "pipeline_model": "pipeline", "context": "sequence", "expert_model": "expert"}

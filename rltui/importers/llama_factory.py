@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import settings_beside
 from rltui.importers.facts import Facts, only_training, remarks
@@ -43,7 +45,7 @@ def _facts(script: Script, command: Started, behind: list[str]) -> Facts:
 
 def _training(source: Settings, machine: tuple[int | None, int | None], trainer: int | None) -> Facts:
     algorithm, model = f"{source.text('stage') or 'a training'} of LLaMA-Factory", source.text("model_name_or_path")
-    return only_training(NAME, algorithm, model, machine, trainer, remarks(source))
+    return replace(only_training(NAME, algorithm, model, machine, trainer, remarks(source)), source=source)
 
 
 def _settings(script: Script, behind: list[str]) -> Settings:

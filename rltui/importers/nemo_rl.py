@@ -9,12 +9,14 @@ from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.facts import (
     IN_TURNS,
     MEGATRON,
+    ON_HOST,
     Facts,
     Teacher,
     mapped,
     megatron_cuts,
     on_megatron,
     remarks,
+    steps_on_host,
     uncounted,
 )
 from rltui.importers.values import HOLE, product, quotient, to_bool, to_int, to_text, total
@@ -217,7 +219,9 @@ def _settings(source: Settings) -> dict[str, Any]:
     found["roles.learner.zero_stage"] = 3
     if megatron:
         colocated = source.flag(f"{_GENERATION}.colocated.enabled", default=True)
-        found |= mapped(source, megatron_cuts(f"{prefix}.")) | (IN_TURNS if colocated else MEGATRON)
+        stays = steps_on_host(source, f"{prefix}.optimizer.")
+        found |= mapped(source, megatron_cuts(f"{prefix}."))
+        found |= ON_HOST if stays else IN_TURNS if colocated else MEGATRON
     else:
         ways = {"tensor": "tensor", "context": "sequence", "expert": "expert"}
         names = {f"{prefix}.{own}_parallel_size": f"roles.learner.{key}_parallel" for own, key in ways.items()}

@@ -40,8 +40,8 @@ from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
 from rltui.importers.script import Script, read_script, servers, strays, visible_gpus
-from rltui.importers.skypilot import Task, task_of
 from rltui.importers.source import read_source
+from rltui.importers.tasks import Task, task_of
 from rltui.importers.values import is_known, printable, product, total
 
 # the generic launchers come last: they start the programs of the others too
@@ -194,7 +194,7 @@ _KNOWN = (
 
 
 def _from_task(task: Task, path: Path, environ: Mapping[str, str]) -> tuple[Facts, tuple[str, ...]]:
-    """What the script of a SkyPilot task starts, on the machine that the task asks for."""
+    """What the script of a scheduler's task starts, on the machine that the task asks for."""
     script = read_script(task.run, path, {**task.environ, **environ})
     facts = _from_script(script)
     if product(task.nodes, task.gpus_per_node) is not None:

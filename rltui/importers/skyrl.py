@@ -9,6 +9,7 @@ from rltui.importers.arguments import Settings, from_overrides
 from rltui.importers.facts import (
     IN_TURNS,
     MEGATRON,
+    ON_HOST,
     Facts,
     Teacher,
     first_of,
@@ -17,6 +18,7 @@ from rltui.importers.facts import (
     on_megatron,
     only_training,
     remarks,
+    steps_on_host,
     uncounted,
 )
 from rltui.importers.values import product, quotient
@@ -204,7 +206,9 @@ def _settings(source: Settings) -> dict[str, Any]:
         if source.flag(f"{_PLACEMENT}.colocate_all", default=True):
             found["roles.learner.offload"] = "all"  # it leaves for the host while the engines are awake
     if source.text("trainer.strategy", default="fsdp2") == "megatron":
-        found |= IN_TURNS if source.flag(f"{_PLACEMENT}.colocate_all", default=True) else MEGATRON
+        stays = steps_on_host(source, "trainer.policy.megatron_config.optimizer_config_kwargs.")
+        leaves = source.flag(f"{_PLACEMENT}.colocate_all", default=True)
+        found |= ON_HOST if stays else IN_TURNS if leaves else MEGATRON
     return found
 
 

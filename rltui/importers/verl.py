@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from rltui.importers import variants, verl_teachers
 from rltui.importers.arguments import Settings, from_flags, from_mapping, from_overrides
-from rltui.importers.facts import MEGATRON, Facts, first_of, mapped, megatron_cuts, on_megatron, remarks, uncounted
+from rltui.importers.facts import (
+    MEGATRON,
+    ON_HOST,
+    Facts,
+    first_of,
+    mapped,
+    megatron_cuts,
+    on_megatron,
+    remarks,
+    steps_on_host,
+    uncounted,
+)  # fmt: skip
 from rltui.importers.values import HOLE, product, quotient, to_bool, total
 from rltui.importers.verl_others import generation, supervised
 
@@ -296,7 +307,10 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     found |= _streamed(source)
     found["roles.learner.zero_stage"] = 3
     if _on_megatron(source, _ACTOR):
-        found |= {**MEGATRON, "system": "megatron in turns"}  # what it says of offload is what leaves and comes back
+        in_turns = {**MEGATRON, "system": "megatron in turns"}  # what it says of offload is what leaves and comes back
+        found |= ON_HOST if steps_on_host(source, f"{_ACTOR}.optim.override_optimizer_config.") else in_turns
+        if rank := source.integer("actor_rollout_ref.model.lora.rank", default=0):
+            found["roles.learner.lora_rank"] = rank
     else:
         in_bf16 = source.text(f"{_ACTOR}.fsdp_config.model_dtype") in _BF16
         found["system"] = "verl bf16" if in_bf16 else "verl"

@@ -222,7 +222,10 @@ def _train(layout: Layout, model: Architecture, told: Training, role: str, capac
     # what was imported from a system without a recipe of its own is trained by code that nobody measured here
     strange = layout.unsure and layout.system == "rltui"
     error = found.error.or_more(OTHERS_ERROR) if strange else found.error
-    return structs.replace(found, knob=found.knob.replace("roles.learner.", f"roles.{role}."), error=error)
+    word = found.knob.replace("roles.learner.", f"roles.{role}.")
+    # a critic has no words for how Megatron cuts it
+    known = hasattr(getattr(layout.roles, role, None), word.partition("=")[0].rpartition(".")[2])
+    return structs.replace(found, knob=word if known else "", error=error)
 
 
 def _frozen(layout: Layout, model: Architecture, precision: str, capacity_gib: float | None) -> RoleEstimate:

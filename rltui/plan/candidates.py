@@ -101,7 +101,8 @@ def _megatron_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training
     """
     model, means, ranks = request.model, request.means, sum(gpus)
     experts = model.experts.count if model.experts is not None else 1
-    for tensor, pipeline in product(TENSOR_PARALLEL, PIPELINE_PARALLEL):
+    own = {request.cut[:2]} if request.cut else set()  # whoever chose it need not have taken a power of two
+    for tensor, pipeline in sorted({*product(TENSOR_PARALLEL, PIPELINE_PARALLEL), *own}):
         sharing = tensor * pipeline * means.sequence_parallel
         torn = any(bundle % tensor for bundle in gpus) or pipeline > model.layers
         if torn or not _heads_divide(model, tensor) or ranks % sharing or ranks // sharing > request.samples_per_step:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
+from rltui.hardware.gpus import Gpu
+from rltui.hardware.gpus import gpus as cards
 from rltui.plan import actor_critic
 from rltui.plan.candidates import engine_choices, learner_choices, learner_counts, teacher_choices
 from rltui.plan.rank import Sound, best_learner, propose
@@ -102,7 +104,7 @@ def _learner_too(request: Request) -> str:
     return f"; the learner alone would take {least:.1f} GiB of {request.gpu.usable_gib:.1f}"
 
 
-def _changed(request: Request, sound: Sound, **changes: int) -> str:
+def _changed(request: Request, sound: Sound, **changes: int | Gpu) -> str:
     """The verdict of the best layout after ``changes``, in brackets where it is tight; empty where nothing fits."""
     best = propose(msgspec.structs.replace(request, **changes), sound, 1)
     if not best:
@@ -116,12 +118,25 @@ def _remedies(request: Request, sound: Sound) -> Iterator[str]:
         nodes, gpus = shape
         verdict = _changed(request, sound, nodes=nodes, gpus_per_node=gpus)
         yield f"more GPUs: --gpus {nodes}x{gpus}x{request.gpu.name}{verdict}"
+    if (card := _larger_card(request, sound)) is not None:
+        verdict = _changed(request, sound, gpu=card)
+        yield f"larger cards: --gpus {request.nodes}x{request.gpus_per_node}x{card.name}{verdict}"
     response = request.response_tokens // 2
     while response >= SHORTEST_RESPONSE:
         if verdict := _changed(request, sound, response_tokens=response):
             yield f"shorter responses: --response-tokens {response}{verdict}"
             break
         response //= 2
+
+
+def _larger_card(request: Request, sound: Sound) -> Gpu | None:
+    """The nearest card with more memory of which the same number would do, no slower than those asked for."""
+    larger = (
+        gpu for gpu in cards() if gpu.usable_gib > request.gpu.usable_gib and gpu.peak_flops >= request.gpu.peak_flops
+    )
+    return next(
+        (gpu for gpu in sorted(larger, key=lambda gpu: gpu.usable_gib) if _changed(request, sound, gpu=gpu)), None
+    )
 
 
 def _smallest(request: Request, sound: Sound) -> tuple[int, int] | None:

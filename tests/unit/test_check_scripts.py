@@ -11,13 +11,11 @@ import yaml
 from msgspec.structs import replace
 
 from rltui.check.catalog import FRAMEWORK_RULES
-from rltui.check.frameworks.spelling import table_of
 from rltui.check.script import check_script_text
 from rltui.cli.main import main
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "truth"))
 
-import corrected
 import reported
 from mistakes import BASES, CASES, Case, Settings, codes, score, script
 
@@ -309,71 +307,3 @@ def test_a_reported_mistake_is_found_where_a_setting_is_named() -> None:
     assert reported.verdict(report) == (True, [])
     mended = replace(report, settings={**report.settings, "expert-model-parallel-size": 4})
     assert reported.verdict(mended) == (False, [])
-
-
-def _codes(text: str, name: str = "run.sh") -> dict[str, str]:
-    return {finding.code: finding.message for finding in check_script_text(text, Path(name)).findings}
-
-
-def _verl(*settings: str) -> str:
-    return " \\\n    ".join(["python3 -m verl.trainer.main_ppo", "trainer.n_gpus_per_node=8", *settings]) + "\n"
-
-
-@pytest.mark.parametrize(
-    ("setting", "meant"),
-    [
-        ("actor_rollout_ref.actor.ppo_mini_batchsize=64", "actor_rollout_ref.actor.ppo_mini_batch_size"),
-        ("+actor_rollout_ref.model.enable_activation_offloading=True", "enable_activation_offload is"),
-        ("actor_rollout_ref.critic.optim.lr=1e-5", "critic.optim.lr is"),
-        ("algorithm.train_batch_size=64", "data.train_batch_size is"),
-        ("algorithm.strategy=fsdp", None),  # at home in many sections
-        ("trainer.remove_previous_ckpt=1", None),  # near nothing
-        ("actor_rollout_ref.rollout.engine_kwargs.vllm.anything=1", None),  # free
-    ],
-)
-def test_a_setting_that_is_nearly_known_is_named(setting: str, meant: str | None) -> None:
-    said = _codes(_verl(setting)).get("F991", "")
-    assert (meant in said) if meant else not said
-
-
-def test_a_fork_with_settings_of_its_own_is_not_judged() -> None:
-    near = "actor_rollout_ref.actor.ppo_mini_batchsize=64"
-    assert "F991" in _codes(_verl(near))
-    assert "F991" not in _codes(_verl(near, "agent.of_the_fork=1"))
-
-
-def test_settings_of_two_versions_are_named_with_their_days() -> None:
-    old, new = "critic.model.fsdp_config.param_offload=True", "critic.fsdp.param_offload=True"
-    assert "F992" not in _codes(_verl(old))
-    assert "F992" not in _codes(_verl(new))
-    assert _codes(_verl(old, new))["F992"].count("2026-04-03") == 2
-
-
-def test_a_plus_before_what_is_there_is_a_note() -> None:
-    newer = "critic.fsdp.param_offload=True"
-    assert "F993" in _codes(_verl("+trainer.val_before_train=False", newer))
-    assert "F993" not in _codes(_verl("++trainer.val_before_train=False", newer))
-    assert "F993" not in _codes(_verl("+trainer.val_before_train=False"))  # of a time when it had to be added
-
-
-def test_an_option_behind_a_line_that_ends_is_named() -> None:
-    broken = "python3 -m verl.trainer.main_ppo trainer.nnodes=1\n    trainer.n_gpus_per_node=8\n"
-    assert "line 2 begins with trainer.n_gpus_per_node" in _codes(broken)["F994"]
-    assert "F994" not in _codes(broken.replace("=1\n", "=1 \\\n"))
-
-
-@pytest.mark.parametrize(
-    "dialect", ["areal", "nemo-rl", "open-instruct", "openrlhf", "prime-rl", "roll", "skyrl", "slime", "verl"]
-)
-def test_a_table_knows_what_published_recipes_set(dialect: str) -> None:
-    known = table_of(dialect)
-    base = {name.replace("-", "_"): value for name, value in BASES.get(dialect, {}).items()}
-    assert known.sections
-    assert [name for name in base if not known.knows(name)] == []
-
-
-def test_the_score_of_corrections_counts_what_is_found() -> None:
-    found, blind, alarms = corrected.score().figures
-    assert found.cases == len(corrected.CORRECTIONS) >= 60
-    assert blind.cases >= 30
-    assert alarms.value <= alarms.bound

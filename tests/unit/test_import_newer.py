@@ -150,9 +150,48 @@ def test_a_task_of_skypilot_runs_a_script(tmp_path: Path, resources: str, expect
         assert found.layout["hardware"]["gpu"] == "H100"
 
 
+VERL = "python3 -m verl.trainer.main_ppo trainer.nnodes=2 trainer.n_gpus_per_node=$GPUS algorithm.adv_estimator=grpo"
+CONTAINER = (
+    "{{image: a, {command}, env: [{{name: GPUS, value: '4'}}], resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}}}"
+)
+SHELL = f"command: [/bin/bash, -lc], args: ['cd /a && {VERL}']"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"entrypoint: {VERL}\nenv_vars: {{GPUS: 4}}\n", (8, 8)),
+        ("tasks: [{replicas: 2, containers: [" + CONTAINER.format(command=SHELL, gpus=4) + "]}]\n", (8, 8)),
+        ("spec: {a: {replicas: 2, b: " + CONTAINER.format(command=f"command: {VERL}", gpus=8) + "}}\n", (None, 16)),
+        (
+            "spec: {M: {replicas: 1, a: [" + CONTAINER.format(command=SHELL, gpus=4) + "]}, W: {replicas: 3, a: ["
+            + CONTAINER.format(command=SHELL, gpus=4) + "]}}\n",
+            (8, 16),
+        ),
+        (
+            "tasks: [{replicas: 2, image: {b: c}, command: [sh, -c], arguments: ['accelerate launch --num_machines 2 "
+            "--num_processes 16 open_instruct/finetune.py --model_name_or_path a'], resources: {gpuCount: 8}}]\n",
+            (16, 16),
+        ),
+    ],
+)  # fmt: skip
+def test_a_task_of_containers_runs_a_command(tmp_path: Path, text: str, expected: tuple[int, int]) -> None:
+    found = read(tmp_path, text, "task.yaml")
+    assert (found.trainer_gpus, found.declared_gpus) == expected
+
+
+def test_containers_that_run_different_things_are_no_task(tmp_path: Path) -> None:
+    two = ", ".join(CONTAINER.format(command=f"command: {VERL} a={number}", gpus=4) for number in range(2))
+    with pytest.raises(UsageError, match="no training system"):
+        read(tmp_path, f"spec: [{two}]\n", "task.yaml")
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "spec: {image: a, command: 'it''s', resources: 5, env: [1, {name: 2}]}\ntasks: [[{replicas: x}]]\n",
+        "spec: [{image: a, command: [sh, -c], replicas: x}]\n",
+        "entrypoint: ''\nenv_vars: [1]\n",
         RLINF.format(placement="{0: 1, actor: [3], rollout: '" + "9" * 5000 + "'}"),
         RLINF.format(placement="{actor: 5-2, rollout: 0--1}"),
         TRINITY.format(mode="[1]", nodes="x", gpus="-1", others="{a: 1}"),

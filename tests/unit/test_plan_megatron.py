@@ -32,6 +32,20 @@ VERL = (
     " trainer.n_gpus_per_node=8 trainer.nnodes=4"
 )
 CUT = f" {ACTOR}.megatron.tensor_model_parallel_size=2 {ACTOR}.megatron.pipeline_model_parallel_size=2"
+ON_HOST = " ".join(
+    f"+{ACTOR}.optim.override_optimizer_config.{setting}"
+    for setting in ("optimizer_cpu_offload=True", "optimizer_offload_fraction=")
+)
+HELD = {
+    "run.sh": f"{VERL} {ON_HOST}1.0",
+    "sky.sh": "uv run -m skyrl.train.entrypoints.main_base trainer.strategy=megatron generator.num_engines=1"
+    " trainer.policy.model.path=Qwen/Qwen3-30B-A3B trainer.placement.policy_num_gpus_per_node=8"
+    " trainer.policy.megatron_config.optimizer_config_kwargs.optimizer_cpu_offload=true",
+    "recipe.yaml": "{policy: {model_name: Qwen/Qwen3-30B-A3B, megatron_cfg: {enabled: true, optimizer: "
+    "{optimizer_cpu_offload: true, optimizer_offload_fraction: 1.0}}, generation: {backend: vllm}}, "
+    "grpo: {num_prompts_per_step: 8, num_generations_per_prompt: 8}, cluster: {gpus_per_node: 8, num_nodes: 1}}",
+}
+"""Scripts whose optimizer stays in host memory, by the name of their file."""
 EXPERTS = f" {ACTOR}.megatron.expert_model_parallel_size=8"
 
 
@@ -155,3 +169,35 @@ def test_groups_that_do_not_divide_the_learner_are_an_error() -> None:
     found = next(finding for finding in report.findings if finding.code == "P118")
     assert found.key == "roles.learner.pipeline_parallel"
     assert "pipeline_parallel 4" in found.message
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_an_optimizer_that_steps_in_host_memory_leaves_the_card(tmp_path: Path, name: str) -> None:
+    layout = read(tmp_path, HELD[name], name).layout
+    assert layout is not None
+    assert (layout["system"], layout["roles"]["learner"]["offload"]) == ("megatron", "optimizer")
+
+
+def test_half_an_optimizer_is_not_said_to_leave(tmp_path: Path) -> None:
+    layout = read(tmp_path, f"{VERL} {ON_HOST}0.5").layout
+    assert layout is not None
+    assert layout["system"] == "megatron in turns"
+
+
+def test_adapters_of_megatron_are_adapters(tmp_path: Path) -> None:
+    layout = read(tmp_path, f"{VERL} actor_rollout_ref.model.lora.rank=32").layout
+    assert layout is not None
+    assert layout["roles"]["learner"]["lora_rank"] == 32
+
+
+def test_a_cut_that_is_no_power_of_two_is_among_the_proposals(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        f"{VERL} {CUT}".replace("nnodes=4", "nnodes=12") + f" {ACTOR}.megatron.pipeline_model_parallel_size=12",
+    )
+    assert found.layout is not None
+    layout = load_text(as_yaml(found.layout), "run.sh", ["hardware.gpu=H100"]).layout
+    assert layout is not None
+    request = wanted_of_layout(layout)
+    cuts = {(way.tensor_parallel, way.pipeline_parallel) for way in training_ways(request, (8,) * 12)}
+    assert {(2, 12), (2, 4)} <= cuts
