@@ -22,11 +22,12 @@ LISTENS = {
 
 
 @functools.cache
-def leave_out(*agents: str) -> None:
-    """Let each Ray that is started in this process from now on have no dashboard and none of these agents.
+def leave_out(*agents: str, has_dashboard: bool = False) -> None:
+    """Let each Ray that is started in this process from now on have none of these agents, and no dashboard.
 
     Args:
         agents: ``dashboard``, which measures and reports, or ``runtime_env``, without which no worker starts.
+        has_dashboard: Whether the dashboard stays: from it the head learns which other nodes have joined.
     """
     services: Any = importlib.import_module("ray._private.services")
     whole = services.start_ray_process
@@ -35,7 +36,8 @@ def leave_out(*agents: str) -> None:
         return whole([idle(word, agents) for word in command], *others, **options)
 
     services.start_ray_process = start
-    importlib.import_module("ray._private.node").Node.start_api_server = lambda _node, **_options: None
+    if not has_dashboard:
+        importlib.import_module("ray._private.node").Node.start_api_server = lambda _node, **_options: None
 
 
 def idle(word: str, agents: tuple[str, ...]) -> str:

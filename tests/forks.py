@@ -73,9 +73,14 @@ def workers_from(path: str) -> str:
     return here + f"import bare_ray, forks; bare_ray.leave_out('dashboard'); forks.use({path!r}); "
 
 
-def forking_python(python: str) -> str:
-    """A shell script that is ``python``, but that the Ray of a layout has its roles forked."""
-    own = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.use_own(); "
+def forking_python(python: str, ray: str = "use_own") -> str:
+    """A shell script that is ``python``, but that the Ray of a layout has its roles forked, or is as ``ray`` has it.
+
+    Args:
+        python: The interpreter.
+        ray: Name of the function of this module that prepares the ``ray start``.
+    """
+    own = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.{ray}(); "
     return f"""#!/bin/sh
 export RAY_worker_niceness=0
 case $1$2 in
@@ -88,25 +93,27 @@ exec {python} "$@"
 """
 
 
-def write_forking_python(path: Path) -> None:
-    """Have at ``path`` what is this Python, but that the Ray of a layout forks its roles."""
-    path.write_text(forking_python(sys.executable))
+def write_forking_python(path: Path, ray: str = "use_own") -> None:
+    """Have at ``path`` what is this Python, but that the Ray of a layout forks its roles, or is as ``ray`` has it."""
+    path.write_text(forking_python(sys.executable, ray))
     path.chmod(0o755)
 
 
 def use_own() -> None:
-    """Let the ``ray start`` that follows in this process have a server with its own environment, until it ends.
-
-    It is bare, but where there are several nodes: from the dashboard the head learns which have joined.
-    """
+    """Let the bare ``ray start`` that follows in this process have a server with its own environment, until it ends."""
     path = os.path.join(os.environ["RAY_TMPDIR"], "forks")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # of a start that failed
     _own.enter_context(fork_server(path, dict(os.environ)))
     use(path)
+    be_bare()
+
+
+def be_bare() -> None:
+    """Let the ``ray start`` that follows in this process have no agent that reports, and on one node no dashboard."""
     # each component of a heterogeneous job has a number of nodes of its own
-    if os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1" and "SLURM_HET_SIZE" not in os.environ:
-        importlib.import_module("bare_ray").leave_out("dashboard")
+    is_alone = os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1" and "SLURM_HET_SIZE" not in os.environ
+    importlib.import_module("bare_ray").leave_out("dashboard", has_dashboard=not is_alone)
 
 
 _own = contextlib.ExitStack()

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from forks import forking_python
 from rltui.cluster.profile import Profile
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
@@ -48,6 +49,12 @@ def tiny(*overrides: str, nodes: int = 3) -> Layout:
     return load_layout(resolve("local/grpo-tiny"), words).layout
 
 
+def write_python(lab: Lab, text: str) -> str:
+    """Put a script that stands for Python into alice's home; its path there."""
+    lab.exec("login", ["sh", "-c", "mkdir -p bin && cat >bin/python && chmod 755 bin/python"], input=text)
+    return "/home/alice/bin/python"
+
+
 class SlurmAttempt:
     """One attempt of a run in alice's home.
 
@@ -56,19 +63,20 @@ class SlurmAttempt:
         layout: What to run.
         then: What the stand-in for the trainer does; empty: the real trainer.
         run: Name of the run's folder.
-        python: The interpreter on the nodes.
+        python: The interpreter on the nodes; empty: this one, whose Ray is bare.
         deadlines_s: Deadlines other than the usual ones.
         profile: Further keys of the cluster's profile.
     """
 
     def __init__(
         self, lab: Lab, layout: Layout, then: str = "", run: str = "run",
-        python: str = sys.executable, deadlines_s: dict[str, float] | None = None, **profile: Any,
+        python: str = "", deadlines_s: dict[str, float] | None = None, **profile: Any,
     ) -> None:  # fmt: skip
         self.lab, self.uuid = lab, uuid4().hex
         self.run_path = f"/home/alice/runs/{run}"
         self.path = rundir.attempt_folder(self.run_path, 1)
         attempt = Attempt(run_id=run, number=1, uuid=self.uuid, path=self.path, code=str(ROOT))
+        python = python or write_python(lab, forking_python(sys.executable, "be_bare"))
         known = Profile(name="lab", gres="gpu:h100", gpus_per_node=4, python=python, **profile)
         what = job(layout, attempt, python)
         what["deadlines_s"].update(deadlines_s or {})

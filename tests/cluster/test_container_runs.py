@@ -16,6 +16,7 @@ import pytest
 from slurm_attempts import FIND
 from slurm_support import profile_file
 from verbs import rltui
+from workstation import FEW_ANSWERS
 
 from rltui.onnode import rundir
 from waiting import eventually
@@ -30,7 +31,7 @@ LAYOUT = (
     "local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]",
     "tracking.wandb=disabled",
 )  # fmt: skip
-SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false")
+SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false", *FEW_ANSWERS)
 SCRIPT = f"""#!/bin/bash
 #SBATCH --time=00:20:00
 trap 'echo was told; exit 3' TERM

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from slurm_support import LabTransport, profile
-from workstation import Workstation
+from workstation import FEW_ANSWERS, Workstation
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.slurm.client import SlurmClient
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 KINDS = "hardware.more={rollouts: {roles: [rollout], nodes: 2, gpus_per_node: 1, partition: low}}"
 LAYOUT = ("local/grpo-tiny", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]", "roles.rollout.engines=2", KINDS)
 SETTINGS = ("train.steps=100000", "checkpoint.every=5", "slurm.time=00:30:00", "slurm.requeue=false",
-            "slurm.exclusive=true", "tracking.wandb=disabled")  # fmt: skip
+            "slurm.exclusive=true", "tracking.wandb=disabled", *FEW_ANSWERS)  # fmt: skip
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 

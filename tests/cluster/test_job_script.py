@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from slurm_attempts import FIND, SlurmAttempt, tiny
+from slurm_attempts import FIND, SlurmAttempt, tiny, write_python
 
+from forks import forking_python
 from waiting import slowness
 
 if TYPE_CHECKING:
@@ -87,11 +88,10 @@ def test_a_node_that_lost_a_gpu_is_named_before_ray_starts(slurm_cluster: Lab) -
 
 def test_a_node_that_does_not_join_is_named_at_the_deadline(slurm_cluster: Lab) -> None:
     hangs = 'case "$*" in *ray.scripts*) [ "$(hostname)" = node3 ] && exec sleep 600;; esac'
-    wrapper = f'#!/bin/sh\n{hangs}\nexec {sys.executable} "$@"\n'
-    slurm_cluster.exec("login", ["sh", "-c", "cat > python && chmod 755 python"], input=wrapper)
+    python = write_python(slurm_cluster, f"#!/bin/sh\n{hangs}\n" + forking_python(sys.executable, "be_bare"))
     within_s = round(25 * slowness())
     deadlines_s = {"rendezvous": within_s}
-    attempt = SlurmAttempt(slurm_cluster, tiny(), "finish", python="/home/alice/python", deadlines_s=deadlines_s)
+    attempt = SlurmAttempt(slurm_cluster, tiny(), "finish", python=python, deadlines_s=deadlines_s)
     attempt.submit()
     end = attempt.end()
     assert end["reason"] == f"2/3 nodes, missing node3: did not join Ray within {within_s} s"

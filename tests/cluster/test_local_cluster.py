@@ -35,13 +35,14 @@ class Shell:
         self.runs = folder / "runs"
         self.state = folder / "state"
         self.folder = ROOT
+        self.forking = folder / "python"
         self.environment = {
             **os.environ,
             "RLTUI_RUN_ROOT": str(self.runs),
             "RLTUI_STATE_DIR": str(self.state),
-            PYTHON: str(folder / "python"),
+            PYTHON: str(self.forking),
         }
-        write_forking_python(folder / "python")
+        write_forking_python(self.forking)
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         argv = [sys.executable, "-m", "rltui", *words]
@@ -107,7 +108,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell) -> None:
-    del shell.environment[PYTHON]  # each role of this run is a Python of its own, as a user's is
+    del shell.environment[PYTHON]  # each role of the first attempt is a Python of its own, as a user's is
     launcher = shell.start("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=20", NO_WANDB, "--wait")
     eventually(lambda: shell.step() > 25, "the 25th step")
     launcher.send_signal(signal.SIGKILL)
@@ -136,6 +137,7 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
 
     saved = shell.saved()
     assert saved >= killed_at
+    shell.environment[PYTHON] = str(shell.forking)
     shell.run("resubmit", run["run_id"], f"train.steps={saved + 10}", "--wait")
     again = shell.only_run()
     assert (again["run_id"], again["attempt"], again["state"]) == (run["run_id"], 2, "finished")

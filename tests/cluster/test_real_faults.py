@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from workstation import Workstation
+from workstation import FEW_ANSWERS, Workstation
 
 from rltui.onnode.progress import SCALE
+from rltui.onnode.rundir import CHECKPOINT_COMPLETE
 from waiting import eventually, slowness
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lab import Lab
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 SETTINGS = (
     "train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled",
-    "slurm.time=00:30:00",
+    "slurm.time=00:30:00", *FEW_ANSWERS,
 )  # fmt: skip
 BY = 0.1
 """A standstill is one after a minute instead of ten; later on a machine that is slow now."""
@@ -78,18 +79,19 @@ class Faulty(Workstation):
         return number, at
 
     def goes_on(
-        self, fault: str, inject: Callable[[], object], cause: Sequence[str], within_s: float = DEATH_S
+        self, fault: str, inject: Callable[[], object], cause: Sequence[str], within_s: float = DEATH_S, starts: int = 1
     ) -> None:
-        """See that one more attempt goes on after a fault, from what was saved, by whose decision, and that it is one.
+        """See that an attempt goes on after a fault, from what was saved, by whose decision, and that it is one.
 
         Args:
             fault: Its name.
             inject: Does it.
             cause: On one of which hands-off mode decides.
             within_s: As the first word has to come.
+            starts: With which attempt from then on it trains again.
         """
         number, at = self.first_word(fault, inject, within_s)
-        first = eventually(lambda: self.lines("metrics.jsonl", number + 1), f"a step after: {fault}")[0]
+        first = eventually(lambda: self.lines("metrics.jsonl", number + starts), f"a step after: {fault}")[0]
         (end,), (decided,) = self.lines("end.json", number), self.decisions(number)
         verdict_s, step_s = decided["time"] - at, first["time"] - at
         print(f", the verdict after {verdict_s:.1f} s, a step after {step_s:.1f} s: {end['reason'][:60]}")
@@ -97,13 +99,36 @@ class Faulty(Workstation):
         assert decided["cause"] in cause, decided
         steps = self.lines("metrics.jsonl", number)
         until_end = max(line["step"] for line in steps if line["time"] <= end["at"])
-        # a torn checkpoint's steps are done again, and those while the next one was being written
-        assert until_end - 40 < first["step"] <= steps[-1]["step"] + 1
-        self.is_alone(number + 1)
+        # a damaged checkpoint's steps are done again, and those while the next one was being written
+        assert until_end - 60 < first["step"] <= steps[-1]["step"] + 1
+        self.is_alone(number + starts)
+
+    def stop_trainer(self) -> None:
+        """Stop the trainer while nothing is being saved, so that no newer checkpoint can come."""
+
+        def stands() -> bool:
+            self.send_trainer("STOP")
+            eventually(lambda: self.trainer("ps", "-o", "stat=").startswith("T"), "a trainer that stands")
+            folders = self.home.glob("checkpoints/*step-*")
+            if all((folder / CHECKPOINT_COMPLETE).exists() for folder in folders):
+                return True
+            self.send_trainer("CONT")
+            return False
+
+        eventually(stands, "a trainer that stands while nothing is being saved")
+
+    def send_trainer(self, signal: str) -> None:
+        self.trainer("kill", f"-{signal}")
+
+    def trainer(self, *words: str) -> str:
+        """What a command says whose last word is the trainer's pid on its node."""
+        find = 'exec "$@" $(pgrep -u alice -f -- "-m trainers[.]grpo")'
+        return self.lab.exec(self.slurm("head"), ["sh", "-c", find, "sh", *words], user="root").stdout
 
     def saved(self) -> list[Path]:
         """What says that a checkpoint is complete, of each, the newest last."""
-        return sorted(self.home.glob("checkpoints/step-*/COMPLETE"), key=lambda path: int(path.parent.name[5:]))
+        done = self.home.glob(f"checkpoints/step-*/{CHECKPOINT_COMPLETE}")
+        return sorted(done, key=lambda path: int(path.parent.name[5:]))
 
     def is_alone(self, number: int) -> None:
         """Nothing is doubled, and nothing is left of the attempts before."""
@@ -115,6 +140,27 @@ class Faulty(Workstation):
         return self.lab.exec("login", ["squeue", "-h", "-u", "alice", "-o", "%i"]).stdout.split()
 
 
+def is_damaged(user: Faulty) -> None:
+    """As a learner dies, the newest checkpoint is damaged: it is set aside, and the one before gone on from."""
+    number, known = user.attempt, list[Path]()
+
+    def damage() -> None:
+        user.stop_trainer()
+        known.extend(path.parent for path in user.saved()[-2:])
+        os.truncate(known[-1] / "state.json", 9)
+        user.send("KILL", "learner 1")
+        user.send_trainer("CONT")
+
+    eventually(lambda: len(user.saved()) > 1, "a checkpoint before the one that is damaged")
+    user.goes_on("learner killed, checkpoint damaged", damage, ["role_died", "gloo_timeout"], starts=2)
+    before, newest = known
+    (decision,) = user.decisions(number + 1)
+    told = (decision["decision"], decision["cause"], decision["set_aside"])
+    assert told == ("restart", "ckpt_broken", newest.name)
+    assert user.lines("metrics.jsonl", number + 2)[0]["step"] == int(before.name[5:]) + 1
+    assert newest.with_name(f"{newest.name}-damaged").joinpath(CHECKPOINT_COMPLETE).is_file(), "nothing is deleted"
+
+
 def test_a_real_run_goes_on_after_each_fault_of_its_roles_and_of_a_card(slurm_cluster: Lab, tmp_path: Path) -> None:
     user, lab = Faulty(slurm_cluster, tmp_path), slurm_cluster
 
@@ -123,12 +169,7 @@ def test_a_real_run_goes_on_after_each_fault_of_its_roles_and_of_a_card(slurm_cl
     eventually(lambda: user.step() > step + 5, "steps with another engine in its place")
     assert user.attempt == number
 
-    def torn() -> None:
-        user.saved()[-1].unlink()
-        user.send("KILL", "learner 1")
-
-    eventually(lambda: len(user.saved()) > 1, "a checkpoint before the one that is torn")
-    user.goes_on("learner killed, checkpoint torn", torn, ["role_died", "gloo_timeout"])
+    is_damaged(user)
 
     def lost() -> None:
         lab.gpus(user.slurm("head"), xid=79, lost=True, only=0)

@@ -37,7 +37,9 @@ def by_part(told: str) -> dict[str, dict[str, Any]]:
 
 def test_here_on_cpu_every_part_has_a_verdict_a_figure_or_a_reason(tmp_path: Path) -> None:
     parts = ("clock", "disk", "card", "all-reduce", "weights", "grpo", "resume", "tensor-parallel")
-    told = rltui(tmp_path, "selftest", "--only", ",".join(parts), "--yes", "--json")
+    write_forking_python(tmp_path / "python")
+    words = ("--only", ",".join(parts), "--yes", "--json")
+    told = rltui(tmp_path, "selftest", *words, **{PYTHON: str(tmp_path / "python")})
     rows = by_part(told)
     answer = json.loads(told)
     assert (answer["ok"], answer["state"], answer["parts"]) == (True, "finished", list(parts))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from workstation import Workstation
+from workstation import FEW_ANSWERS, Workstation
 
 from waiting import eventually
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Two learner bundles, each on a host of its own, and the engine beside one of them.
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=2", "roles.learner.gpus=[1,1]")
 NOT_NICE = "setup_lines: ['export RAY_worker_niceness=0']"
-SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00")
+SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00", *FEW_ANSWERS)
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 

@@ -1,4 +1,4 @@
-"""A run of the real trainer on a Ray cluster that somebody else has started, through its Jobs API."""
+"""On a Ray cluster that somebody else has started, through its Jobs API: a run of the real trainer, and faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from night import Here, Night, spend
+from night_faults import FOR_A_PERSON
+from night_report import report
 from test_ray_jobs import taking_jobs
+from workstation import FEW_ANSWERS
 
 from free_ports import free_ports
 from rltui.cluster.local_transport import LocalTransport
@@ -45,7 +49,8 @@ exec unshare --uts sh -c 'hostname second && exec "$0" "$@"' {python} "$@"
 """
 """Another host as far as its name goes; changing that takes root."""
 
-TWO_NODES = ["hardware.nodes=2", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]", "tracking.wandb=disabled"]
+TWO_NODES = ["hardware.nodes=2", "hardware.gpus_per_node=1", "roles.learner.gpus=[1]", "tracking.wandb=disabled",
+             *FEW_ANSWERS]  # fmt: skip
 """One learner, and one engine on another node."""
 
 STRANGER = """
@@ -61,15 +66,21 @@ input()
 """
 
 
-@pytest.fixture
-def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_head.RayHead]:
+@pytest.fixture(scope="module")
+def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ray_head.RayHead]:
     """A standing Ray of two nodes with three CPUs each, whose token lies where Ray looks for it."""
-    uuid = uuid4().hex
-    monkeypatch.setenv("HOME", str(tmp_path))
-    spec = ray_process.RaySpec(sys.executable, str(tmp_path), uuid, 3, 0)
+    home, uuid = tmp_path_factory.mktemp("standing"), uuid4().hex
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        yield from started(home, uuid)
+
+
+def started(home: Path, uuid: str) -> Iterator[ray_head.RayHead]:
+    """It runs, until what uses it is done."""
+    spec = ray_process.RaySpec(sys.executable, str(home), uuid, 3, 0)
     environment = {**os.environ, rundir.ATTEMPT_VARIABLE: uuid}
     head = ray_head.RayHead(spec, environment)
-    python = tmp_path / "python"
+    python = home / "python"
     python.write_text(ELSEWHERE.format(python=sys.executable))
     python.chmod(0o700)
     spec = spec._replace(python=str(python), address="127.0.0.3", folder=f"{head.folder}-2", log="ray-second.log")
@@ -83,7 +94,7 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ray_head.R
         nodes = functools.partial(ask, head.dashboard + NODES, head.token, 10)
         eventually(lambda: second.death() or "second" in str(nodes().value), "the second node", saw=nodes)
         assert not second.death(), second.last_words()
-        token = tmp_path / TOKEN_FILE
+        token = home / TOKEN_FILE
         token.parent.mkdir(mode=0o700)
         token.write_text(head.token)
         yield head
@@ -151,3 +162,27 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray
     run = eventually(lambda: look(context, run_id), "the run")
     assert (run.nodes, run.gpus_per_node) == (1, 2)
     context.close()
+
+
+class OnRay(Here):
+    """A standing Ray, by its Jobs API."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        super().__init__(folder)
+        profile = f"{{scheduler: ray, ray_address: '{address}', python: {sys.executable}, run_root: {folder}/runs"
+        scaled = f"env: {{RLTUI_DEADLINE_SCALE: '{self.scale}'}}}}"
+        (folder / "config/clusters.yaml").write_text(f"standing: {profile}, {scaled}\n")
+
+    def launch(self) -> str:
+        words = ("--nodes", "1", "--gpus-per-node", "0", "--folder", str(self.home), "--cluster", "standing", "--auto")
+        return self.rltui("launch", "--script", "night.sh", *words).split()[-1]
+
+
+def test_faults_on_a_standing_ray_end_without_a_person_or_with_one_told(head: ray_head.RayHead, tmp_path: Path) -> None:
+    night = Night(OnRay(tmp_path, head.dashboard), seed=5)
+    faults = ["trainer killed", "supervisor killed", "collective timed out", "module missing", "trainer stopped"]
+    spend(night, faults)
+    print("\n".join(report(night.outcomes, night.wrong, FOR_A_PERSON)))
+    assert night.wrong == []
+    alone = {one.fault for one in night.outcomes if one.submitted_s is not None}
+    assert alone == {fault for fault in faults if fault not in FOR_A_PERSON}

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from forks import write_forking_python
 from rltui.onnode import processes, ray_head, ray_process, rundir
 from rltui.onnode.environment import read_environment
 from waiting import DEADLINE_S, eventually
@@ -24,9 +25,9 @@ JOB = Path(__file__).parent / "ray_job.py"
 
 
 class Attempt:
-    """An attempt with its supervisor as a child of the test."""
+    """An attempt with its supervisor as a child of the test; ``python`` starts its Ray and its trainer."""
 
-    def __init__(self, run: Path, then: str, **changes: object) -> None:
+    def __init__(self, run: Path, then: str, python: str = sys.executable, **changes: object) -> None:
         self.path = run / "attempts" / "01"
         self.path.mkdir(parents=True)
         self.uuid = uuid4().hex
@@ -35,7 +36,7 @@ class Attempt:
             "uuid": self.uuid,
             "run_id": run.name,
             "attempt": 1,
-            "argv": [sys.executable, str(JOB), "--attempt", str(self.path), "--then", then],
+            "argv": [python, str(JOB), "--attempt", str(self.path), "--then", then],
             "code": str(ROOT),
             "modules": ["ray"],
             "ray": {"cpus": 2, "gpus": 0},
@@ -85,8 +86,10 @@ class Attempt:
 def attempts(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
     made: list[Attempt] = []
 
-    def make(then: str, **changes: object) -> Attempt:
-        made.append(Attempt(tmp_path / f"run-{len(made)}", then, **changes))
+    write_forking_python(tmp_path / "python", "be_bare")
+
+    def make(then: str, python: str = str(tmp_path / "python"), **changes: object) -> Attempt:
+        made.append(Attempt(tmp_path / f"run-{len(made)}", then, python, **changes))
         return made[-1]
 
     yield make
@@ -98,7 +101,7 @@ def attempts(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
 
 
 def test_a_run_that_is_submitted_twice_runs_once_and_leaves_nothing(attempts: Callable[..., Attempt]) -> None:
-    attempt = attempts("finish").start()
+    attempt = attempts("finish", sys.executable).start()  # its Ray is whole, as a user's is
     eventually((attempt.path / "supervisor.json").exists, "the first supervisor")
     first = (attempt.path / "supervisor.json").read_text()
     again = subprocess.run(

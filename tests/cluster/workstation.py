@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from json_lines import records
+from slurm_attempts import write_python
 from slurm_support import profile_file
 from verbs import rltui
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "layouts/local/grpo-tiny.yaml"
+FEW_ANSWERS = ("train.prompts_per_step=4", "train.samples_per_prompt=4", "grpo.filter_zero_std=false")
+"""A step of half the CPU seconds, for runs in which nobody looks at what is learned."""
 STAGES = "runs/*/attempts/*/stage.json"
 
 
@@ -38,11 +41,7 @@ def give_model(lab: Lab) -> None:
 def python_that_forks(lab: Lab) -> str:
     """Python on the nodes whose Ray forks the roles of layouts, whose tiny model is there."""
     give_model(lab)
-    path = "/home/alice/bin/python"
-    lab.exec("login", ["mkdir", "-p", os.path.dirname(path)])
-    lab.exec("login", ["tee", path], input=forking_python(sys.executable))
-    lab.exec("login", ["chmod", "755", path])
-    return path
+    return write_python(lab, forking_python(sys.executable))
 
 
 class Workstation:
