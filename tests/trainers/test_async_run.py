@@ -27,16 +27,7 @@ AHEAD = (
 PARITY_BOUND = 1e-4
 INFLIGHT_STEPS = 30
 """Steps after which runs whose calls are small, and so take long, have risen by .4."""
-
-
-def test_it_learns_two_steps_behind_without_the_engine_that_was_killed_but_not_with_its_first_weights(
-    launch: Callable[..., Attempt],
-) -> None:
-    """An engine is killed twice; the second time it acknowledges the version of the moment, but nobody has sent it.
-
-    The comparison with the learners tells, and ends the run.
-    """
-    preamble = """
+PRETENDING = """
 import os
 from trainers.weight_sync import Transfers
 send = Transfers.send
@@ -47,7 +38,17 @@ def pretend(self, version):
     return self._open()
 Transfers.send = pretend
 """
-    attempt = launch(1, *AHEAD, "train.steps=5000", preamble=preamble)
+"""Once the file is there, an engine that comes back is said to have the weights that nobody sent it."""
+
+
+def test_it_learns_two_steps_behind_without_the_engine_that_was_killed_but_not_with_its_first_weights(
+    launch: Callable[..., Attempt],
+) -> None:
+    """An engine is killed twice; the second time it acknowledges the version of the moment, but nobody has sent it.
+
+    The comparison with the learners tells, and ends the run.
+    """
+    attempt = launch(1, *AHEAD, "train.steps=5000", preamble=PRETENDING)
     attempt.await_step(15)
     killed = pid_of(attempt, "engine 1")
     os.kill(killed, 9)
