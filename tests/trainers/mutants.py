@@ -17,10 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, patch
 
-from learning import FEWER_STEPS, STEPS
+from learning import STEPS
 from trainer_support import ROOT
 
-STEPS_OF = {"grpo": FEWER_STEPS, "ppo": FEWER_STEPS, "opd": STEPS}
 STALE_STEPS = 50
 """How far behind the engine of the mutant ``stale`` is, in steps."""
 
@@ -193,7 +192,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     algorithm, *names = sys.argv[1:]
-    print(json.dumps({name: run(algorithm, name, STEPS_OF[algorithm]) for name in names}))
+    print(json.dumps({name: run(algorithm, name, STEPS) for name in names}))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ TINY = ROOT / "layouts" / "local" / "grpo-tools-tiny.yaml"
 STEPS = 60
 EVALUATED = ("data.eval=builtin/sort-digits", "data.eval_every=30", "data.eval_prompts=40")
 QUIET = "tracking.wandb=disabled"
-WORDS = (f"train.steps={STEPS}", "checkpoint.every=20", QUIET, *EVALUATED)
+WORDS = (f"train.steps={STEPS}", "checkpoint.every=10", QUIET, *EVALUATED)
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +67,14 @@ def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
     games: Attempt, launch: Callable[..., Attempt]
 ) -> None:
     """The same games, turn by turn: what engines are asked for does not depend on who answered first."""
-    killed = launch(1, *WORDS, base=TINY, preamble=killed_behind(20))
+    killed = launch(1, *WORDS, base=TINY, preamble=killed_behind(10))
     assert killed.wait() == -9
-    resumed = launch(2, *WORDS, "train.steps=30", base=TINY)
+    resumed = launch(2, *WORDS, "train.steps=16", base=TINY)
     assert resumed.wait() == 0, resumed.log()[-3000:]
-    assert resumed.events("checkpoint")[0] == "resumed from step 20"
+    assert resumed.events("checkpoint")[0] == "resumed from step 10"
     for name in ("reward", "turns", "response_length", "environment_length"):
-        assert column(resumed, name) == column(games, name)[20:30]
-    assert column(resumed, "loss") == pytest.approx(column(games, "loss")[20:30], abs=1e-5)
+        assert column(resumed, name) == column(games, name)[10:16]
+    assert column(resumed, "loss") == pytest.approx(column(games, "loss")[10:16], abs=1e-5)
 
 
 OWN = """

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from learning import check_learned, shortcomings
+from learning import STEPS, check_learned, shortcomings
 from trainer_support import FORKS, ROOT
 
 from forks import forked
-from mutants import STEPS_OF
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent
 MUTANTS: dict[str, dict[str, list[str]]] = {
-    # what a run with this fault lacks; the algorithm with the longest runs comes first
+    # what a run with this fault lacks
     "ppo": {
         "whole": [],
         "sign of the token's advantages": ["reward", "critic"],
@@ -76,11 +75,11 @@ def runs(model_cache: Path, ray_environment: dict[str, str]) -> Iterator[dict[st
     [(algorithm, name, lacks) for algorithm, mutants in MUTANTS.items() for name, lacks in mutants.items()],
 )
 def test_a_run_lacks_what_its_fault_costs(runs: dict[str, Any], algorithm: str, name: str, lacks: list[str]) -> None:
-    found, steps = runs[algorithm][name], STEPS_OF[algorithm]
-    assert (len(found["lines"]), found["error"]) == (steps, "")
-    assert shortcomings(algorithm, found["lines"], steps) == lacks
+    found = runs[algorithm][name]
+    assert (len(found["lines"]), found["error"]) == (STEPS, "")
+    assert shortcomings(algorithm, found["lines"]) == lacks
     if not lacks:
-        check_learned(algorithm, found["lines"], steps)
+        check_learned(algorithm, found["lines"])
 
 
 @pytest.mark.parametrize("algorithm", MUTANTS)

@@ -25,11 +25,11 @@ LAYOUT = ROOT / "layouts" / "local" / "opd-tiny.yaml"
 WORDS = (f"train.steps={STEPS}", "checkpoint.every=50", "tracking.wandb=disabled")
 
 
-def check_distilled(attempt: Attempt, steps: int = STEPS) -> None:
+def check_distilled(attempt: Attempt) -> None:
     assert attempt.wait() == 0, attempt.log()[-3000:]
     lines = attempt.metrics()
     assert max(line["parity_max_abs"] for line in lines) < 1e-4
-    check_learned("opd", lines, steps)
+    check_learned("opd", lines)
 
 
 def test_the_student_learns_from_the_teachers_likeliest_tokens(launch: Callable[..., Attempt]) -> None:
@@ -37,9 +37,8 @@ def test_the_student_learns_from_the_teachers_likeliest_tokens(launch: Callable[
 
 
 TEACHERS = ("roles.teacher.engines=2", "hardware.gpus_per_node=4")
-SAMPLED_STEPS = 80
 SAMPLED = (
-    *WORDS, *TEACHERS, f"train.steps={SAMPLED_STEPS}", "opd.estimator=sampled_token", "train.optimizer_steps=2",
+    *WORDS, *TEACHERS, "opd.estimator=sampled_token", "train.optimizer_steps=2",
     "train.learning_rate=3.0e-4", "roles.rollout.max_concurrency=64",  # teachers are asked four times a step
 )  # fmt: skip
 DISTURBED_STEPS = 8
@@ -51,8 +50,7 @@ def test_the_student_learns_from_sampled_tokens_alone_in_several_updates_also_if
 ) -> None:
     """The one that dies is started again once, whatever it was asked meanwhile: that costs nothing but time."""
     undisturbed = launch(1, *SAMPLED, base=LAYOUT)
-    check_distilled(undisturbed, SAMPLED_STEPS)
-    assert undisturbed.metrics()[-1]["reverse_kl"] < 0.1 * undisturbed.metrics()[0]["reverse_kl"]
+    check_distilled(undisturbed)
     shutil.rmtree(undisturbed.run / rundir.CHECKPOINTS)
     attempt = launch(2, *SAMPLED, f"train.steps={DISTURBED_STEPS}", base=LAYOUT, preamble=kill_at(3, "teacher 1"))
     assert attempt.wait() == 0, attempt.log()[-3000:]
@@ -76,14 +74,14 @@ def test_the_student_learns_from_a_vllm_teacher_that_dies_and_is_started_again(l
     """At another temperature than 1, which vLLM does not apply to prompts; the student's engine sleeps meanwhile."""
     pool = ["pools={student: {gpus: [1]}}", "roles.learner.gpus=[]", "roles.learner.pool=student"]
     pool += ["roles.rollout.pool=student", "roles.rollout.engines=0", "roles.rollout.sleep_while_training=true"]
-    words = ["roles.teacher.engine=vllm", "train.temperature=0.8", "train.steps=60", "train.samples_per_prompt=5"]
-    attempt = launch(1, *WORDS, *pool, *words, base=LAYOUT, preamble=kill_at(21, "teacher 0"))
+    words = ["roles.teacher.engine=vllm", "train.temperature=0.8", "train.steps=40", "train.samples_per_prompt=5"]
+    attempt = launch(1, *WORDS, *pool, *words, base=LAYOUT, preamble=kill_at(11, "teacher 0"))
     assert attempt.wait() == 0, attempt.log()[-3000:]
     lines = attempt.metrics()
     assert max(line["parity_max_abs"] for line in lines) < 1e-4
     assert attempt.mean_reward(1, 5) <= 0.40
-    assert attempt.mean_reward(51, 60) >= attempt.mean_reward(1, 5) + 0.25
-    assert statistics.fmean(line["reverse_kl"] for line in lines[50:60]) < 0.4 * lines[0]["reverse_kl"]
+    assert attempt.mean_reward(31, 40) >= attempt.mean_reward(1, 5) + 0.25
+    assert statistics.fmean(line["reverse_kl"] for line in lines[30:]) < 0.4 * lines[0]["reverse_kl"]
     died, back = attempt.events(rundir.RESTART)
     assert died.startswith("teacher 0 (pid ")
     assert back.startswith(f"teacher 0 (pid {pid_of(attempt, 'teacher 0')} on ")

