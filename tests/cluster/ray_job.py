@@ -6,6 +6,7 @@
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ def main() -> None:
     pid = ray.get(worker.pid.remote(), timeout=60)
     rundir.write_stage(options.attempt, "training", step=1, steps=10)
     Path(options.attempt, "litter").write_text(tempfile.mkdtemp(prefix="pymp-"))
+    subprocess.Popen(["sleep", "600"], start_new_session=True)  # what a trainer started and forgot
     Path(options.attempt, "ready").write_text(str(pid))
     if options.then == "crash":
         rundir.log_event(options.attempt, "error", "learner 1 on node7 died: out of memory")
