@@ -65,6 +65,7 @@ def gdpo(groups: Groups) -> torch.Tensor:
     parts = groups.parts or {"reward": (groups.rewards, 1.0)}
     # each before they are added: otherwise a part in small units drowns in one in large units
     total = sum(weight * _standardised(values) for values, weight in parts.values())
+    # over the batch once more: the spread of the sum grows with the number of parts, and the step's size must not
     return _standardised(torch.as_tensor(total).reshape(1, -1)).reshape(groups.rewards.shape)
 
 
@@ -75,6 +76,7 @@ def reinforce_plus_plus(groups: Groups) -> torch.Tensor:
 
 def reinforce_plus_plus_baseline(groups: Groups) -> torch.Tensor:
     """Rewards minus the group's mean, whitened over the tokens of the batch (REINFORCE++-baseline, Hu et al. 2025)."""
+    # a group of one is its own mean: centred, nothing would be left of its reward
     rewards = groups.rewards if groups.rewards.shape[1] == 1 else centered(groups)
     return _whitened(rewards, groups.lengths)
 
@@ -83,6 +85,7 @@ def _standardised(rewards: torch.Tensor) -> torch.Tensor:
     """Each row of [P, G] minus its mean, over its sample deviation (n - 1); zero where all of it is the same."""
     apart = rewards - rewards.mean(dim=1, keepdim=True)
     # n - 1 is 0 for a single sample, and std then NaN
+    # the epsilon is beside the deviation, as in verl's GRPO; whitening has its own beside the variance, as verl's
     return apart if rewards.shape[1] == 1 else apart / (rewards.std(dim=1, keepdim=True) + STD_EPSILON)
 
 
@@ -92,6 +95,7 @@ def _whitened(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     if tokens < 2:
         return rewards - rewards.mean()
     apart = rewards - (rewards * lengths).sum() / tokens
+    # tokens - 1 as torch's var and verl's masked_var have it (Bessel's correction)
     return apart * ((apart.square() * lengths).sum() / (tokens - 1) + VARIANCE_EPSILON).rsqrt()
 
 
@@ -100,6 +104,7 @@ def differ(rewards: torch.Tensor) -> torch.Tensor:
 
     Such a group's advantages are all zero, so its tokens only dilute the mean over tokens (DAPO, Yu et al. 2025).
     """
+    # not std > 0: the mean of equal floats such as 0.1 may be rounded, and their deviation then is not 0
     return rewards.amax(dim=1) > rewards.amin(dim=1)
 
 
@@ -153,6 +158,7 @@ def token_rewards(
     found = mask.new_zeros(mask.shape, dtype=rewards.dtype)
     filled = mask.any(dim=1)
     # not the last column: rows are padded to the longest, and an environment may have had the last word
+    # flipped, since argmax answers with the first of equal values
     last = mask.shape[1] - 1 - mask.flip(1).int().argmax(dim=1)
     found[filled, last[filled]] = rewards[filled]
     return found if kl is None else found - kl_coefficient * kl.masked_fill(~mask, 0.0)

@@ -61,6 +61,7 @@ class ChatEndpoint:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    # closing would wait for the threads, and those for answers of the policy
     block_on_close = False
     request_queue_size = 1024  # a whole step's agents may begin at once
 
@@ -79,6 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: _Server
     protocol_version = "HTTP/1.1"
+    # head and body are two writes, and Nagle's algorithm holds the second until the first is acknowledged
     disable_nagle_algorithm = True
     timeout = SILENCE_S
 

@@ -170,6 +170,7 @@ class Checkpoints:
             NoSpaceError: There is no room; nothing was written.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
+        # first, as what a killed attempt has left takes the room that is looked for next
         self._sweep_drafts()
         ensure_space(self._folder, needed_bytes)
         draft = self._draft(state)
@@ -184,6 +185,7 @@ class Checkpoints:
         draft, target = self._draft(state), self.path(state.step)
         (draft / STATE).write_bytes(msgspec.json.encode(state))
         flush_to_disk([draft / STATE, draft])
+        # rename(2) replaces no folder that has something in it
         if target.exists():
             _remove(target)
         draft.rename(target)

@@ -48,4 +48,5 @@ def with_rest(log_probs: torch.Tensor) -> torch.Tensor:
 
 def _kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """KL(p || q) of log-probabilities over the last dimension."""
+    # exact over all outcomes: where p is the student, the gradient goes through its weights too, without REINFORCE
     return (p.exp() * (p - q)).sum(dim=-1)

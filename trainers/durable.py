@@ -13,6 +13,7 @@ def flush_to_disk(paths: Iterable[Path]) -> None:
     Over a network file system only the node that wrote a file can say so; therefore writers flush their own files.
     """
     for path in paths:
+        # fsync(2) takes a descriptor that only reads, and a folder has no other kind
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -30,4 +31,5 @@ def files_of_rank(folder: Path, tag: str, rank: int) -> Iterator[Path]:
         if path.is_file() and (own or (rank == 0 and "zero_pp_rank_" not in path.name)):
             yield path
     yield from sorted(folder.glob(f"*-{tag}-{rank:04d}.pt"))
+    # to flush a file does not flush its name, an entry of the folder (fsync(2))
     yield folder / tag

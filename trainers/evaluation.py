@@ -175,6 +175,7 @@ def pass_at_k(samples: int, right: int, k: int) -> float:
     """
     if not 1 <= k <= samples:
         raise ValueError(f"pass@{k} needs at least {k} answers, there are {samples}")
+    # comb is 0 where fewer than k are wrong: then every choice of k has a right one
     return 1.0 - math.comb(samples - right, k) / math.comb(samples, k)
 
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# EDQUOT: a quota is used up, as home and project folders of clusters have them
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 MOST_KEPT = 10_000
 """Lines that wait for room; of more the oldest are given up."""
@@ -57,6 +58,7 @@ class Lines:
         """
         with self._lock, unless_full():
             while self._waiting:
+                # it is taken off only when it is written: an error on the way must not lose it
                 self._waiting[0]()
                 self._waiting.popleft()
 

@@ -148,6 +148,7 @@ class Grpo(Loop):
         from trainers.variants import variant
 
         rows = pad(samples)
+        # the engine says the same but for rounding, and spares a pass where nothing else needs one
         policy = rows.columns.get(OLD_LOG_PROBS, rows.columns[ENGINE_LOG_PROBS])
         reference = rows.columns[REFERENCE_LOG_PROBS]
         kl = variant(self.layout.grpo, "kl_estimator")(torch.from_numpy(policy), torch.from_numpy(reference))
@@ -178,6 +179,7 @@ def groups_of(drawn: Drawn, chosen: Sequence[int], limit: int, penalty_tokens: i
 
     from trainers.advantages import Groups, overlong_penalty
 
+    # by sequence: the limit is that of one, and a sample of an agent may have several
     longest = [[max([len(part.token_ids) for part in one.sequences] or [0]) for one in drawn.groups[i]] for i in chosen]
     said = torch.tensor(longest)
     lengths = torch.tensor([[sample.sampled_tokens for sample in drawn.groups[i]] for i in chosen])

@@ -82,6 +82,7 @@ class _TokenLogProbs(torch.autograd.Function):
         chunk_elements: int,
         entropy_gradient: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        # in bf16 a normaliser of 16 to 32 moves in steps of 1/8, and every log-probability with it
         compute = torch.promote_types(logits.dtype, torch.float32)
         log_probs = torch.empty(token_ids.shape, dtype=compute, device=logits.device)
         log_normalisers = torch.empty(token_ids.shape[:2], dtype=compute, device=logits.device)
@@ -92,8 +93,10 @@ class _TokenLogProbs(torch.autograd.Function):
             scaled = logits[chunk].to(compute) / temperature
             log_normaliser = scaled.logsumexp(dim=-1)
             log_probs[chunk] = scaled.gather(-1, token_ids[chunk]) - log_normaliser.unsqueeze(-1)
+            # H = log Z - sum p x over the scaled logits x, since log p = x - log Z
             entropies[chunk] = log_normaliser - ((scaled - log_normaliser.unsqueeze(-1)).exp() * scaled).sum(dim=-1)
             log_normalisers[chunk] = log_normaliser
+        # the logits in their own type: the softmax is made of them again, and no float32 [B, R, V] waits meanwhile
         ctx.save_for_backward(logits, token_ids, log_normalisers, *([entropies] if entropy_gradient else []))
         ctx.temperature, ctx.chunk_elements = temperature, chunk_elements
         if not entropy_gradient:
@@ -104,11 +107,13 @@ class _TokenLogProbs(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
         logits, token_ids, log_normalisers, *entropies = ctx.saved_tensors
         grad_logits = torch.empty_like(logits)
+        # the entropy's gradient needs log p and p at once, so chunks are half as large
         for chunk in _chunks(logits.shape, ctx.chunk_elements // (1 + len(entropies))):
             scaled = logits[chunk].to(log_normalisers.dtype) / ctx.temperature
             upstream = grads[0][chunk]
             entropy = (entropies[0][chunk].unsqueeze(-1), grads[1][chunk].unsqueeze(-1)) if entropies else None
             grad = softmax_gradient(scaled.sub_(log_normalisers[chunk].unsqueeze(-1)), upstream, entropy)
+            # added, not set: of K candidates two may be one token, such as the sampled one and the teacher's likeliest
             grad.scatter_add_(-1, token_ids[chunk], upstream)
             grad_logits[chunk] = grad / ctx.temperature
         return grad_logits, None, None, None, None
@@ -173,10 +178,12 @@ def policy_loss(
         denominator: See ``aggregate``.
         moved: [B, R] boolean, the tokens of which s counts; others do in the mean alone. None: all.
     """
+    # detached: where a batch makes one step, old is the policy itself, and its gradient would cancel the ratio's
     tokens = Tokens(log_probs, old_log_probs.detach(), engine_log_probs, advantages, mask)
     gained, clipped = surrogate(tokens)
     if moved is not None:
         gained = gained.masked_fill(~moved, 0.0)
+    # of the old policy: w is about two kernels under one policy, p / p_old about how far that has moved since
     weight, limited = importance_weight(old_log_probs.detach(), engine_log_probs, mask, importance)
     loss = aggregate(-weight * gained, mask, aggregation, denominator)
     return PolicyLoss(loss, clipped.sum(), limited.sum())
@@ -199,6 +206,7 @@ def kl_estimate(
     difference = (log_probs - reference_log_probs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
     if kind == "k1":
         return difference
+    # expm1: where d is small, exp(-d) - 1 loses its digits to the 1, and k3 is of the order of d squared
     return difference.square() / 2 if kind == "k2" else torch.expm1(-difference) + difference
 
 
@@ -228,6 +236,7 @@ def value_loss(
     bounded = old_values + (values - old_values).clamp(-value_clip, value_clip) if value_clip else values
     clipped = (bounded - returns).square()
     worst = torch.maximum(plain, clipped).masked_fill(~mask, 0.0)
+    # the half is that of OpenAI's baselines and of verl: without it their learning rates mean another step here
     return PolicyLoss(0.5 * aggregate(worst, mask, token_mean, denominator), ((clipped > plain) & mask).sum())
 
 
@@ -243,6 +252,7 @@ def aggregate(
     chosen = mask.to(values.dtype)
     weights, counts = aggregation(chosen.sum(dim=1), mask.shape[1])
     total = ((values * chosen).sum(dim=1) * weights).sum()
+    # at least 1: a batch without a chosen token has the loss 0, and not 0 / 0
     return total / (counts.sum().clamp(min=1.0) if denominator is None else denominator)
 
 

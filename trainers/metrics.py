@@ -244,6 +244,7 @@ def check_parity(who: str, apart: LogProbGap, layout: Layout, *, has_experts: bo
         TrainingError: They disagree by more than their precision explains.
     """
     both_fp32 = layout.roles.learner.precision == layout.roles.rollout.precision == "fp32"
+    # not (x <= bound) in place of x > bound: NaN is beyond every bound
     if both_fp32 and not has_experts and not apart.max_abs <= PARITY_BOUND_FP32:
         found = f"by {apart.max_abs:.1e} in the log-probability of a sampled token, and in fp32 {PARITY_BOUND_FP32:g}"
     elif not apart.kl <= MISMATCH_KL_BOUND:

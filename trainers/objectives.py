@@ -97,9 +97,11 @@ def opd_objective(layout: Layout) -> Objective:
 
     def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
         if ENGINE_LOG_PROBS not in rows.columns:
+            # 0 as a tensor on the card: counts are read once a step, and each read would wait for the card
             return PolicyLoss(apart(scores, rows, denominator), rows.response_mask.sum() * 0)
         worth = rows.columns[ADVANTAGES]
         if settings.estimator == "sampled_token":
+            # of the old policy, which has no gradient: an advantage must not move with the weights that it judges
             worth = worth + settings.kl_coefficient * (rows.columns[TEACHER_LOG_PROBS] - _old_log_probs(scores, rows))
         result = _clipped(scores, rows, worth, denominator, settings.clip, settings.importance_cap)
         if settings.estimator == "sampled_token":

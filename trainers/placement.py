@@ -124,6 +124,7 @@ def _host(members: Sequence[Share]) -> str:
 def actor_resources(slots: int, on_cpu: bool) -> dict[str, float]:
     """What Ray is to reserve for an actor of ``slots`` slots, as its options; 0 for a guest."""
     if not slots:
+        # said, because Ray places actors that ask for nothing by one CPU, which a full bundle does not have
         return {"num_cpus": 0}
     return {"num_cpus": slots} if on_cpu else {"num_gpus": slots, "num_cpus": slots * CPUS_PER_GPU}
 
@@ -353,6 +354,7 @@ def _uuid_problems(planned: Sequence[PlannedRole], found: Sequence[ProcessLocati
     problems: list[str] = []
     homes: dict[tuple[str, int, int], tuple[str, str]] = {}
     owner: dict[str, str] = {}
+    # hosts first: guests are held against the cards that these have
     for plan, place in sorted(zip(planned, found, strict=True), key=lambda pair: pair[0].is_guest):
         cards = ", ".join(place.cards) or "none"
         if len(place.cards) != plan.slots:

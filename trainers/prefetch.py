@@ -45,6 +45,7 @@ class Prefetch(Generic[Found]):
     def expect(self, prompts: Sequence[Prompt]) -> OnAnswer:
         """What is to be called with answers to ``prompts``: the number of the first, how many, their completions."""
         expected: _Expected[Found] = _Expected(prompts)
+        # by identity, which nothing else can have while _Expected holds the list
         self._expected[id(prompts)] = expected
 
         def begin(first: int, count: int, completions: Sequence[Completion]) -> None:

@@ -81,6 +81,7 @@ def token(tokens: Tokens, *, clip_low: float, clip_high: float, dual_clip: float
 
 def sequence(tokens: Tokens, *, clip_low: float, clip_high: float, dual_clip: float = 0.0) -> Gains:
     """As ``token`` with the geometric mean of the sample's ratios in the place of each (GSPO, Zheng et al. 2025)."""
+    # GSPO's bounds are some 3e-4 and not 0.2: the mean over a response moves that much less than its tokens
     return _clipped(_ratio(_sample_mean(tokens.apart, tokens.mask)), tokens, clip_low, clip_high, dual_clip)
 
 
@@ -100,6 +101,7 @@ def gmpo(tokens: Tokens, *, clip_low: float, clip_high: float) -> Gains:
     The bounds are those of the log-ratio, -clip_low to clip_high, where it would move further with the advantage.
     """
     sign, apart = tokens.advantages.sign(), tokens.apart
+    # times the advantage's sign, the pessimistic side is the smaller one for either sign, as in PPO's minimum
     kept = torch.minimum(sign * apart, sign * apart.clamp(-clip_low, clip_high))
     ratio = _ratio(_sample_mean(sign * kept, tokens.mask))
     return ratio * tokens.advantages, (kept != sign * apart) & tokens.mask
@@ -113,6 +115,7 @@ def sapo(tokens: Tokens, *, sapo_temperature_positive: float, sapo_temperature_n
     worth = tokens.advantages
     hot, cold = (torch.full_like(worth, value) for value in (sapo_temperature_positive, sapo_temperature_negative))
     temperature = torch.where(worth > 0, hot, cold)
+    # 4 / t: a sigmoid's slope at 0 is 1/4, so near r = 1 the gate moves as PPO's ratio does
     gate = torch.sigmoid(temperature * (_ratio(tokens.apart) - 1.0)) * 4.0 / temperature
     return gate * worth, torch.zeros_like(tokens.mask)
 
@@ -149,11 +152,13 @@ def kl_cov(tokens: Tokens, *, kl_cov_fraction: float, kl_cov_coefficient: float)
     seen at once, a micro-batch of a rank, and at least one. Nothing is clipped.
     """
     apart, number = tokens.apart, int(tokens.mask.sum())
+    # outside the mask a product of both means is left, which must not be among the largest
     covariance = _covariance(tokens).masked_fill(~tokens.mask, -torch.inf).flatten()
     chosen = torch.zeros_like(covariance, dtype=torch.bool)
     if number:
         chosen[covariance.topk(max(1, int(number * kl_cov_fraction))).indices] = True
     penalised = chosen.view_as(tokens.mask)
+    # the slope of |x| at 0 is 0 in torch: before the first optimizer step moves the policy, the penalty has no gradient
     penalty = kl_cov_coefficient * apart.abs() * penalised
     return _ratio(apart) * tokens.advantages - penalty, penalised
 
@@ -204,6 +209,7 @@ def importance_weight(
         apart = apart.sum(dim=1, keepdim=True).expand_as(apart)
     elif truncation.mode == "sequence_mean":
         apart = _sample_mean(apart, mask)
+    # the log of a product over thousands of tokens may be in the hundreds, and exp of that is inf
     weight = apart.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
     limited = (weight > truncation.cap) & mask
     if truncation.mode in ("mask", "sequence_mask"):
@@ -221,6 +227,7 @@ def highest(entropies: torch.Tensor, mask: torch.Tensor, fraction: float) -> tor
     if fraction >= 1.0 or not number:
         return mask
     most = entropies.detach().masked_fill(~mask, -torch.inf)
+    # f (n - 1) places from the top lies the quantile 1 - f; torch.quantile itself takes 16 million numbers at most
     least = most.flatten().topk(1 + int(fraction * (number - 1))).values[-1]
     return mask & (most >= least)
 

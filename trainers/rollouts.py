@@ -272,6 +272,7 @@ class Rollouts:
         """Hand over the answers of one call, neighbouring prompts of a ticket together."""
         answered = [(under_way.pop(key), samples) for key, samples in streamed.answers.items()]
         answered.sort(key=lambda pair: (id(pair[0].ticket), pair[0].place))
+        # place less number is the same all along a run of neighbours
         for _, run in itertools.groupby(
             enumerate(answered), key=lambda item: (id(item[1][0].ticket), item[1][0].place - item[0])
         ):

@@ -62,6 +62,7 @@ class SharedChannel:
         self._other = "the engine" if is_sender else "the learner"
         self._segment: Segment | None = None
         self._is_given = False
+        # abstract (unix(7)): a killed process leaves no file, and no folder's path exceeds the 108 bytes of a name
         self._socket: socket.socket | None = self._meet(f"\0rltui-weights-{place}")
         self._socket.settimeout(timeout_s)
 
@@ -145,6 +146,7 @@ class SharedChannel:
             described, files = self._segment.describe()
             self._open().sendall(_HEAD.pack(_SEGMENT, len(described)) + described)
             for file in files:
+                # with a byte: a stream socket carries no descriptors without data (unix(7))
                 socket.send_fds(self._open(), [b"F"], [file])
         self._segment.bytes[: piece.numel()].copy_(piece)
         _settle(self.device)
@@ -183,6 +185,7 @@ class SharedChannel:
         try:
             while True:
                 link = _listen(address, deadline) if self._is_sender else _call(address, deadline)
+                # abstract sockets have no permissions: anyone on the node may connect
                 if _user_of(link) == os.getuid():
                     return link
                 link.close()
@@ -211,6 +214,7 @@ def _call(address: str, deadline: float) -> socket.socket:
             link.close()
             if time.monotonic() > deadline:
                 raise
+        # polled: connecting to a name on which nobody listens fails at once
         time.sleep(_POLL_S)
 
 

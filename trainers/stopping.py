@@ -47,6 +47,7 @@ class Stop:
     def _note(self, number: int, _frame: Any) -> None:
         if self._since is None:
             self._since = time.monotonic()
+            # not print: the handler may interrupt one, and Python's buffers refuse to be entered twice
             os.write(2, f"{signal.Signals(number).name}: saving, then ending\n".encode())
 
 

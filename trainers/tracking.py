@@ -94,6 +94,7 @@ class Tracker:
         mode = "offline" if offline else tracking.wandb
         folder = self._run / FOLDER
         folder.mkdir(exist_ok=True)
+        # wandb marks settings with x_ as experimental: another version may not have it
         known = getattr(wandb.Settings, "model_fields", {})
         live = {"x_transaction_log_flush_interval": FLUSH_INTERVAL_S}
         run = wandb.init(

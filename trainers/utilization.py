@@ -57,6 +57,7 @@ class MfuMeter:
         }
 
     def _prefill(self, one: Lengths) -> float:
+        # causal attention looks back over half the prompt in the mean; only its last token needs logits
         return one.prompt * forward_flops_per_token(self.model, one.prompt / 2, head=False)
 
     def _decode(self, one: Lengths) -> float:

@@ -202,7 +202,9 @@ class WeightChannel:
             except OSError as error:
                 raise WeightTransferError(f"{self.name} cannot listen for the {self._meeting}: {error}") from error
             address = str(listener.getsockname()[0])
+            # the store closes it: a Python socket would close the same number a second time
             listen_fd = listener.detach()
+            # wait_for_workers=False: the store's own wait does not name who is missing, _meet does
             return dist.TCPStore(*where, None, True, left, False, master_listen_fd=listen_fd), address
         address = self._reach(where, deadline)
         try:
@@ -229,6 +231,7 @@ class WeightChannel:
         keys = [f"device/{rank}" for rank in range(world_size)]
         try:
             self._store.set(keys[self._rank], _device())
+            # store.wait names every key that it waited for, not those that are missing
             while not self._store.check(keys):
                 if time.monotonic() > deadline:
                     missing = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
@@ -254,6 +257,7 @@ class WeightChannel:
         # an operation that failed counts as completed too, and waiting for it raises nothing
         if (error := work.exception()) is not None:
             raise error
+        # it is over by now: this lets the current stream wait for what NCCL's own stream has written
         work.wait()
 
 
@@ -280,6 +284,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _form_group(backend: str, store: Any, rank: int, world_size: int, address: str, timeout_s: float) -> Any:
+    # NCCL's unique id lies in the store too: under a prefix it meets no key of ours
     prefixed = dist.PrefixStore(backend, store)
     if backend == "nccl":
         options = dist.ProcessGroupNCCL.Options()

@@ -271,6 +271,7 @@ class Transfers:
         What failed first may only have waited for an engine that hangs; where none died or hangs, ``error`` it was.
         """
         self._is_open = False
+        # twice: the deadline of a rank that waits for the dead may have begun when ours was nearly over
         found = deaths(calls, 2 * self._timeout_s, "new weights were on their way")
         for death in found:
             if death.role.kind != "engine":

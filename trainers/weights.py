@@ -186,8 +186,10 @@ class WeightSender:
         for name, tensor in tensors:
             meta = ParameterMeta.of(name, tensor)
             offset, sent = next_offset(pack.end, meta.nbytes, self._limit), sent + meta.nbytes
+            # 0 is also the place of the very first parameter, before which there is nothing to send
             if offset == 0 and pack.parameters:
                 self._ship(pack.parameters, pack.payload, version)
+                # NCCL and gloo read the buffer until the broadcast is over: the next bucket is filled into another
                 if self._channel.keeps_tensors:
                     pack, spare = spare or _Pack(self._channel.device, pack.capacity, self._limit), pack
                 pack.clear()
@@ -209,6 +211,7 @@ class WeightSender:
         what = f"version {version}, bucket from {parameters[0].name!r} ({payload.numel()} bytes)"
         header = _header(version, parameters, payload.numel())
         self._under_way.append(self._channel.begin_integers(header, what))
+        # an oversized parameter goes in pieces: each broadcast has its deadline, meant for a bucket
         self._under_way += [self._channel.begin(part, what) for part in payload.split(self._limit)]
 
     def _await_taken(self) -> None:

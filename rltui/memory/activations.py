@@ -83,6 +83,7 @@ def widths(model: Architecture) -> tuple[int, int]:
     if model.latent is not None:
         expanded = model.heads * (model.latent.nope_dim + model.latent.rope_dim)  # training expands the latent vector
         return expanded, expanded
+    # Qwen3-Next's q_proj gives the gate of attention's output together with the queries
     query = model.query_dim * (2 if model.gated_query else 1)
     return query, model.kv_dim
 
@@ -216,6 +217,7 @@ def score_bytes(model: Architecture, workload: Workload) -> float:
     """Bytes of attention scores that are kept: of models that cap them, where nothing fuses that (Gemma 2)."""
     if workload.kernels == "fused" or not model.capped_scores:
         return 0
+    # where layers are recomputed, one at a time has its scores
     layers = model.softmax_layers if workload.checkpointing == "none" else 1
     return workload.sequences * workload.length**2 * model.heads * SCORE_BYTES * layers
 

@@ -118,6 +118,7 @@ def activation_gib(model: Architecture, settings: EngineSettings) -> float:
     if settings.activation_gib is not None:
         return settings.activation_gib
     expert, dense, _ = routed_widths(model)
+    # tensor parallelism divides the feed-forward's width, but each GPU has the whole residual stream
     divided = 6 * max(expert, dense) * (1 - 1 / settings.tensor_parallel)
     step = settings.max_num_batched_tokens * (forward_layer_bytes(model) - divided)
     sampler = settings.max_num_seqs * model.vocab * SAMPLER_LOGIT_BYTES
@@ -205,6 +206,7 @@ def estimate_transformers_engine(
     return EngineEstimate(
         role=role,
         weights_gib=weights,
+        # float32 thrice: the last token's logits, these over the temperature, and their log-softmax
         activation_gib=sequences * model.vocab * (item_bytes + 3 * 4) / GIB,
         non_torch_gib=CUDA_CONTEXT_GIB,
         graphs_gib=0.0,

@@ -108,6 +108,7 @@ def workload_of(layout: Layout, name: str) -> s.Workload:
     """
     role: Learner | Critic = getattr(layout.roles, name)
     lengths, split = layout.lengths, sharding_of(layout, name)
+    # ranks that share a sequence have the same samples
     ranks = max(1, split.replicas // split.context_parallel)
     samples = max(1, -(-layout.train.samples_per_step // (layout.train.optimizer_steps * ranks)))
     length = lengths.prompt + lengths.response
@@ -164,6 +165,7 @@ def deferred_gradients_gib(layout: Layout, model: Architecture) -> float:
     if not layout.system.startswith("verl") or told.adapter is not None or not several:
         return 0.0
     part = slice_of(model, told.sharding)
+    # the shard of gradients is counted already, and whole ones come in its place
     return (part.whole * DEFERRED_GRADIENT - part.shard * told.states.gradients) / GIB
 
 

@@ -62,6 +62,7 @@ def estimate_host(
     offloaded = 0.0
     if sharding.offload in ("optimizer", "all"):
         trained = trained_parameters(model, adapter, freeze_vision=freeze_vision)
+        # 4: the gradient in float32, with which the optimizer steps in host memory
         moved = trained * (states.master + states.moments + 4)
         stored = states.weights if adapter is None else adapter.base_bytes
         moved += total * stored if sharding.offload == "all" else 0.0

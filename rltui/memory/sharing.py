@@ -103,6 +103,7 @@ def _advised(role: ColocatedRole, shared: RoleEstimate, others: list[ColocatedRo
     if shared.peak.moment != "generate":
         return structs.replace(shared, knob=_offload(others), reason=reason)
     room = shared.capacity_gib * (1 - TIGHT_HEADROOM) - (shared.peak_gib - role.utilization * shared.capacity_gib)
+    # down to whole percents: rounded up it might not fit
     lower = int(100 * room / shared.capacity_gib) / 100
     needed = (role.utilization * shared.capacity_gib - (role.engine.kv_gib or 0.0)) / shared.capacity_gib
     fits = needed < lower < role.utilization

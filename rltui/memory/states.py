@@ -131,6 +131,7 @@ def state_gib(part: Slice, states: States, sharding: Sharding) -> dict[str, floa
         "optimizer": optimizer * _optimizer_bytes(states, sharding),
     }
     if sharding.hpz > 1 and stage == 3:
+        # ZeRO++ keeps a second copy in 16 bits, divided within a node only (Wang et al. 2023, arXiv:2306.10209)
         parts["weights"] += part.whole * states.compute / sharding.hpz
     return {name: size / GIB for name, size in parts.items()}
 
@@ -225,6 +226,7 @@ def _fsdp_bytes(model: Architecture, states: States, sharding: Sharding, item: f
 def adapter_parameters(model: Architecture, adapter: Adapter) -> int:
     """Parameters of low-rank adapters on every linear layer."""
     hidden, query, kv = model.hidden, model.query_dim, model.kv_dim
+    # of W [out, in] A is [rank, in] and B [out, rank]: rank (in + out) for each of q, k and v, and o
     attention = (hidden + query) + 2 * (hidden + kv) + (query + hidden)
     total = attention * model.softmax_layers
     experts = model.experts

@@ -88,6 +88,7 @@ def _strict_spread(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
         if found is not None:
             homes[index] = found[0]
             used.append((found[0], rest(found[1], bundles[index])))
+    # only now: a group takes no node twice under STRICT_SPREAD, but the next group may have it
     for node, free in used:
         nodes.put(node, free)
     return homes
@@ -105,6 +106,7 @@ def _pack(nodes: Nodes, bundles: Sequence[int]) -> dict[int, int]:
             sizes.pop(0)
             continue
         node, free = found
+        # before it takes another node, Ray fills the best one with all that still fits (BundlePackSchedulingPolicy)
         for size in sizes:
             while waiting[size] and free[0] >= size and free[1] >= size * CPUS_PER_GPU:
                 homes[waiting[size].pop()] = node

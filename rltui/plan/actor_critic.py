@@ -189,6 +189,7 @@ def with_memory(request: Request, setup: Setup) -> Setup:
     excess = _engine_peak_gib(estimate, setup) - (1 - TIGHT_HEADROOM) * capacity
     if setup.placement == "apart" or excess <= 0:
         return _estimated(whole, estimate)
+    # down to whole percents: rounded up it might not fit
     share = math.floor(100 * (WHOLE - excess / capacity)) / 100
     lower = structs.replace(setup, utilization=max(LEAST_UTILIZATION, share))
     return _estimated(lower, estimate_roles(layout_of(request, lower)))

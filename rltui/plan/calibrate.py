@@ -193,6 +193,7 @@ def _phase(
         return Phase(measured_s=0.0, before_s=before_s, reason="its metrics do not have that time")
     low, high = LEAST_SHARE, 1.0
     for _ in range(HALVINGS):
+        # the geometric mean: between a thousandth and 1 what counts is the factor by which a share is off
         middle = math.sqrt(low * high)
         low, high = (middle, high) if with_share(middle) > measured_s else (low, middle)
     reason = ""

@@ -214,6 +214,7 @@ def role_of(estimate: LayoutEstimate, name: str) -> RoleEstimate:
 
 
 def _heads_divide(model: Architecture, width: int) -> bool:
+    # fewer key heads than GPUs are copied, so that either number may divide the other; latent attention has none
     small, large = sorted((width, model.kv_heads))
     return model.heads % width == 0 and (model.latent is not None or large % max(1, small) == 0)
 

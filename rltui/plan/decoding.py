@@ -138,6 +138,7 @@ def _all_reduce_s(request: Request, width: int, batch: float) -> float:
     if width == 1:
         return 0.0
     inside = min(width, nvlink_gpus(request))
+    # a ring sends 2 (n - 1) / n of the bytes over each link: a scatter of sums, and a gather
     sent = 2 * ITEM_BYTES * batch * request.model.hidden
     seconds = sent * (inside - 1) / inside / link_bytes_per_s(request, (inside,))
     if width > inside:
@@ -161,6 +162,7 @@ def decode_step_s(request: Request, width: int, batch: float) -> tuple[float, st
 def _mean_context(request: Request) -> float:
     """Tokens behind a sequence in flight, in the mean over time: long responses are in flight for longer."""
     mean = request.mean_tokens
+    # E[L^2] / 2 E[L]: a response of length L is met L times as often, half done in the mean
     return request.prompt_tokens + (mean**2 + request.spread_tokens**2) / (2 * mean)
 
 
@@ -171,6 +173,7 @@ def _weight_bytes(request: Request, batch: float) -> float:
     lookup = count.embedding - (head if model.tied else 0)
     visited = 1.0
     if model.experts is not None:
+        # the chance that one of the batch's tokens visits an expert, were all equally likely
         visited = 1 - (1 - model.experts.top_k / model.experts.count) ** batch
     layers = count.text - lookup - head - count.routed * (1 - visited)
     return request.weight_bytes * layers + ITEM_BYTES * head
@@ -204,6 +207,7 @@ def _drain_s(request: Request, width: int, flight: float, longest: float) -> flo
         share = (part + 0.5) / DRAIN_PARTS
         batch = max(1.0, flight * (1 - share**2) ** power)
         step = decode_step(request, width, batch, request.prompt_tokens + share**2 * longest)
+        # x = share^2, so dx = 2 share d(share), by the midpoint rule
         seconds += 2 * share / DRAIN_PARTS * step.step_s
     return longest * seconds
 

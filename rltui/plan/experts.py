@@ -35,6 +35,7 @@ def waiting_flops(model: Architecture, learner: Training) -> float:
     experts = model.experts
     if experts is None or learner.expert_parallel == 1 or learner.routed_evenly:
         return 0.0
+    # 2 FLOPs a parameter (a product and a sum), of the top_k experts that a token visits
     return (BUSIEST - 1) * 2.0 * count_parameters(model).routed * experts.top_k / experts.count
 
 
@@ -49,7 +50,9 @@ def dispatch_s(request: Request, model: Architecture, learner: Training, tokens:
         return 0.0
     copies = experts.top_k * (nodes - 1) / nodes
     if learner.dispatch == "fused":
+        # other nodes on which at least one of the token's experts is, were experts drawn evenly
         copies = (nodes - 1) * (1 - (1 - 1 / nodes) ** experts.top_k)
+    # twice: to the experts, and back
     sent = 2 * ITEM_BYTES * copies * (experts.latent or model.hidden) * experts.layers * tokens
     return sent / network_bytes_per_s(request)
 

@@ -77,6 +77,7 @@ def train_terms(
 ) -> tuple[int, float, float, str]:
     """Micro-batches of a step, seconds of all passes of one, seconds of the optimizer, and what bounds the passes."""
     model = request.model if critic is None else critic
+    # log-probs, forward, backward, and the forward pass that is recomputed
     passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
     talk_s = _zero_bytes(model, learner) / ring_bytes_per_s(request, _same_parts(learner))
@@ -265,7 +266,9 @@ def _zero_bytes(model: Architecture, learner: Training) -> float:
     """Bytes that each rank sends for one micro-batch; where the optimizer alone is shared, a step sends, not those."""
     if learner.zero_stage == 1:
         return 0.0
+    # ZeRO-3 gathers for log-probs, forward, recomputation and backward, and scatters gradients; ZeRO-2 the last
     passes = 1 if learner.zero_stage == 2 else 4 + learner.gradient_checkpointing
     parts = learner.tensor_parallel * learner.pipeline_parallel
+    # (n - 1) / n, as of a ring of the n = ranks / parts that hold the same part
     share = (learner.ranks - parts) / learner.ranks
     return passes * ITEM_BYTES * count_parameters(model).total / parts * share

@@ -240,6 +240,7 @@ def _cut(samples: Sequence[Sample], parts: int, seed: int) -> list[list[Sample]]
     order = list(samples)
     if parts > 1:
         # groups stand together: unshuffled, a mini-batch would hold few prompts and its gradient their bias
+        # a text as seed is hashed (SHA-512), so that orders of neighbouring steps have nothing in common
         random.Random(f"mini-batches/{seed}").shuffle(order)
     bounds = [len(order) * part // parts for part in range(parts + 1)]
     cut = [order[start:stop] for start, stop in itertools.pairwise(bounds)]
@@ -251,6 +252,7 @@ def whole(samples: Sequence[Sample], aggregation: Aggregation, response_limit: i
     import torch
 
     # of the whole batch and not of a micro-batch: means of means would weigh tokens of short micro-batches more
+    # float32 counts single tokens up to 2**24 only, and a batch may have more
     lengths = torch.tensor([sample.chosen_tokens for sample in samples], dtype=torch.float64)
     return max(1.0, float(aggregation(lengths, response_limit)[1].sum()))
 
@@ -294,6 +296,7 @@ def _blank(num_rows: int, prompt_columns: int, response_columns: int, like: Mapp
     width = prompt_columns + response_columns
 
     def column(values: NDArray[Any]) -> NDArray[Any]:
+        # whole numbers are ids only where there are K of them a token: a staleness is a number
         kind = np.int32 if np.issubdtype(values.dtype, np.integer) and values.ndim == 2 else np.float32
         return np.zeros((num_rows, response_columns, *values.shape[1:]), kind)
 
@@ -317,6 +320,7 @@ def split(samples: Sequence[Sample], num_parts: int, pack_tokens: int = 0, shari
             each where ``pack_tokens`` is 0.
     """
     lengths = [len(sample.prompt_ids) + len(sample.response_ids) for sample in samples]
+    # rows that fill up are copies of the shortest: they weigh nothing, but each costs a pass
     rows, shortest = pad(samples), int(np.argmin(lengths)) if lengths else 0
     parts = [part for part in share_out(lengths, num_parts // sharing, pack_tokens) for _ in range(sharing)]
     found = [rows.select([number for row in part for number in row], shortest).trimmed() for part in parts]

@@ -65,6 +65,7 @@ class Curriculum:
             self._next += 1
         known = self._places[cursor - self._first : cursor - self._first + count]
         found = [prompt for place in known for prompt in self._task.prompts(place, 1)]
+        # at most one whole set is passed over in a call, so that this comes to an end
         passed_over, most = 0, self._task.size or 0
         while len(found) < count:
             begin, wanted = self._next, count - len(found)

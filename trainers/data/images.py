@@ -67,6 +67,7 @@ class ImageReader:
     def _bound(self, longest: int) -> None:
         """Let an image of its own have at most ``longest`` tokens."""
         size, side = dict(self._processor.size), int(self._processor.patch_size)
+        # what Qwen-VL's processor calls edges are areas, in pixels
         most = longest * self._merged * side * side
         size["longest_edge"] = min(int(size["longest_edge"]), most)
         size["shortest_edge"] = min(int(size["shortest_edge"]), most)

@@ -52,6 +52,7 @@ def shared_prompts(rows: Rows, device: torch.device) -> SharedPrompts | None:
     computed, left = len(rows) * (length + read), len(numbers) * length + len(rows) * read
     if left > WORTHWHILE * computed or computed - left < LEAST_SAVED_TOKENS:
         return None
+    # prompts were numbered from 0 on as they came, so sorted numbers are their own order
     first = np.unique(of_row, return_index=True)[1]
     return SharedPrompts(torch.from_numpy(first).to(device), torch.tensor(of_row, device=device))
 

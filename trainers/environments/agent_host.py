@@ -66,6 +66,7 @@ class AgentHost:
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        # the descriptor is written to only for signals with a handler of Python's, and SIGCHLD is ignored by default
         signal.signal(signal.SIGCHLD, lambda *_: None)
         selector = selectors.DefaultSelector()
         for descriptor in (0, woken):
@@ -136,6 +137,7 @@ class AgentHost:
 def in_fork(play: Callable[[Task, Policy], Any], question: dict[str, Any], writing: int) -> None:
     """Play a sample in the process that was forked for it, and end that."""
     try:
+        # a fork has its parent's descriptor, and a signal to it would wake that
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()

@@ -113,6 +113,7 @@ class RewardActors:
             verdict: Verdict = said
             return verdict.reward
         except GetTimeoutError:
+            # killed by ray.kill an actor stays dead by default, whatever max_restarts says
             ray.kill(worker.actor, no_restart=False)
             why = f"judged an answer for more than {self._timeout_s:g} s, which therefore earns 0"
             come_back(worker, why, self._event)

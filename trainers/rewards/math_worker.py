@@ -29,6 +29,7 @@ def main() -> None:
     """Compare formulas, one pair a line, until stdin ends; memory is bounded, as some never end growing."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     logging.disable(logging.CRITICAL)
+    # by default Python turns no number of more than 4,300 digits into text, and answers may have longer ones
     sys.set_int_max_str_digits(100_000) if hasattr(sys, "set_int_max_str_digits") else None
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:

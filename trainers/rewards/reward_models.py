@@ -120,4 +120,5 @@ def reward_of_score(score: float, settings: Scoring) -> float:
     By Bradley and Terry (1952) the sigmoid is the chance that the answer is preferred to one of score ``center``.
     """
     value = (score - settings.center) / settings.spread
+    # the sigmoid by tanh: math.exp of a large score is an OverflowError
     return 0.5 * (1.0 + math.tanh(0.5 * value)) if settings.bounded else value

@@ -189,6 +189,7 @@ class Sandbox:
             stderr=subprocess.PIPE,
             env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp", "PYTHONHASHSEED": "0"},
             cwd=base,
+            # a session is a process group, too: one killpg reaches all of it, and never us
             start_new_session=True,
         )
         self.running.add(process)
@@ -230,6 +231,7 @@ def _bwrap(python: list[str]) -> list[str]:
     program = shutil.which("bwrap")
     if program is None:
         raise SandboxError("bwrap is not installed")
+    # as process 1: else bwrap's own helper is it, and the child could not end all others by kill(-1)
     words = [program, "--unshare-all", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL"]
     for folder in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if Path(folder).is_symlink():

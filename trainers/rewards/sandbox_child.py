@@ -49,9 +49,11 @@ def main() -> None:
         except OSError as error:
             _report({"walls": f"{error.strerror or error}", "tests": []})
             return
+        # unshare(2) moves only later children into a new process namespace: the next one is its process 1
         first = os.fork()
         if first:
             os._exit(os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) & 0xFF)
+        # a fork clears it in the child (prctl(2))
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         try:
             _build_root(job["base"], job["limits"])
@@ -79,6 +81,7 @@ def _enter_namespaces(is_root: bool) -> None:
     uid, gid = os.getuid(), os.getgid()
     _check(libc.unshare(flags if is_root else flags | CLONE_NEWUSER))
     if not is_root:
+        # only then may a process without rights write its gid_map (user_namespaces(7))
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
@@ -93,6 +96,7 @@ def _build_root(base: str, limits: dict[str, int]) -> None:
 
     No /home, /run (munge's socket lets code submit jobs), /etc, /proc, /sys, /dev/shm; no device but the harmless ones.
     """
+    # systemd has all mounts shared: what is mounted here would show on the machine
     _mount("none", "/", "none", MS_REC | MS_PRIVATE)
     _mount("tmpfs", base, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     for folder in (*SYSTEM_FOLDERS, sys.base_prefix):
@@ -103,8 +107,10 @@ def _build_root(base: str, limits: dict[str, int]) -> None:
         _mount(device, base + device, "none", MS_BIND)
     Path(base + "/tmp").mkdir()
     _mount("tmpfs", base + "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, f"size={limits['tmp']},nr_inodes=4096,mode=1777")
+    # only now read-only, when all folders in it are made
     _mount("none", base, "none", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     os.chdir(base)
+    # old and new root in one place: the old one then lies on top, and "." is unmounted (pivot_root(2))
     _check(libc.syscall(PIVOT_ROOT[os.uname().machine], b".", b"."))
     _check(libc.umount2(b".", MNT_DETACH))
     os.chdir("/tmp")
@@ -119,6 +125,7 @@ def _show(folder: str, base: str) -> None:
         Path(target).symlink_to(os.readlink(folder))  # noqa: PTH115
         return
     Path(target).mkdir(parents=True)
+    # in two calls: the one that binds heeds no other flags (mount(2))
     _mount(folder, target, "none", MS_BIND | MS_REC)
     # flags that the machine's mount has can't be taken away from within a user namespace, so they are kept
     kept = os.statvfs(folder).f_flag & (MS_NODEV | 8 | 1024 | 2048)  # noexec, noatime, nodiratime
@@ -146,6 +153,7 @@ def _run_one(job: dict[str, object], test: dict[str, str]) -> dict[str, object]:
         os.close(theirs)
     output, timed_out = _collect(out_read, in_write, test.get("stdin", "").encode(), limits)
     status = _end(child, str(job["level"]))
+    # what the code has left behind may still hold the other end open
     os.set_blocking(end_read, False)
     told = b""
     with contextlib.suppress(OSError):
@@ -176,19 +184,23 @@ def _become(job: dict[str, object], stdin: int, stdout: int) -> None:
     if job["level"] == "namespaces":
         _give_up_rights(int(str(job["uid"])))
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    # last, as a change of user or rights clears it
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _give_up_rights(uid: int) -> None:
     """Drop every capability, and where root started this, root itself."""
     number = 0
+    # until it fails: how many capabilities there are is the kernel's affair
     while libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
     if uid:
+        # groups before the user: who is not root any more can change no group
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    # zeros: effective, permitted and inheritable, of two words each
     _check(libc.capset(header, (ctypes.c_uint32 * 6)()))
 
 
@@ -212,6 +224,7 @@ def _execute(code: str, check: str, end: int, secret: bytes) -> None:
         sys.stdout.flush()
     if not failed:
         os.write(end, secret)
+    # no exit handlers: what the code registered with atexit must not run on
     os._exit(int(failed))
 
 
@@ -253,6 +266,7 @@ def _end(child: int, level: str) -> int:
     alone = level != "rlimits" and os.getpid() == 1
     with contextlib.suppress(ProcessLookupError):
         if alone:
+            # to all that process 1 can see but itself: all of its namespace (kill(2))
             os.kill(-1, signal.SIGKILL)
         else:
             os.killpg(child, signal.SIGKILL)

@@ -127,6 +127,7 @@ def _listen(process: subprocess.Popen[str], said: queue.Queue[str]) -> None:
     with process.stdout as lines:
         for line in lines:
             said.put(line)
+    # the end of the pipe as an answer, so that who waits for one need not wait for a deadline
     said.put("")
 
 

@@ -44,6 +44,7 @@ def prepare_for_packing(model: Any, score: Callable[[RowTensors], torch.Tensor],
         try:
             check_isolation(score, device)
         except ValueError:
+            # with transformers' mask the model may still be right, only slower: it is tried next
             set_attention(model, before)
         else:
             return

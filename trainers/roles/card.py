@@ -34,6 +34,7 @@ def share_of_cpus(cards: int) -> int:
     Roles on the same card take turns. Ray would leave it one thread, because a bundle asks for one CPU a card, and an
     optimizer in host memory takes 1.3 s a billion parameters on one.
     """
+    # not os.cpu_count(): Slurm confines a job to its CPUs, and the node has more
     return max(1, len(os.sched_getaffinity(0)) // max(1, cards))
 
 
@@ -76,5 +77,6 @@ def release_card() -> None:
     import torch
 
     if torch.cuda.is_available():
+        # objects in cycles keep their tensors until then, and only blocks without any are given back
         gc.collect()
         torch.cuda.empty_cache()

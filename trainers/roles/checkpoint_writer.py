@@ -66,11 +66,13 @@ class CheckpointWriter:
         It stands in the place of ``save`` of DeepSpeed's checkpoint engine, and has its parameters. A file that could
         not be written is told of by ``wait``: here the other ranks are in collectives, and would wait for this one.
         """
+        # times the ranks that copy: all of them look at the same free memory at the same moment
         if self._copying and self._copying * SPARE * tensor_bytes(state_dict) < self._free_bytes():
             self._copies.append((host_copy(state_dict), path))
         elif self._failure is None:
             try:
                 self._timed(self._write, state_dict, path)
+            # torch's zip writer tells of a full disk by a RuntimeError (PytorchStreamWriter)
             except (OSError, RuntimeError) as error:
                 self._failure = error
 

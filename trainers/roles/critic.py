@@ -73,6 +73,7 @@ class Critic(DeepSpeedRank):
 
         config = AutoConfig.from_pretrained(self._model_path, num_labels=1)
         config.classifier_dropout = 0.0  # its default drops a tenth of what the head sees
+        # the head of values is not in a policy's folder and drawn by each rank; DeepSpeed broadcasts rank 0's
         return AutoModelForTokenClassification.from_pretrained(
             self._model_path,
             config=config,

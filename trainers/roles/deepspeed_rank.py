@@ -233,8 +233,10 @@ class DeepSpeedRank(Meeting, abc.ABC):
         """
         import torch
 
+        # under adapters a checkpoint has no base weights, and strict loading would miss them
         strict = not self._has_frozen_base
         loaded, _ = self._engine.load_checkpoint(folder, tag=self.tag, load_module_strict=strict)
+        # where DeepSpeed finds no checkpoint, it warns and returns None instead of raising
         if loaded is None:
             raise RuntimeError(f"DeepSpeed could not load the checkpoint in {folder}")
         state = torch.load(self._random_state_file(folder))
@@ -333,6 +335,7 @@ def _norm_of_step(engine: Any, bound: float) -> Iterator[list[float]]:
         if not norms:  # nothing was clipped
             norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])))
 
+    # DeepSpeed calls it only where there is a bound; without one, the hook before the step measures
     engine.clip_fp32_gradients = clip
     hook = engine.optimizer.register_step_pre_hook(measure)
     try:

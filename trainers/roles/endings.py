@@ -21,6 +21,7 @@ def family(pid: int) -> Iterator[Path]:
     while pending:
         process = Path("/proc") / str(pending.pop())
         with contextlib.suppress(OSError):
+            # by thread: a child is listed under the one that forked it (proc(5))
             for children in process.glob("task/*/children"):
                 pending += [int(child) for child in children.read_text().split()]
         if process.exists():
@@ -33,6 +34,7 @@ def end_process(pid: int, deadline_s: float) -> bool:
     Only SIGKILL will do: a stopped process sees no other signal, and the workers of an engine that hangs may wait for
     each other.
     """
+    # noted before the kill: children of a dead parent go to another one, and nothing leads to them
     members = list(family(pid))
     try:
         if not (Path("/proc") / str(pid) / "cmdline").read_bytes().startswith(TITLE):
@@ -62,6 +64,7 @@ def resident_gib(pid: int) -> float:
 def _is_running(process: Path) -> bool:
     """Whether it still holds memory: a zombie holds none, and an unreadable one is gone."""
     try:
+        # from the last bracket on: a process's name may have brackets and spaces of its own (proc(5))
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

@@ -156,6 +156,7 @@ class EngineActor:
             engine = self._awake()
             try:
                 return engine.stream(requests, low, self._version_now)
+            # vLLM keeps requests: those of a call that failed would come back with the answers to another
             except BaseException:
                 engine.abandon()
                 raise

@@ -32,6 +32,7 @@ def engine_environment(role: Rollout | Served | RewardModel, on_cpu: bool | None
 
 def _vllm_environment(tensor_parallel: int, on_cpu: bool) -> dict[str, str]:
     variables = {
+        # without it vLLM reports each start to its makers, from nodes that may have no way out
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         # One worker runs inside the actor: no second process to start, and its end is the actor's end.

@@ -195,6 +195,7 @@ class Fleet:
     def _prove_and_load(self) -> list[tuple[Role, Any]]:
         """Load the reward workers; the first on each node tries out its sandbox, which is that of all others there."""
         workers = self.of("reward")
+        # reversed: of equal keys the last one stays, so this is each node's first worker
         first = {role.place.node_id: role.name for role in reversed(workers) if role.place is not None}
         return [(role, role.actor.load.remote(prove=role.name in first.values())) for role in workers]
 

@@ -145,6 +145,7 @@ def leave_flight_record(rank: int, *, failed: bool = True) -> None:
         if failed and found.get("entries"):
             found["entries"][-1].update(retired=False, state="failed")
         if prefix and found:
+            # protocol 2, as torch's own pickler in C++ writes these files
             Path(f"{prefix}{rank}").write_bytes(pickle.dumps(found, 2))
 
 
@@ -169,6 +170,7 @@ def _tell_flight_record() -> None:
     global _flight
     if _flight < 0 and hasattr(os, "memfd_create"):
         _flight = os.memfd_create(rundir.FLIGHT_MEMORY)
+        # a pipe and not a signal: Python runs handlers in the main thread, which may be stuck in C
         asked, pipe = os.pipe()
         _write_flight(pipe, 0, {})
         threading.Thread(target=_leave_when_asked, args=(asked, pipe), name="flight-record", daemon=True).start()
@@ -208,4 +210,5 @@ def tell_stacks() -> None:
     global _stacks
     if _stacks < 0 and hasattr(os, "memfd_create"):
         _stacks = os.memfd_create(rundir.STACKS_MEMORY)
+        # its handler is C and takes no GIL, so it answers also where a thread holds that in a collective
         faulthandler.register(rundir.STACKS_SIGNAL, file=_stacks, all_threads=True)

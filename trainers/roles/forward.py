@@ -67,6 +67,7 @@ def frozen(model: Any, divided: Mapping[str, Any] | None = None) -> Any:
     if divided:
         import deepspeed
 
+        # without an optimizer DeepSpeed's ZeRO-3 only gathers weights and lets go of them (ZeRO-Inference)
         model = deepspeed.initialize(model=model, config=dict(divided))[0]
     else:
         model = model.to("cuda" if torch.cuda.is_available() else "cpu")

@@ -40,6 +40,7 @@ def call_with_head(
         None where the logits of this model are more than a matrix times its hidden states; it must be called plainly.
     """
     head = getattr(model, "module", model).get_output_embeddings()
+    # not isinstance: subclasses (quantised ones, say) compute more than a product with their weight
     if type(head) is not torch.nn.Linear or head.bias is not None or head in _NOT_PLAIN:
         return None
     found: list[torch.Tensor] = []
@@ -61,6 +62,7 @@ def call_with_head(
 @contextmanager
 def _replaced_forward(module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
     before = module.__dict__.get("forward")
+    # on the instance, where accelerate puts its own too: __call__ looks there first, and still runs hooks
     module.__dict__["forward"] = forward
     try:
         yield
@@ -133,6 +135,7 @@ class _HeadLogProbs(torch.autograd.Function):
         hidden, weight, ids, normalisers, *entropies = ctx.saved_tensors
         states, upstream = hidden.flatten(0, 1), grads[0].flatten(0, 1)[:, :-1]
         entropy = (entropies[0], grads[0].flatten(0, 1)[:, -1:]) if entropies else None
+        # float32: it is a sum over all parts of the vocabulary, which bf16 would round once for each
         grad_states = torch.zeros(states.shape, dtype=normalisers.dtype, device=states.device)
         grad_weight = torch.empty_like(weight) if ctx.needs_input_grad[1] else None
         # with the entropy's gradient a part is there twice, so parts are half as wide
@@ -143,7 +146,9 @@ class _HeadLogProbs(torch.autograd.Function):
             grad = softmax_gradient(grad.sub_(normalisers), upstream, entropy)
             places = ids - first
             inside = (places >= 0) & (places < len(part))
+            # tokens of other parts add a 0 within this one: an index out of range breaks the process's CUDA context
             grad.scatter_add_(-1, places.clamp(0, len(part) - 1), upstream.masked_fill(~inside, 0.0))
+            # 16 bits again before the products: float32 matrices would miss the tensor cores
             narrow = grad.div_(ctx.temperature).to(states.dtype)
             grad_states += narrow @ part
             if grad_weight is not None:
@@ -191,4 +196,5 @@ def _scaled_logits(
     with torch.no_grad():
         for first in range(0, len(states), size):
             rows = slice(first, first + size)
+            # first the product in the model's type, then float32: vLLM rounds its logits at the same place
             yield rows, (states[rows] @ weight.t()).to(compute).div_(temperature)

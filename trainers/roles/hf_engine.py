@@ -313,13 +313,17 @@ def uniform(seeds: Sequence[int], step: int) -> NDArray[np.float64]:
         state = np.asarray(seeds, np.uint64) + np.uint64(step) * np.uint64(0x9E3779B97F4A7C15)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    # 53 bits, as many as a double's mantissa has: more would round up to 1.0 now and then
     return ((state ^ (state >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
 def drawn(log_probs: torch.Tensor, numbers: NDArray[np.float64]) -> torch.Tensor:
     """A token [B, 1] for each row of ``log_probs`` [B, V], by the inverse of its distribution at ``numbers`` [B]."""
+    # not torch.multinomial: what it draws for a row depends on the rows before it
+    # float64: near 1 a float32 sum moves in steps of 6e-8, and less likely tokens would never be drawn
     sums = log_probs.double().exp().cumsum(dim=-1)
     at = torch.from_numpy(numbers).to(sums.device).unsqueeze(-1) * sums[:, -1:]
+    # right: a token of probability 0 must not be drawn where the number equals the sum before it
     return torch.searchsorted(sums, at, right=True).clamp(max=log_probs.shape[-1] - 1)
 
 
@@ -337,7 +341,9 @@ def truncated(log_probs: torch.Tensor, sampling: SamplingSettings) -> torch.Tens
         kept = kept.masked_fill(kept < kept.topk(sampling.top_k, dim=-1).values[:, -1:], never)
     if sampling.top_p < 1:
         ordered, places = kept.sort(dim=-1)
+        # least likely first: the token with which the others reach top_p stays
         unlikely = ordered.softmax(dim=-1).cumsum(dim=-1) <= 1 - sampling.top_p
+        # as vLLM has it: one token is always left
         unlikely[:, -1] = False
         kept = kept.scatter(-1, places, ordered.masked_fill(unlikely, never))
     return kept.log_softmax(dim=-1)

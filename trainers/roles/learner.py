@@ -90,6 +90,7 @@ class Learner(DeepSpeedRank):
 
     def _prepare_rows(self, *, is_packed: bool) -> None:
         size = self._role.sequence_parallel
+        # Ulysses wraps the attention over packed rows, so that comes first, with its proof
         super()._prepare_rows(is_packed=is_packed or size > 1)
         if size == 1:
             return
@@ -124,6 +125,7 @@ class Learner(DeepSpeedRank):
         # wall-clock time, because reports of ranks on several nodes are held against each other
         began = time.time()
         sums = StepSums()
+        # asked before the steps: after one, the scheduler has moved on to the next one's
         learning_rate = self._engine.get_lr()[0]
         with torch.no_grad(), METER.moment("log-probs"):
             for part in shard.measured.micro_batches(self._layout.roles.learner.micro_batch):

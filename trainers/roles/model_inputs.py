@@ -32,7 +32,9 @@ def response_inputs(rows: RowTensors) -> dict[str, Any]:
         inputs = {
             "input_ids": rows.token_ids[:, :-1],  # the last token predicts nothing
             "attention_mask": present[:, :-1].long(),
+            # padding before a prompt counts from -1, which no table of positions has
             "position_ids": positions[:, :-1].clamp(min=0),
+            # keys and values of a pass that nothing continues would stay for nothing, and checkpointing forbids a cache
             "use_cache": False,
             "logits_to_keep": columns,
         }
@@ -84,6 +86,7 @@ def response_values(model: Any, rows: RowTensors) -> torch.Tensor:
     """A critic's values [B, R]; that of a token is read where the policy chose it, at the token before."""
     inputs = response_inputs(rows)
     places = inputs.pop("logits_to_keep")
+    # GAE subtracts neighbouring values, which are nearly equal: in bf16 little of the difference is left
     outputs: torch.Tensor = model(**inputs).logits[..., 0].float()
     return scatter(outputs[:, places], rows) if rows.is_packed else outputs[:, -places:]
 

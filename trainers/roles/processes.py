@@ -111,6 +111,7 @@ class RoleProcesses:
         for role in roles:
             assert role.place is not None
             where = NodeAffinitySchedulingStrategy(role.place.node_id, soft=False)
+            # no CPU: a node whose cores are all reserved would never start it; elsewhere the pid is another process
             options = {"num_cpus": 0, "scheduling_strategy": where, "runtime_env": {"env_vars": _code_path()}}
             calls.append((role, ray.remote(end_process).options(**options).remote(role.pid, self._deadline_s)))
         gone = call_all(calls, 2 * self._deadline_s, "being killed", check=self._check)
@@ -235,6 +236,7 @@ def _segments(*, are_shared: bool) -> dict[str, str]:
 def learner_environment(on_cpu: bool) -> dict[str, str]:
     """Environment variables that a learner's process needs from its start."""
     # DeepSpeed and torch warn about each other's deprecations, which is no news to who trains with them.
+    # tokenizers' threads do not survive a fork: where a role starts a subprocess, it would warn each time
     variables = {"TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore::FutureWarning"}
     if on_cpu:
         # Each slot is one CPU process: more threads than cores make every rank wait for the slowest.

@@ -32,6 +32,7 @@ def reshard(folder: str, tag: str, stage: int) -> None:
     from deepspeed.checkpoint import ds_to_universal
 
     target = Path(folder) / UNIVERSAL / tag
+    # an attempt that was killed while it converted has left half of it
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     wanted = Namespace(
@@ -41,6 +42,7 @@ def reshard(folder: str, tag: str, stage: int) -> None:
         num_merge_workers=1,
         keep_temp_folder=False,
         strict=True,
+        # only Megatron-DeepSpeed writes universal_checkpoint_info, which the converter asserts otherwise
         inject_missing_state=True,
     )
     # It talks, with progress bars, which in a log file are long lines of noise.
@@ -58,6 +60,7 @@ def _suit(target: Path, stage: int) -> None:
     import torch
 
     file = target / "zero" / "optimizer_state.pt"
+    # the loss scaler in it is an object of DeepSpeed's, which weights_only refuses
     found = torch.load(file, map_location="cpu", weights_only=False)
     step = _optimizer_step(target, found)
     scalars = {name: value for name, value in found.items() if name not in ("fp32_flat_groups", "optimizer_state_dict")}

@@ -44,6 +44,7 @@ class Routers:
             raise ValueError(f"{KEY}: {type(model).__name__} has no routers; only mixtures of experts have")
         self._top_k = max(router.top_k for router in self._routers.values())
         most = max(router.num_experts for router in self._routers.values())
+        # in int64 the routes of one token through 48 layers of 8 experts would take 3 KiB
         self._type = torch.uint8 if most <= 256 else torch.int16
         self._given: torch.Tensor | None = None
         self._taken: dict[int, torch.Tensor] = {}
@@ -89,6 +90,7 @@ class _Choice(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
+        # DeepSeek's routers call topk over groups of experts, too, before that over experts
         if func not in (torch.topk, torch.Tensor.topk) or found.indices.shape[1:] != (self._top_k,):
             return found
         scores = args[0] if args else kwargs["input"]

@@ -82,6 +82,7 @@ def attention(
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+    # a single row without padding looks the same; its positions never start again, so it is one sample
     is_packed = attention_mask is None and query.shape[0] == 1 and query.shape[2] == key.shape[2]
     if position_ids is None or not is_packed:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **more)

@@ -70,6 +70,7 @@ class SequenceGroup:
 def sequence_group(rank: int, world: int, size: int, patience: timedelta) -> SequenceGroup:
     """The group of ``size`` neighbours that ``rank`` is in; all ``world`` ranks must call this."""
     firsts = range(0, world, size)
+    # new_group waits for all ranks, also for those that are not in the group
     groups = [dist.new_group(list(range(first, first + size)), timeout=patience) for first in firsts]
     return SequenceGroup(groups[rank // size], size, rank % size)
 
@@ -80,10 +81,12 @@ class _Whole(torch.autograd.Function):
         ctx.save_for_backward(mine)
         whole = found.new_zeros((1, len(mine), *found.shape[2:]))
         whole[:, mine] = found
+        # each place is one rank's and 0 elsewhere, so a sum joins them; gathering would need equal lengths
         dist.all_reduce(whole, group=ranks)
         return whole
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (mine,) = ctx.saved_tensors
+        # its own part alone: gradients of all ranks are added up later, which makes them the row's
         return grads[0][:, mine], None, None

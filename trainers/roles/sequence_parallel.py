@@ -36,6 +36,7 @@ class _Exchange(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        # an exchange only permutes, so its gradient is the way back, and it is its own inverse
         return _Exchange.apply(grads[0], ctx.ranks), None
 
 
@@ -71,6 +72,7 @@ class SharedAttention:
         copies = max(1, self.group.size // keys)  # of a key head, where there are fewer than ranks
         key, value = (states.repeat_interleave(copies, dim=1) for states in (key, value))
         if hasattr(module, "num_key_value_groups"):
+            # transformers repeats keys by this number: here that of the queries which share one (copied) key head
             module.num_key_value_groups = heads // (keys * copies)
         q, k, v = (self._to_heads(states) for states in (query, key, value))
         positions = self._all_positions(position_ids)
@@ -122,6 +124,7 @@ def share_attention(
     inner = AttentionInterface()[name]
     with torch.no_grad():
         alone = score(rows, None).float()
+        # under the name that the model has already: each layer looks the function up by it in each pass
         AttentionInterface.register(name, SharedAttention(group, inner))
         try:
             shared = score(rows, group).float()

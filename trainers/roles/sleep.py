@@ -41,6 +41,7 @@ class EngineSleep:
             RoleError: One failed, or did not answer in time.
         """
         if self._engines and not self.asleep:
+            # before the call: one that dies while it falls asleep is found when it is to wake up
             self.asleep = True
             self._tell([(engine, engine.actor.sleep.remote()) for engine in self._engines], "falling asleep")
 
@@ -56,6 +57,7 @@ class EngineSleep:
         if not self.asleep:
             return []
         began = time.monotonic()
+        # torch's allocator keeps blocks that it freed: vLLM would run out of memory on a card that is half empty
         deaths = self.make_room()
         if not deaths:
             deaths = self._tell([(engine, engine.actor.wake.remote(part)) for engine in self._engines], "waking up")

@@ -97,6 +97,7 @@ class StepSums:
         apart = ((log_probs - engine) * fresh).abs()
         self._parity.append(apart.amax())
         self._parity_sum.append(apart.sum())
+        # the engine drew the tokens, so the estimate has no bias for KL(engine || trainer), in this order
         mismatch_kl = kl_estimate(engine, log_probs, "k3")
         self._mismatch_kl.append((mismatch_kl * mask).sum())
         self._fresh_mismatch_kl.append((mismatch_kl * fresh).sum())

@@ -142,6 +142,7 @@ class VllmEngine:
 
     def _pause(self) -> None:
         """Schedule nothing more; what is being computed comes to its end with the old weights, and counts as theirs."""
+        # level 0 gives no memory back: it stops the scheduler alone
         self._llm.sleep(level=0, mode="keep")
         self._is_paused = True
         if not envs.VLLM_ENABLE_V1_MULTIPROCESSING:

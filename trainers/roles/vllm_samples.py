@@ -134,6 +134,7 @@ class VllmSamples:
         rendered: dict[int, Any] = {}
         for sample in samples:
             key = sample.request.key
+            # the images of a prompt are processed once, not once a sample
             if key not in rendered:
                 (rendered[key],) = self._engine.renderer.render_cmpl([{**sample.prompt, "cache_salt": salt}])
             self._running[sample.name] = sample
@@ -152,6 +153,7 @@ class VllmSamples:
             # Only our stop tokens end a sample, or a placeholder of images, as in the other engine.
             stop_token_ids=[*stops.token_ids, *self._placeholder],
             ignore_eos=True,
+            # 0: that of the sampled token alone; None would be none at all
             logprobs=0,
             detokenize=False,
             # Without one, samples would depend on what ran before.
@@ -201,6 +203,7 @@ class Sample:
         forced = self.request.sampling.forced
         if forced:
             self.token_ids = list(forced)
+            # from the end: the first token of a prompt has none, as nothing predicts it
             pairs = zip(forced, answer.prompt_logprobs[-len(forced) :], strict=True)
             self.log_probs = [candidates[token].logprob for token, candidates in pairs]
             return False

@@ -108,6 +108,7 @@ class BroadcastWeightTransfer(WeightTransferEngine):
             raise RuntimeError("this vLLM worker has not joined a weight group")
         manifest = [ParameterMeta(name, dtype, tuple(shape)) for name, dtype, shape in update_info.manifest]
         for bucket in self._receiver.receive(manifest, update_info.version):
+            # it answers with the names of vLLM's own parameters, such as qkv_proj where q, k and v came
             self._stale -= self.model.load_weights(bucket)
         if self._stale:
             # vLLM would go on with their old values.
@@ -149,5 +150,6 @@ def repack_output_heads(model: torch.nn.Module) -> None:
             module.quant_method.process_weights_after_loading(module)
 
 
+# to register a name twice is an error, and vLLM's workers may import this a second time
 if BACKEND not in WeightTransferEngineFactory._registry:
     WeightTransferEngineFactory.register_engine(BACKEND, BroadcastWeightTransfer)

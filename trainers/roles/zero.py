@@ -83,6 +83,7 @@ def loaded_in_shards(config: Mapping[str, Any] | None) -> Iterator[None]:
         return
     from transformers.integrations import HfDeepSpeedConfig
 
+    # transformers keeps a weak reference to it: from_pretrained shards models as long as somebody holds the object
     held = HfDeepSpeedConfig(dict(config))  # while it lives
     yield
     del held
@@ -108,6 +109,7 @@ def full_shape(parameter: Any) -> tuple[int, ...]:
 
 def exported_shapes(module: Any) -> dict[str, tuple[int, ...]]:
     """Names and whole shapes of what ``full_parameters`` yields, in the same order."""
+    # a tied head comes under the embedding's name alone, here as in full_parameters: manifest and stream must agree
     named = module.named_parameters()
     return {base_name(name): full_shape(parameter) for name, parameter in named if not is_adapter(name)}
 
@@ -143,4 +145,5 @@ def _gathered(parameters: list[Any]) -> Any:
         return nullcontext()
     import deepspeed
 
+    # no modifier_rank: who only reads is spared the broadcast of changes as the block ends
     return deepspeed.zero.GatheredParameters(parameters)

@@ -92,6 +92,7 @@ def measure_card(copied_bytes: int, width: int) -> dict[str, Any]:
 
     has_card = torch.cuda.is_available()
     device = torch.device("cuda" if has_card else "cpu")
+    # without emulation: torch says yes on Volta and Turing too, which have no hardware for it
     half = torch.bfloat16 if has_card and torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     dtype = half if has_card else torch.float32
     one, other = (torch.zeros(copied_bytes // 2, dtype=torch.uint8, device=device) for _ in range(2))
@@ -102,6 +103,7 @@ def measure_card(copied_bytes: int, width: int) -> dict[str, Any]:
         "name": torch.cuda.get_device_name() if has_card else "CPU",
         "dtype": {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(dtype, "fp32"),
         "bandwidth": 2 * one.numel() / copy_s,
+        # a product and a sum for each of the width^3 pairs
         "flops": 2 * width**3 / product_s,
     }
     if has_card:

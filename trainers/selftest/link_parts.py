@@ -75,6 +75,7 @@ def sum_up(rank: int, world: int, host: str, port: int, size: int) -> tuple[floa
         times = []
         for _ in range(ROUNDS):
             values = torch.full((size // 4,), float(rank + 1), device=device)
+            # all begin at once: else the first to come would time its wait for the last
             dist.barrier()
             began = time.monotonic()
             dist.all_reduce(values)
