@@ -6,7 +6,6 @@ import stat
 from typing import Any, Dict, Set
 
 from rltui.onnode import evidence, flight_recorder, rundir
-from rltui.paths import DECIDER_VARIABLE
 
 ENV_FILE_VARIABLE = "RLTUI_ENV_FILE"
 """Where the path of the user's own file of secrets stands; the values are never in a script or an argument."""
@@ -38,7 +37,7 @@ def attempt_environment(attempt: str, job: Dict[str, Any]) -> Dict[str, str]:
     environment["PYTHONUNBUFFERED"] = "1"
     # setproctitle would overwrite the environment that the kernel shows, and with it the mark above
     environment["SPT_NOENV"] = "1"
-    for name in ("RAY_ADDRESS", DECIDER_VARIABLE):
+    for name in ("RAY_ADDRESS", rundir.DECIDER_VARIABLE):
         environment.pop(name, None)
     for name, value in flight_recorder.variables(evidence.folder(os.path.abspath(attempt))).items():
         environment.setdefault(name, value)  # a user's own wins

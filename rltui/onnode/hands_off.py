@@ -11,7 +11,6 @@ from typing import Any, Dict, Optional, Sequence
 
 from rltui.onnode import rundir
 from rltui.onnode.tell_once import tell_of
-from rltui.paths import DECIDER_VARIABLE
 
 DECISION_S = 100.0
 """How long deciding and submitting may hold an allocation that has nothing else to do."""
@@ -82,5 +81,5 @@ def _environment(attempt: str) -> Dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_A_NEW_JOB)}
     kept.pop(rundir.ATTEMPT_VARIABLE, None)
     root = os.path.dirname(rundir.run_of(attempt))
-    kept.update({"RLTUI_RUN_ROOT": root, DECIDER_VARIABLE: os.path.join(root, STATE)})
+    kept.update({"RLTUI_RUN_ROOT": root, rundir.DECIDER_VARIABLE: os.path.join(root, STATE)})
     return kept

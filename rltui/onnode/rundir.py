@@ -118,6 +118,8 @@ TOLD_BY_DEFAULT = ("ended", "stalled", "warned", "needs you", "fixed")
 
 ATTEMPT_VARIABLE = "RLTUI_ATTEMPT"
 """Environment variable that every process of an attempt carries; its value is the attempt's uuid."""
+DECIDER_VARIABLE = "RLTUI_DECIDER_DIR"
+"""State and cache of what decides how a run goes on (``rltui/paths.py``)."""
 
 PART_LABEL = "rltui-part"
 """Label of a Ray node: the number of its kind, which is its component of a het job; the first kind's have none."""

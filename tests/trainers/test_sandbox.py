@@ -142,6 +142,13 @@ def test_code_sees_nothing_of_the_machine(patient: Sandbox, monkeypatch: pytest.
     assert refused == ["True", "True"]
 
 
+def test_a_program_whose_output_depends_on_hashes_says_the_same_each_time(patient: Sandbox) -> None:
+    code = "import math\nprint({*'abcdefgh'}, math.floor(1.5))"
+    said = {patient.run(code, [Trial()])[0].output for _ in range(3)}
+    assert len(said) == 1
+    assert said.pop().endswith("} 1\n")
+
+
 def test_tests_do_not_see_what_others_left(sandbox: Sandbox) -> None:
     code = (
         "import os, time\nif not os.fork():\n    os.setsid()\n    time.sleep(60)\nopen('/tmp/left', 'a').write('x')\n"

@@ -1,4 +1,4 @@
-"""The program that runs generated code: ``python -I -S sandbox_child.py``, a job as JSON on stdin, a report on stdout.
+"""The program that runs generated code, as ``sandbox.py`` starts it: a job as JSON on stdin, a report on stdout.
 
 It builds the walls first (namespaces, a root of its own, no network), then runs each test in a child that has given up
 all rights and has resource limits, and reads what the child prints. It stays process 1 of its process namespace: no
