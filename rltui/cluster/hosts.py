@@ -134,6 +134,7 @@ class HostsCluster:
         if not self.profile.setup_lines:
             return argv
         lines = "".join(f"{line}\n" for line in self.profile.setup_lines)
+        # `set --`: a file that a line sources takes the shell's own words for its arguments, and may act on them
         return ["bash", "-l", "-c", f'argv=("$0" "$@"); set --\n{options}\n{lines}exec "${{argv[@]}}"\n', *argv]
 
     def find_submission(self, uuid: str, since: float) -> str | None:

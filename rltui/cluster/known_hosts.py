@@ -134,6 +134,7 @@ def _matches_hashed(names: str, name: str) -> bool:
 
 
 def _digest(salt: bytes, name: str) -> bytes:
+    # SHA-1, as OpenSSH writes them; it hides names and proves nothing
     return hmac.new(salt, name.encode(), hashlib.sha1).digest()
 
 

@@ -52,6 +52,7 @@ class LocalTransport:
         Raises:
             ClusterError: It cannot be started.
         """
+        # a file: a pipe that nobody reads fills up, and the relay would wait
         said = tempfile.TemporaryFile()  # noqa: SIM115 (kept by the stream)
         try:
             process = subprocess.Popen(
@@ -83,6 +84,7 @@ class LocalStream:
         self._said = said
         self._stdin = process.stdin
         self._stdout = process.stdout
+        # a write into a full pipe would wait without a deadline; like this it returns None
         os.set_blocking(self._stdin.fileno(), False)
 
     def send(self, data: bytes, timeout_s: float) -> None:

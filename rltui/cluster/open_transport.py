@@ -116,6 +116,7 @@ def _config_lines(file: Path, depth: int) -> Iterator[tuple[Path, str]]:
         if include and depth < 8:
             for name in _words(include[1]):
                 pattern = Path(name).expanduser()
+                # ssh_config(5): a relative Include is below ~/.ssh in a user's file, and below /etc/ssh in the system's
                 base = file.parent if str(file).startswith("/etc/") else Path.home() / ".ssh"
                 pattern = pattern if pattern.is_absolute() else base / pattern
                 for found in sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))):

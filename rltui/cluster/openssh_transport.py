@@ -100,6 +100,7 @@ class OpenSshTransport:
             return self._start(self.argv(command, True), mark, environment, began)
 
     def _start(self, argv: list[str], mark: bytes, environment: dict[str, str] | None, began: float) -> LocalStream:
+        # a file: a pipe that nobody reads fills up, and ssh would wait
         said = tempfile.TemporaryFile()  # noqa: SIM115 (kept by the stream)
         try:
             process = subprocess.Popen(
@@ -109,6 +110,7 @@ class OpenSshTransport:
                 stderr=said,
                 bufsize=0,
                 env={**cleaned_environment(os.environ), **(environment or {})},
+                # without a terminal of its own ssh asks through SSH_ASKPASS, and ctrl+c does not reach it
                 start_new_session=True,
             )
         except OSError as error:
@@ -244,9 +246,11 @@ def answering(prompter: Prompter, place: str) -> Iterator[dict[str, str]]:
         program.chmod(0o700)
         threading.Thread(target=_serve, args=(listener, prompter, place), name="askpass", daemon=True).start()
         try:
+            # force is known since OpenSSH 8.4; an older ssh asks so only where DISPLAY is set
             yield {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", askpass.SOCKET_VARIABLE: path}
         finally:
             with suppress(OSError):
+                # a close alone wakes no thread that waits in accept(2)
                 listener.shutdown(socket.SHUT_RDWR)
 
 

@@ -55,6 +55,7 @@ class Deadline:
             if self._lifted:
                 return
             self.passed = True
+        # not under the lock: close() waits for paramiko's thread, and that may be about to take it in paused()
         self._transport.close()
 
     def lift(self) -> None:
@@ -113,6 +114,7 @@ def authenticate(
         NeedsAttentionError: It asks something, and nobody is there to answer.
         ClusterError: It does not answer, or ended the connection.
     """
+    # paramiko's own is 30 s, in which nobody finds a phone; the server's share has a deadline below
     transport.auth_timeout = LONGEST_LOGIN_S
     with closed_after(AUTH_TIMEOUT_S, base or transport) as deadline:
         login = _Login(transport, host, _PausingPrompter(prompter, deadline))
@@ -252,6 +254,7 @@ class _Login:
             return list(self._prompter.ask(Question("interactive", self._host.title, fields, lines)))
         except NeedsAttentionError as error:
             self._interruption = error
+            # only this gives a login up: any answer is a try, and accounts are locked after few that failed
             self._transport.close()
             return [""] * len(prompts)
 

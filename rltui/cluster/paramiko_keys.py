@@ -181,6 +181,7 @@ def _certify(key: paramiko.PKey, certificate: Path) -> None:
 
 def _is_of(blob: bytes, key: paramiko.PKey) -> bool:
     fields = paramiko.Message(key.asbytes())
+    # behind the name of the type comes the key itself, and a certificate of it holds the same bytes
     fields.get_text()
     return fields.get_remainder() in blob
 

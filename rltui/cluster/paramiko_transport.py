@@ -94,6 +94,7 @@ class ParamikoTransport:
         transport.daemon = True
         try:
             keys = HostKeys(host)
+            # before start_client, whose first packet has the list of key types
             keys.prefer_known(transport)
             transport.start_client(timeout=CONNECT_TIMEOUT_S)
             # which returns without a word when the time is over

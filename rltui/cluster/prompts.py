@@ -111,6 +111,7 @@ def _read(field: Field) -> str:
     prompt = f"  {field.text.rstrip()} "
     if not field.echo:
         return getpass.getpass(prompt)
+    # twice: a text file to read and write has to be one that can seek, and a terminal cannot
     with open("/dev/tty", "w") as terminal, open("/dev/tty") as keyboard:  # noqa: PTH123
         terminal.write(prompt)
         terminal.flush()

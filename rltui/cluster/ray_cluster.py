@@ -135,6 +135,7 @@ class RayJobs:
             ClusterError: It cannot be asked.
         """
         answer = self._ask("GET", f"/api/jobs/{_checked(submission_id)}")
+        # a gateway has a 404 of its own, which says nothing of the job
         if answer.status == 404 and b"does not exist" in answer.body:
             return None
         return _snapshot(_details(self._good(answer)))

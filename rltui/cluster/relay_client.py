@@ -291,6 +291,7 @@ class RelayClient:
         return tuple(_chunk_or_error(connection, ticket) for ticket in tickets)
 
     def _connected(self) -> Connection:
+        # with a deadline: whoever connects may wait for a person
         if not self._opening.acquire(timeout=self._open_timeout_s):
             raise RelayError("timeout", f"The connection to {self.place} is still being opened.", "Wait, or close it.")
         try:
@@ -300,6 +301,7 @@ class RelayClient:
                 self._connection.abandon()
                 self._connection = None
             if self._failure is not None and time.monotonic() < self._retry_at:
+                # one error is raised again and again here, and each raise would lengthen its traceback
                 raise self._failure.with_traceback(None)
             try:
                 self._connection = self._open()

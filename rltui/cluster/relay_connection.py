@@ -115,6 +115,7 @@ class Connection:
         try:
             self._stream.send(data, max(0.0, deadline - time.monotonic()))
         except TimeoutError as error:
+            # half a request may be out, and the relay would take the next one for its rest
             self.abandon()
             raise self._stuck() from error
         except OSError as error:
@@ -136,6 +137,7 @@ class Connection:
                 self._take(bytes(buffer[:end]))
                 del buffer[: end + 1]
                 searched = 0
+            # an answer of megabytes comes in hundreds of pieces, and none is to be searched twice
             searched = len(buffer)
         self._fail()
 

@@ -123,6 +123,7 @@ class SlurmCluster:
 
     def _has(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
+        # listed, not opened: NFS may say for seconds that a file is not there which was missing before
         return any(entry.name == name for entry in self.client.list(folder))
 
     def find_submission(self, uuid: str, since: float) -> str | None:
@@ -148,6 +149,7 @@ class SlurmCluster:
                 "The run is a step of an allocation, where a signal of Slurm's may reach more than the run.",
                 f"`rltui cancel {run_id}` lets it save and end, and leaves the allocation.",
             )
+        # scancel signals the steps and not the batch script; --batch signals that alone, which is the driver
         reach = ["--full"] if name == "KILL" else [] if known is not None else ["--batch"]
         return self.slurm.signal(job_id, [*reach, f"--signal={name}"], uuid=uuid, known=known)
 

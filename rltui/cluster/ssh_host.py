@@ -171,6 +171,7 @@ def read_settings(hop: Hop, identity_file: str = "") -> Settings:
     argv = [binary, *config_words(), *hop_words(hop), *(("-i", identity_file) if identity_file else ())]
     try:
         done = subprocess.run(
+            # to canonicalize would ask name servers, and this only reads what is configured
             [*argv, "-o", "CanonicalizeHostname=no", "-G", "--", hop.host],
             stdin=subprocess.DEVNULL,
             capture_output=True,

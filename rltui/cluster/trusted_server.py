@@ -16,6 +16,7 @@ TOKEN_FILE = ".ray/auth_token"
 
 LARGEST = 1 << 14
 _HEADER = re.compile(r"([A-Za-z0-9-]+):[ \t]*(\S.*?)[ \t]*\Z")
+# ls, as the options of stat(1) differ from system to system
 _MODE = ["sh", "-c", 'ls -ldL -- "$1"', "sh"]
 
 
@@ -77,6 +78,7 @@ def _headers(client: RelayClient, path: str) -> dict[str, str]:
         raise ClusterError(
             f"ray_headers_file {path} cannot be read.", "It holds Name: value lines, and is on the host."
         )
+    # of -rw-r----- the owner's three letters are followed by what group and others may
     if mode.out[4:10].strip("-"):
         raise ClusterError(f"ray_headers_file {path} can be read by others.", f"chmod 600 {path}")
     lines = [line for line in _text(client, path).splitlines() if line.strip() and not line.startswith("#")]

@@ -46,6 +46,7 @@ CAUSES = {
 """Outcome and reason of an attempt, by Slurm's word for what ended it; empty: it has none, as for scancel."""
 
 _NODELIST = "SLURM_JOB_NODELIST"
+# of "64(x2),32" the (x2) tells on how many nodes; only the fewest CPUs count, so that does not
 _CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
 _CANCELLED = re.compile(
     r"\*\*\* (?:JOB|STEP) (?P<job>\d+)(?:\.\d+)? ON \S+ CANCELLED AT \S+(?: DUE TO (?P<cause>[A-Z ]+))?"
@@ -99,6 +100,7 @@ def read_allocation(environment: Dict[str, str], host: str) -> Allocation:
     first = _part(folded, environment.get("SLURM_JOB_CPUS_PER_NODE", ""))
     first = first._replace(nodes=[host, *(node for node in first.nodes if node != host)])
     size, restart = environment.get("SLURM_HET_SIZE", ""), environment.get("SLURM_RESTART_COUNT", "")
+    # the variables without a suffix are those of component 0
     names = ["_HET_GROUP_%d" % number for number in range(1, int(size) if size.isdigit() else 1)]
     further = [
         _part(environment[_NODELIST + name], environment.get("SLURM_JOB_CPUS_PER_NODE" + name, ""))
@@ -111,6 +113,7 @@ def read_allocation(environment: Dict[str, str], host: str) -> Allocation:
             raise NoAllocationError("two kinds of node are both %s; slurm.exclusive: true keeps them apart" % node)
     return Allocation(
         int(number),
+        # Slurm sets it from a job's second start on
         int(restart) if restart.isdigit() else 0,
         nodes,
         first.cpus,
@@ -137,6 +140,7 @@ def hostnames(folded: str) -> List[str]:
 
 def end_time(job: str) -> Optional[float]:
     """When the time limit of a job ends it, from ``shown``; None where it has none, or Slurm did not answer."""
+    # in UTC, as ask() wants it; a job without a limit has EndTime=Unknown
     match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", job)
     return float(calendar.timegm(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S"))) if match else None
 
@@ -163,6 +167,7 @@ def is_requeued_by_slurm(job_id: str) -> bool:
 
 def failed_alone(job_id: str, node: str) -> bool:
     """Whether the accounting says that a start of the job on ``node`` alone ended because that node failed."""
+    # -D: each start of a requeued job has a record, and without it sacct tells of the newest only
     answer = ask(["sacct", "-X", "-D", "--noheader", "--parsable2", "--format=State,NodeList", "--jobs=%s" % job_id])
     return any(line.startswith("NODE_FAIL") and line.endswith("|" + node) for line in (answer or "").splitlines())
 
@@ -171,6 +176,7 @@ def preempts_by_requeue() -> bool:
     """Whether a preempted job of this partition is queued again; else Slurm cancels it for good."""
     partition = os.environ.get("SLURM_JOB_PARTITION", "")
     answer = ask(["scontrol", "-o", "show", "partition", partition]) or ""
+    # several modes may stand there (GANG,SUSPEND); of all of them only CANCEL is for good
     found = re.search(r" PreemptMode=(\S+)", answer)
     return found is None or "CANCEL" not in found.group(1)
 
@@ -221,9 +227,12 @@ def step_command(nodes: Sequence[str], cpus: int, part: Optional[int] = None) ->
     other nodes' tasks live on when one of them ends: whose fault it was is for the driver to say.
     """
     command = ["srun", "--overlap", "--nodes=%d" % len(nodes), "--ntasks=%d" % len(nodes), "--ntasks-per-node=1"]
+    # --cpus-per-task implies --exact: a task has no more CPUs than are named here; --mem=0 is all that the job has
     command += ["--nodelist=%s" % ",".join(nodes), "--cpus-per-task=%d" % cpus, "--cpu-bind=none", "--mem=0"]
+    # with pmix as a site's MpiDefault each step has a server, and tasks have variables as if MPI had started them
     command.append("--mpi=none")
     command += [] if part is None else ["--het-group=%d" % part]
+    # said in words, as slurm.conf (KillOnBadExit, WaitTime) or `sbatch --export` (SLURM_EXPORT_ENV) may say otherwise
     return [*command, "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--unbuffered"]
 
 
@@ -280,6 +289,7 @@ def _start(
 ) -> "subprocess.Popen[bytes]":
     environment = {name: value for name, value in os.environ.items() if name in kept or name not in OF_OTHER_STEPS}
     try:
+        # srun hands signals on to its tasks: in a session of its own it gets none that is sent to the driver's group
         return subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=environment, start_new_session=True)
     except FileNotFoundError as error:
         raise NoAllocationError("srun was not found on this node") from error
@@ -287,6 +297,7 @@ def _start(
 
 def end_step(step: "subprocess.Popen[bytes]", grace_s: float) -> None:
     """Let a step end by itself for ``grace_s`` seconds, then end it."""
+    # SIGTERM before SIGKILL: srun hands only the first on to its tasks, which clean up then
     for end in (None, step.terminate, step.kill):
         if end is not None:
             end()

@@ -94,6 +94,7 @@ class AttemptRunner:
         """Run the attempt to its end; returns the exit code for the shell."""
         rundir.keep_private(self.attempt)
         rundir.keep_room(self.attempt)
+        # before it says who it is: whoever reads that may send a signal at once
         pass_on.take_signals(self.attempt, self.uuid, self.on_cancel)
         self.introduce()
         deciding: "Optional[subprocess.Popen[bytes]]" = None
@@ -239,6 +240,7 @@ class AttemptRunner:
         self._tell_people("started")
         heeded: Optional[Request] = None
         kill_at = 0.0
+        # polled: a request, Ray's death, another start and the clock count beside the trainer's end
         while self.trainer.poll() is None:
             if self.request is not None and self.request != heeded:
                 # a second request (cancelled while saving for the time limit) only changes how long it may take
@@ -294,6 +296,7 @@ class AttemptRunner:
         return Verdict("failed", code, reason)
 
     def _spawn(self, argv: List[str], environment: Optional[Dict[str, str]] = None) -> "subprocess.Popen[bytes]":
+        # to append: several processes have it open, and what each writes has to land behind the others'
         with open(os.path.join(self.attempt, rundir.OUT_LOG), "ab") as log:
             return subprocess.Popen(
                 argv,
@@ -307,6 +310,7 @@ class AttemptRunner:
 
     def on_cancel(self, *_: Any) -> None:
         """The handler of SIGTERM: the user wants the end."""
+        # no more than a note: a handler runs between any two steps of what this process is at
         self.request = Request("cancelled", "cancelled by the user", self.job["deadlines_s"]["grace"])
 
     def requested(self) -> bool:
@@ -323,10 +327,12 @@ class AttemptRunner:
         self.end_server_notes()
         if self.ray is not None:
             self.ray.stop()
+        # Ray's workers end only when they miss their raylet, samplers and what a trainer started not even then
         processes.end_all(self.uuid, grace_s=3.0, exclude=(os.getpid(),))
         if self.ray is not None:
             self.ray.remove_folder()
         if self.guard is not None:
+            # last: until here it would do what is left, if this process were killed
             guard.dismiss(self.guard)
 
     def _end(self, verdict: Verdict) -> "Optional[subprocess.Popen[bytes]]":

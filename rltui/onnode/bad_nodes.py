@@ -48,6 +48,7 @@ LOCK_S = 5.0
 LOCK_POLL_S = 0.02
 
 _NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\Z")
+# Lustre that was mounted without flock has no locks (ENOSYS), nor has NFS without lockd (ENOLCK)
 _UNLOCKABLE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -245,6 +246,7 @@ def _locked(run_root: str) -> Iterator[bool]:
 
     Without it a line is appended all the same, in one write; only compacting needs to be alone.
     """
+    # a file of its own: a lock is on an inode, and compacting puts another one in the other's place
     descriptor = os.open(os.path.join(run_root, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _lock(descriptor)

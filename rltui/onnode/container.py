@@ -219,6 +219,7 @@ def _apptainer(
         words.append("--nv")
     for mount in mounts:
         words += ["--bind", mount]
+    # what the image sets wins over a plain variable, but not over one with this prefix
     prefix = "%sENV_" % container.runtime.upper()
     held = {prefix + name: environment[name] for name in names if name != "HOME"}  # it has a word of its own for that
     image = os.path.expanduser(container.image)
@@ -244,10 +245,14 @@ def _docker(
     container: Container, environment: Dict[str, str], folder: str, names: Sequence[str], mounts: Sequence[str]
 ) -> Tuple[List[str], Dict[str, str]]:
     is_podman = container.runtime == "podman"
+    # --ipc=host: a container's own /dev/shm has 64 MiB, and Ray's objects and NCCL's buffers lie there
+    # --entrypoint=: what an image starts by itself may print, or never come to the command
     words = [container.runtime, "run", "--rm", "--net=host", "--ipc=host", "--pid=host", "--entrypoint="]
     if is_podman:
+        # rootless podman makes its user root inside, and SELinux keeps a container off the node's folders
         words += ["--userns=keep-id", "--ulimit=host", "--security-opt=label=disable"]
     else:
+        # docker runs as root, and root would own the run's files; RDMA pins more memory than memlock usually allows
         words += ["--user=%d:%d" % (os.getuid(), os.getgid()), "--ulimit=memlock=-1"]
     words += _cards(is_podman, environment) if container.gpus else []
     if os.path.isdir(INFINIBAND):
@@ -266,6 +271,7 @@ def _cards(is_podman: bool, environment: Dict[str, str]) -> List[str]:
     numbers = [number for number in given.split(",") if number.isdigit()]
     if is_podman:
         return ["--device=nvidia.com/gpu=%s" % number for number in numbers or ["all"]]
+    # docker reads the value as CSV: without the inner quotes each comma begins another option
     return ["--gpus=%s" % ('"device=%s"' % ",".join(numbers) if numbers else "all")]
 
 

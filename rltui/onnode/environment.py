@@ -34,9 +34,11 @@ def attempt_environment(attempt: str, job: Dict[str, Any]) -> Dict[str, str]:
     environment.update(read_environment(os.path.join(attempt, rundir.ENVIRONMENT)))
     environment[rundir.ATTEMPT_VARIABLE] = job["uuid"]
     environment["PYTHONPATH"] = job["code"]
+    # a process that is killed takes what is in its buffer with it: the lines that say why
     environment["PYTHONUNBUFFERED"] = "1"
     # setproctitle would overwrite the environment that the kernel shows, and with it the mark above
     environment["SPT_NOENV"] = "1"
+    # a RAY_ADDRESS of the user's shell would lead the trainer to another Ray
     for name in ("RAY_ADDRESS", rundir.DECIDER_VARIABLE):
         environment.pop(name, None)
     for name, value in flight_recorder.variables(evidence.folder(os.path.abspath(attempt))).items():
@@ -71,6 +73,7 @@ def read_private_file(path: str) -> Dict[str, str]:
     path = os.path.expanduser(path)
     try:
         with open(path, encoding="utf-8") as stream:
+            # of the file that is open: its path may lead to another one by now
             found = os.fstat(stream.fileno())
             text = stream.read(1 << 20)
     except (OSError, UnicodeDecodeError) as error:

@@ -173,6 +173,7 @@ def _told(pid: int, stat: processes.Stat) -> Dict[str, Any]:
         "title": title,
         "state": stat.state,
         "wchan": _text("/proc/%d/wchan" % pid),
+        # for root alone, and empty for others
         "kernel_stack": _text("/proc/%d/stack" % pid),
         "threads": _threads(pid),
         "collectives": collectives,
@@ -290,6 +291,7 @@ def _leave_flight_record(attempt: str, pid: int, host: str, name: str) -> str:
 
 
 def _at_once(path: str, flags: int) -> int:
+    # a pipe that nobody reads refuses at once; without O_NONBLOCK open(2) would wait for its reader
     return os.open(path, flags & ~os.O_CREAT & ~os.O_TRUNC | os.O_NONBLOCK)
 
 

@@ -87,6 +87,7 @@ def read(data: bytes) -> Dict[str, Any]:
     try:
         found = _PlainUnpickler(BytesIO(data)).load() if data.startswith(b"\x80") else json.loads(data)
     except KeyError as error:
+        # the unpickler looks each opcode up in its table, which has only those of plain data
         raise ValueError("it holds more than plain data") from error
     except Exception as error:
         raise ValueError("it cannot be read: %s" % (error or type(error).__name__)) from error

@@ -63,6 +63,7 @@ def read_cards(gpus: str, apps: str) -> List[Card]:
             pids.setdefault(words[0], []).append(int(words[1]))
     found = []
     for line in gpus.splitlines():
+        # the name comes last, as it may have commas
         words = [word.strip() for word in line.split(",", 5)]
         if len(words) == 6 and words[0].isdigit():
             used, total, load = (int(word) if word.isdigit() else 0 for word in words[2:5])

@@ -190,6 +190,7 @@ class HostQueue:
                     if time.monotonic() > deadline:
                         yield _holder(os.fstat(descriptor).st_ino)
                         return
+                    # flock(2) has no deadline of its own, and whoever holds it may be stopped
                     time.sleep(0.005)
             yield ""
         finally:
@@ -220,6 +221,7 @@ def _holder(inode: int) -> str:
     """Who holds the lock of a file, as the kernel lists it."""
     with contextlib.suppress(OSError, ValueError), open("/proc/locks") as stream:
         for line in stream:
+            # number, FLOCK, ADVISORY, WRITE, pid, device:inode (proc(5))
             words = line.split()
             if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
                 return process_words(int(words[4]))

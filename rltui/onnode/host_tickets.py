@@ -135,6 +135,7 @@ def read(folder: str, uuid: str) -> Optional[Ticket]:
         return None
     finally:
         os.close(descriptor)
+    # ctime: mtime can be set to any moment (utime(2)), and its owner would be first in line
     return parse(value, uuid, about.st_uid, about.st_ctime_ns)
 
 
@@ -158,6 +159,7 @@ def parse(value: Any, uuid: str, uid: int, arrived_ns: int) -> Optional[Ticket]:
 
 def is_alive(ticket: Ticket) -> bool:
     """Whether the ticket's process runs, and is its owner's."""
+    # 0 is the asker's own group to kill(2), and process 1 always runs
     if ticket.pid < 2:
         return False
     if processes.read_stat(ticket.pid) is not None:

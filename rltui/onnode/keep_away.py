@@ -80,6 +80,7 @@ def keep_away(attempt: str, allocation: Allocation, blamed: Dict[str, str]) -> L
     as_shown = shown(job)
     trouble = problem(allocation, lost, as_shown)
     if not trouble:
+        # scontrol replaces the list, it does not add to it
         left_out = ",".join([*_excluded(as_shown), *lost])
         told = ask(["scontrol", "update", "JobId=%s" % job, "ExcNodeList=%s" % left_out])
         trouble = "Slurm does not change job %s" % job if told is None else ""

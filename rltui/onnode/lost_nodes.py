@@ -83,6 +83,7 @@ def lost(log: str, tails: Mapping[str, bytes], nodes: Sequence[str]) -> List[str
         return named
     words = {host: last_time(tail) for host, tail in tails.items()}
     silent = silent_first({host: at for host, at in words.items() if at})
+    # samplers go by the short host name, Slurm by what slurm.conf calls the node
     by_host = {node.split(".")[0]: node for node in nodes}
     return [by_host.get(host, host) for host in silent]
 

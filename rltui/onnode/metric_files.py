@@ -127,11 +127,13 @@ class WandbFile:
         parts: List[bytes] = []
         while limit is None or parts or place < limit:
             left = _BLOCK - (start + place) % _BLOCK
+            # LevelDB splits no record's head: what is left of a block is zeros then
             if left < _RECORD_HEAD:
                 place += left
                 continue
             if place + _RECORD_HEAD > len(data):
                 return
+            # its checksum goes unread: what is still being written shows by its length
             _, length, kind = struct.unpack_from("<IHB", data, place)
             if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or length > left - _RECORD_HEAD:
                 place, parts = place + left, []  # zeros behind a crash, or broken: the next block stands for itself
@@ -189,6 +191,7 @@ class EventFile:
             place = end
             self._offset = start + place
             values = dict(self._values(event))
+            # proto3 leaves out what is 0, such as the step of the first event
             step = _first(event, 2) or 0
             if values and isinstance(step, int):
                 at = _first(event, 1)
@@ -261,6 +264,7 @@ def _fields(data: bytes) -> Iterator[Tuple[int, Field]]:
 
 def _varint(data: bytes, place: int) -> Tuple[int, int]:
     value = shift = 0
+    # ten times seven bits hold the 64 of the longest number
     while place < len(data) and shift < 70:
         byte = data[place]
         place += 1

@@ -99,6 +99,7 @@ def _look_at_gpus(found: Dict[str, Any], wanted: int) -> None:
         return
     listed, complaint = preflight.list_gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    # nvidia-smi also lists cards that CUDA_VISIBLE_DEVICES hides from programs, and a cgroup may hide more than that
     given = listed if visible is None else len([one for one in visible.split(",") if one])
     found["gpus"] = min(listed, given)
     if found["gpus"] < wanted:
@@ -224,6 +225,7 @@ def environment_hash(found: Dict[str, str]) -> str:
 def raise_open_files() -> int:
     """Allow this process and its children as many open files as may be; returns how many that is."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # the soft limit is 1024 nearly everywhere, and each process may raise its own up to the hard one
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard if hard != resource.RLIM_INFINITY else 1 << 30
 

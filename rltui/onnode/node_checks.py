@@ -77,6 +77,7 @@ def _ask(attempt: str, allocation: Allocation, deadline_s: float, requested: Cal
         if answered == len(nodes):
             break
         time.sleep(POLL_S)
+    # once all have spoken srun only clears away; a node that has not spoken by now hangs, and grace helps nobody
     end_step(step, 3.0 if answered == len(nodes) else 0.0)
     return rundir.read_tail(names[0]), rundir.read_tail(names[1])
 

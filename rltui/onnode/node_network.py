@@ -60,6 +60,7 @@ def interface_address(name: str) -> Optional[str]:
     """IPv4 address of the interface ``name``; None where there is no such interface, or it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         try:
+            # struct ifreq: 16 bytes of name, then a sockaddr_in, whose address stands behind family and port
             answer = fcntl.ioctl(asker.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError:
             return None
@@ -82,6 +83,7 @@ def routed_address(peer: str) -> Optional[str]:
             address = str(asker.getsockname()[0])
         except OSError:
             return None
+    # Debian's /etc/hosts gives a machine's own name the address 127.0.1.1
     return None if address.startswith("127.") else address
 
 
@@ -134,6 +136,7 @@ def free_ports(count: int) -> List[int]:
     # processes that were forked from one draw the same numbers from ``random`` itself
     drawn = random.SystemRandom().sample(above, min(len(above), 16 * count)) if len(above) >= FEWEST_PORTS else []
     found: List[int] = []
+    # each stays bound until the last is found, or the kernel could give one twice
     with contextlib.ExitStack() as held:
         for port in [*drawn, *[0] * count]:
             probe = held.enter_context(socket.socket())

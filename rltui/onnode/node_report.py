@@ -19,6 +19,7 @@ def parse(output: str) -> Dict[str, Dict[str, Any]]:
     """The nodes' lines in a step's output, by node; other lines are none of ours."""
     reports: Dict[str, Dict[str, Any]] = {}
     for line in output.splitlines():
+        # not only at its start: what a prolog or a shell's start-up file printed may stand in front
         start = line.find('{"%s"' % MARK)
         if start < 0:
             continue

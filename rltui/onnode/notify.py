@@ -239,6 +239,7 @@ def _connection(url: str, environment: Mapping[str, str]) -> "Tuple[http.client.
     connection = kind(by.hostname or "", by.port or 80, timeout=SOCKET_S)
     user = "%s:%s" % (urllib.parse.unquote(by.username or ""), urllib.parse.unquote(by.password or ""))
     headers = {"Proxy-Authorization": "Basic " + base64.b64encode(user.encode()).decode()} if by.username else {}
+    # of plain HTTP a proxy is asked for the whole URL; https goes through a tunnel, so that it cannot read along
     if parts.scheme == "http":
         return connection, url, headers
     connection.set_tunnel(host, parts.port or 443, headers)
@@ -260,8 +261,10 @@ def _mail(addresses: List[str], message: Message, environment: Mapping[str, str]
     mail = EmailMessage()
     mail["To"] = ", ".join(addresses)
     mail["Subject"] = message.title
+    # keeps away answers that say somebody is out of office (RFC 3834)
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(message.whole + "\n")
+    # without -i a line with nothing but a dot would end the message
     return _run([program, "-i", *addresses], mail.as_bytes(), environment, turn)
 
 
@@ -325,6 +328,7 @@ def _run_for(
         return None
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
+            # also after a good end: what it left in its group would go on
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 

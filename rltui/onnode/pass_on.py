@@ -19,6 +19,7 @@ def take_signals(attempt: str, uuid: str, on_cancel: Callable[..., None]) -> Non
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
         signal.signal(number, on_cancel)
+    # ignored, not handled: what is started from here inherits that, as under nohup
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for name in NAMES:
         signal.signal(getattr(signal, "SIG" + name), lambda number, _: pass_on(attempt, uuid, number))

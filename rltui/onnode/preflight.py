@@ -17,6 +17,7 @@ _PROBE = "import importlib.util as u, sys; print(' '.join(n for n in sys.argv[1:
 
 def capacity() -> Capacity:
     """CPU cores and GPUs for runs; ``RLTUI_LOCAL_CPUS`` and ``RLTUI_LOCAL_GPUS`` say otherwise."""
+    # os.cpu_count() counts CPUs too that a job or a container is kept off
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own_cpus, own_gpus = os.environ.get("RLTUI_LOCAL_CPUS", ""), os.environ.get("RLTUI_LOCAL_GPUS", "")
     return Capacity(

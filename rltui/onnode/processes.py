@@ -50,6 +50,7 @@ def read_stat(pid: int) -> Optional[Stat]:
     fields = content[content.rfind(b")") + 2 :].split()
     if len(fields) < 22:
         return None
+    # fields 14 and 15 (time without that of children), 22 and 24 of proc(5), counted from the state, which is the third
     return Stat(
         fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]), fields[19].decode(), int(fields[21])
     )
@@ -97,6 +98,7 @@ def _in_mask(path: str, name: str, number: int) -> bool:
             masks = [int(line.split()[1], 16) for line in stream if line.startswith(name)]
     except OSError:
         return False
+    # the lowest bit is that of signal 1
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
@@ -122,6 +124,7 @@ def send(pid: int, start_time: str, number: int) -> bool:
             return False
         return True
     try:
+        # first the handle, then the look: from here on the pid cannot become another's unseen
         handle = os.pidfd_open(pid)
     except OSError:
         return False
@@ -184,6 +187,7 @@ def title(pid: int) -> str:
         words = [_short_name(pid)]
     if words[0].startswith("/"):
         words[0] = words[0].split(" ")[0].rsplit("/", 1)[-1]
+    # a title is whatever its program writes there, and it goes to terminals
     text = "".join(letter if letter.isprintable() else " " for letter in " ".join(words))
     return text.strip()[:TITLE_LIMIT]
 
@@ -245,6 +249,7 @@ class AttemptScanner:
             ours[pid] = stat
             return
         self._foreign[pid] = self._foreign.get(pid, 0) + 1
+        # with another attempt's mark it is that one's, whoever its parent is
         if variables and not any(variable.startswith(self._any_mark) for variable in variables):
             orphans.append((pid, stat))
 
@@ -327,6 +332,7 @@ def output_files(pids: Sequence[int]) -> Tuple[str, ...]:
                 pipes.add(target)
             elif target.startswith("/") and os.path.isfile(target):
                 found[target] = None
+    # both ends of a pipe have one inode, so whoever reads from it is the tee
     readers = [pid for pid in _pids() if pipes and link("/proc/%d/fd/0" % pid) in pipes]
     for pid in readers:
         for number in range(1, 8):
@@ -371,6 +377,7 @@ def _pids() -> Set[int]:
 
 def _environment(pid: int) -> List[bytes]:
     try:
+        # as it was at the process's exec: what that has set for itself since is not there
         with open("/proc/%d/environ" % pid, "rb") as stream:
             return stream.read().split(b"\0")
     except OSError:

@@ -53,6 +53,7 @@ class Agents:
             return [*argv, "--part", str(part), "--cpus", str(cpus[part])]
 
         with open(os.path.join(attempt, LOG), "ab") as log:
+            # srun hands the end of its standard input on to all tasks, also where the driver is killed
             self._step = start_step_on(allocation, self._nodes, of_part, subprocess.PIPE, log, log)
 
     def await_all(

@@ -47,6 +47,7 @@ class RayHead(RayProcess):
             if should_stop():
                 return
             self.stop()
+            # the failed session's gcs_server.err would tell the next try of a taken port once more
             shutil.rmtree(self.folder, ignore_errors=True)
             if time.monotonic() >= deadline or attempt == tries - 1:
                 break
@@ -65,6 +66,7 @@ class RayHead(RayProcess):
         else:
             port, dashboard, client, agent, metrics, *own_metrics = free_ports(7)
             options += ["--dashboard-agent-listen-port=%d" % agent, "--metrics-export-port=%d" % metrics]
+            # Ray's own choice, 10002 to 19999, is the same for each Ray of a machine; 0: what the kernel gives
             options += ["--min-worker-port=0", "--max-worker-port=0"]
         options += ["--port=%d" % port, "--dashboard-port=%d" % dashboard]
         # the autoscaler warns of what has no room; a trainer of ours says it itself, and its monitor is a Python more
@@ -78,6 +80,7 @@ class RayHead(RayProcess):
 
     def _write_token(self) -> None:
         self.token = secrets.token_hex(32)
+        # with its mode from the start: between an open and a chmod others could read it
         descriptor = os.open(self.token_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(self.token)

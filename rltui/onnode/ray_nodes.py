@@ -113,6 +113,7 @@ class Agent:
         """Whether the driver's end of the pipe is closed; waits at most ``wait_s`` for it."""
         while not self.told_to_stop and select.select([0], [], [], wait_s)[0]:
             wait_s = 0.0
+            # select(2) calls the end of a pipe readable too; only an empty read is it
             self.told_to_stop = not os.read(0, 4096)
         return self.told_to_stop
 
@@ -205,6 +206,7 @@ def main() -> int:
     parser.add_argument("--interface", default="", help="network interface; empty: the one on the way to the head")
     options = parser.parse_args()
     rundir.keep_private(options.attempt)
+    # a handler, not SIG_IGN: what is ignored stays so through exec, in Ray and in all that Ray starts
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
         signal.signal(number, lambda *_: None)
     raise_open_files()

@@ -123,6 +123,7 @@ class RayProcess:
     def stop(self, grace_s: float = 5.0) -> None:
         """End Ray; harmless where it does not run."""
         if self.process is not None and self.process.poll() is None:
+            # SIGTERM first: as `ray start` is killed, so are GCS and raylet, by the kernel (PR_SET_PDEATHSIG)
             self.process.terminate()
             try:
                 self.process.wait(grace_s)
@@ -203,6 +204,7 @@ class RayProcess:
 
 def node_options(spec: RaySpec, folder: str) -> List[str]:
     """What ``ray start`` is told of this node, be it head or worker."""
+    # without --block `ray start` returns: nobody sees Ray's processes die then, and they die with nobody
     options = ["--block", "--disable-usage-stats", "--node-ip-address=%s" % spec.address]
     options += ["--num-cpus=%d" % spec.cpus, "--num-gpus=%d" % spec.gpus]
     options += ["--labels=%s=%d" % (rundir.PART_LABEL, spec.part)] if spec.part else []
@@ -274,6 +276,7 @@ def ray_folder(uuid: str) -> str:
     Raises:
         RayFailedError: Every temporary directory has too long a name, or cannot be written.
     """
+    # the user's number tells whose it is: /tmp has the folders of all users
     name = "rltui-%d-%s" % (os.getuid(), uuid[:8])
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         path = os.path.join(base, name)
@@ -304,6 +307,7 @@ def remove_stale_folders(folder: str) -> None:
             if not name.startswith(prefix) or any(uuid.startswith(name[len(prefix) :]) for uuid in live):
                 continue
             with contextlib.suppress(OSError):
+                # lstat: in /tmp somebody else may have put a link of that name
                 if time.time() - os.lstat(path).st_mtime > STALE_S and os.lstat(path).st_uid == os.getuid():
                     shutil.rmtree(path, ignore_errors=True)
 

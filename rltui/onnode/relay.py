@@ -195,6 +195,7 @@ class Relay:
         answer["id"] = name if isinstance(name, (int, str)) else None
         left = memoryview(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
         try:
+            # several threads answer, and a pipe takes a long line in pieces
             with self._writing:
                 while left:
                     # a pipe to ssh takes 64 KiB at a time
@@ -217,6 +218,7 @@ def end_on_signals() -> None:
     the read would wait for the next request. The byte that Python writes to the wake-up descriptor does not.
     """
     inner, outer = os.pipe()
+    # set_wakeup_fd refuses a descriptor that may block
     os.set_blocking(outer, False)
     signal.set_wakeup_fd(outer)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):

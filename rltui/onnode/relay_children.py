@@ -94,6 +94,7 @@ class Children:
             _signal_group(child, signal.SIGTERM)
             _await_end(child, time.monotonic() + END_GRACE_S)
         with self._lock:
+            # before it is reaped: from then on its number may be another group's
             _signal_group(child, signal.SIGKILL)
             del self._running[child.pid]
             return child.wait()
@@ -125,6 +126,7 @@ def _take(stream: IO[bytes], into: bytearray, limit: int) -> None:
     """Take what a child says; what is over ``limit`` is read, so that the child goes on, and dropped."""
     with stream:
         while True:
+            # what is there by now: the stream's own read waits until it has as much as was asked for
             chunk = os.read(stream.fileno(), 65536)
             if not chunk:
                 return
@@ -140,6 +142,7 @@ def _ended(child: Child) -> bool:
 
 def _await_end(child: Child, deadline: float) -> bool:
     """Wait for a child until ``deadline`` (monotonic); returns whether it ended."""
+    # polled: waitpid(2) has no deadline, and would reap it
     pause = 0.0005
     while not _ended(child):
         if time.monotonic() >= deadline:

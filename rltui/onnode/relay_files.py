@@ -120,6 +120,7 @@ def is_full(folder: str) -> bool:
         disk = os.statvfs(folder)
     except OSError:
         return False
+    # root may fill as well what a file system keeps back for it
     blocks, names = (disk.f_bavail, disk.f_favail) if os.geteuid() else (disk.f_bfree, disk.f_ffree)
     has_counts = disk.f_blocks > 0  # some file systems of the network tell nothing
     return has_counts and (blocks * disk.f_frsize < ROOM or (disk.f_files > 0 and names == 0))
@@ -166,6 +167,7 @@ def _small_file(path: str, limit: int, since: float, owner: str) -> Optional[Ans
 def _last_lines(descriptor: int, size: int, limit: int) -> bytes:
     if size <= limit:
         return os.pread(descriptor, limit, 0)
+    # a byte more in front: where it is a line's end, the first line is a whole one
     data = os.pread(descriptor, limit + 1, size - limit - 1)
     return data[data.find(b"\n") + 1 :]
 

@@ -36,6 +36,7 @@ def ask(request: Request) -> Answer:
     is_encrypted = parts.scheme == "https"
     kind = http.client.HTTPSConnection if is_encrypted else http.client.HTTPConnection  # which verifies certificates
     port = parts.port or (443 if is_encrypted else 80)
+    # the time-out is one of each read, and an answer may come in drops: so the deadline is looked at between them
     connection = kind(host, port, timeout=max(0.01, deadline - time.monotonic()))
     try:
         connection.request(method, target, body or None, headers)

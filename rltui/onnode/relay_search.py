@@ -75,6 +75,7 @@ def _newest(descriptor: int, start: int, limit: int, most: int, find: Find) -> T
     hits: Hits = []
     for at, size, above in reversed(places):
         block, end, here = os.pread(descriptor, size, at), 0, []
+        # a deque of that length keeps only the last ones
         for begin, stop, place in deque(find(block), most - len(hits)):
             above += block.count(b"\n", end, begin)
             end = begin

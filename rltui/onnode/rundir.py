@@ -204,6 +204,7 @@ def write_json(path: str, value: Any, mode: Optional[int] = None, exclusive: boo
         FileExistsError: It is ``exclusive``, and the file is there.
     """
     folder = os.path.dirname(path) or "."
+    # in its own folder, as rename(2) does not cross file systems
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -356,6 +357,7 @@ def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str,
         return False
     with contextlib.suppress(OSError):  # an older attempt has none
         os.unlink(os.path.join(attempt, ROOM))
+    # before the end itself: whoever sees that takes all other files for final
     write_stage(attempt, "ended", reason)
     end = {"schema": SCHEMA, "outcome": outcome, "exit_code": exit_code, "reason": reason, "at": time.time()}
     end.update(details)

@@ -91,6 +91,7 @@ class GpuReader:
     def _one(self, index: int, handle: Any, slow: bool) -> Dict[str, Any]:
         nvml = self._nvml
         entry: Dict[str, Any] = {"i": index}
+        # the share of a short time in which any kernel ran: a collective that waits for other ranks counts as work
         self._add(entry, "util", lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
         self._add(entry, "mem", lambda: _memory(nvml.nvmlDeviceGetMemoryInfo(handle)))
         self._add(entry, "w", lambda: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000))
@@ -140,6 +141,7 @@ def _own_cards(count: int) -> List[int]:
 
 
 def _memory(info: Any) -> List[float]:
+    # NVML's first form of the answer: what the driver keeps for itself is in used
     return [round(info.used / GIB, 2), round(info.total / GIB, 2)]
 
 

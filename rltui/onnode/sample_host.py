@@ -74,6 +74,7 @@ class HostReader:
         chosen = lines[:1] if self._allowed is None else _of(lines, self._allowed)
         busy = total = 0
         for line in chosen:
+            # user to steal: the times of guests behind them are in user and nice already (proc(5))
             ticks = [int(word) for word in line.split()[1:9]]
             if len(ticks) >= 5:
                 total += sum(ticks)
@@ -86,11 +87,13 @@ def memory_limit() -> Optional[MemoryLimit]:
     limits: List[MemoryLimit] = []
     for line in _read_path("/proc/self/cgroup").decode("utf-8", "replace").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        # 0 is the one hierarchy of version 2; where both are mounted, a controller is in one of them only
         if number == "0":
             names = ("memory.max", "memory.current", "memory.stat")
             limits += _limits(CGROUPS, path, names, b"inactive_file")
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
+            # total_: with the groups below it, as usage_in_bytes counts; without that only the group's own pages
             limits += _limits(os.path.join(CGROUPS, "memory"), path, names, b"total_inactive_file")
     return min(limits, default=None)
 
@@ -102,6 +105,7 @@ def _limits(root: str, path: str, names: Tuple[str, str, str], cache_field: byte
     for depth in range(len(parts), -1, -1):
         folder = os.path.join(root, *parts[:depth])
         limit = _number(os.path.join(folder, names[0]))
+        # no limit is "max" in version 2, and in version 1 a number beyond any machine
         if limit > 0:
             usage, stat = (os.path.join(folder, name) for name in names[1:])
             found.append(MemoryLimit(limit, usage, stat, cache_field))

@@ -65,6 +65,7 @@ class Sink:
 
     def _rotate(self) -> None:
         self._close()
+        # renamed, not cut: who reads on from an offset sees by the inode that it is another file
         os.replace(self._path, self._path + ".1")
 
     def _close(self) -> None:

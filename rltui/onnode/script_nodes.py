@@ -55,6 +55,7 @@ def torchrun_variables(place: Rendezvous) -> Dict[str, str]:
 
 def on_each_node(place: Rendezvous, argv: List[str]) -> List[str]:
     """The command that runs ``argv`` once on each node, and ends all when one of them fails."""
+    # of an option that is there twice, srun takes the last
     return [*step_command(place.nodes, place.cpus), "--kill-on-bad-exit=1", "bash", "-c", _NUMBERED, "bash", *argv]
 
 

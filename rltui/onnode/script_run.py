@@ -123,6 +123,7 @@ class ScriptRun:
         read_to_the_end(child, follower, log)
         if self.samplers is not None:
             end_step(self.samplers, 0.0)
+        # as a shell tells of a signal: a script that is a Python program has none around it
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
     def tell(self, child: "subprocess.Popen[bytes]") -> None:

@@ -77,6 +77,7 @@ class Ports:
             links = [processes.link(os.path.join(folder, name)) for name in os.listdir(folder)]
         except OSError:
             return []
+        # /proc/PID/fd knows whose a socket is, /proc/net/tcp where it listens; both know its inode
         inodes = (link[len("socket:[") : -1] for link in links if link.startswith("socket:["))
         return sorted({self._by_inode[inode] for inode in inodes if inode in self._by_inode}, key=lambda one: one[1])
 

@@ -102,6 +102,7 @@ class SlurmJob(AttemptRunner):
 
     def introduce(self) -> None:
         """Write down which job this is."""
+        # take_signals has let it mean the end; from Slurm it is the warning (--signal=B:USR2)
         signal.signal(signal.SIGUSR2, self.on_warning)
         # no start time: this pid means nothing on the machine where rltui looks for supervisors
         who: Dict[str, Any] = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": host(), "uuid": self.uuid}

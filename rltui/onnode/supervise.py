@@ -82,6 +82,7 @@ class Supervisor(AttemptRunner):
         rundir.write_stage(self.attempt, "ray-up", "0/1 nodes")
         python = self.job["argv"][0]
         self.ray = RayHead(RaySpec(python, self.attempt, self.uuid, spec["cpus"], spec["gpus"]), self.environment)
+        # before Ray: it may take a minute to come up, and this process may be killed while it waits
         self.start_guard(self.ray.folder)
         self.ray.start(self.job["deadlines_s"]["ray_up"], self.requested)
         self.raise_if_requested()
@@ -119,6 +120,7 @@ def detach(attempt: str, deadline_s: float = START_S) -> int:
             stdout=log,
             stderr=log,
             cwd=attempt,
+            # the hangup at the end of a login's session must not reach it
             start_new_session=True,
         )
     deadline = time.monotonic() + deadline_s

@@ -67,6 +67,7 @@ def _take(path: str, wait_s: float) -> bool:
     deadline = time.monotonic() + wait_s
     while True:
         try:
+            # of two sides at once only one gets it, on NFS too from version 3 on (open(2))
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             return True
         except FileExistsError:

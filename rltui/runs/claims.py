@@ -84,6 +84,7 @@ def bar_start(client: RelayClient, attempt_path: str, uuid: str) -> bool:
     """
     lock = rundir.lock_folder(attempt_path, uuid)
     try:
+        # a file where the job would make a folder, so that one sees who took it
         client.put(lock, b"barred by rltui\n", exclusive=True)
     except RelayError as error:
         if error.kind == "missing":

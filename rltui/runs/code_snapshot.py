@@ -76,6 +76,7 @@ def _snapshot(root: Path, files: tuple[tuple[Path, int, int], ...]) -> CodeSnaps
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file, _, _ in files}
     digest = hashlib.sha256()
     for name in sorted(contents):
+        # with lengths, so that bytes which move from one file's end to the next one's beginning change it
         digest.update(f"{name}\0{len(contents[name])}\0".encode())
         digest.update(contents[name])
     return CodeSnapshot(digest.hexdigest()[:16], contents)

@@ -146,6 +146,7 @@ def make_attempt(client: RelayClient, attempt: Attempt, files: Mapping[str, byte
         )
     if claimed.rc:
         raise RltuiError(f"Cannot make attempt {attempt.number} of {attempt.run_id}: {_reason(claimed.err)}.")
+    # -n: a link that is there leads to a folder, and ln would put the new one into that
     client.run(["ln", "-sfn", attempt.code, f"{attempt.path}/../../code"], timeout_s=20)
 
 

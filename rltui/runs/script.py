@@ -85,7 +85,9 @@ def _template() -> jinja2.Template:
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
+        # a name that is missing has to fail: an option without its value may mean something else to sbatch
         undefined=jinja2.StrictUndefined,
+        # that is for HTML; the filters below quote for bash and for sbatch
         autoescape=False,
         trim_blocks=True,
         lstrip_blocks=True,

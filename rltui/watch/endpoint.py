@@ -38,6 +38,7 @@ class Reply(Struct, frozen=True):
 
 def pause_s(failures: int) -> float:
     """Seconds between two questions: one, and twice that for each failure in a row, for a server that is not there."""
+    # bounded: 2.0 ** 1024 is an OverflowError, and a server may be away for hours
     return min(SLOWEST_S, INTERVAL_S * 2.0 ** min(failures, 10))
 
 

@@ -167,6 +167,7 @@ def _split(
     in_order = sorted(times.items(), key=lambda item: (item[1].at or 0.0, item[0]))
     for step, time in in_order:
         gap = max(0.0, time.at - before) if time.at is not None and before is not None else None
+        # no more than since the step before: the times of steps that overlap add up to more than there was
         took[step] = gap if time.took_s is None else time.took_s if gap is None else min(gap, time.took_s)
         before = time.at
     spent, last = _sum(took.values()), in_order[-1][1].at

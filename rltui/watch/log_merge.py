@@ -168,6 +168,7 @@ class MergedReader:
 
     def _push(self, number: int) -> None:
         at = self._ready[number][0].at
+        # the number turned too: lines of one moment come in the exact reverse of reading forwards
         heapq.heappush(self._heap, (-at, -number) if self._backwards else (at, number))
 
     def _fill(self, numbers: Sequence[int]) -> None:

@@ -85,7 +85,9 @@ class Clock(Struct, frozen=True):
         if "day" not in fields:
             if self.newest - self.oldest > DAY_S:
                 raise ValueError("which day?")
+            # a time of day that is ahead of the last write is of the day before
             return (at - timedelta(days=at.timestamp() > self.newest + SKEW_S)).timestamp()
+        # over New Year: a date that is ahead of the last write is of the year before
         if "year" not in fields and at.timestamp() > self.newest + DAY_S:
             at = at.replace(year=at.year - 1)
         return at.timestamp()

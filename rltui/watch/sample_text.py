@@ -63,6 +63,7 @@ def differences(best: str, own: str) -> list[Piece]:
     rest = "".join(after[MOST_WORDS:])
     after = after[:MOST_WORDS]
     found: list[Piece] = []
+    # difflib's short cut passes over what is frequent, blanks first; texts of a few hundred words do without
     for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=len(after) > 500).get_opcodes():
         if tag == "equal":
             found.append(("".join(after[c:d]), "text"))

@@ -147,6 +147,7 @@ def record_query(query: SampleQuery, fields: Fields) -> RecordQuery:
     if query.step is not None and fields.step:
         name = f'"{fields.step}":'
         anchors = (f"{name} {query.step}", f"{name}{query.step}")
+        # step 12 is neither 120 nor 12.5
         step = rf"{re.escape(name)} ?{query.step}(?![0-9.])"
         pattern = rf"^(?=.*{step})(?=.*(?:{query.grep}))" if query.grep else step
     elif query.grep and is_literal(query.grep):

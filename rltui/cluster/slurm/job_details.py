@@ -70,6 +70,7 @@ def _details(pairs: Mapping[str, str], line: str) -> JobDetails:
         account=plain(pairs.get("Account", "")),
         submitted_at=read_time(pairs.get("SubmitTime", "")),
         started_at=read_time(pairs.get("StartTime", "")),
+        # of a job that runs EndTime is when its time limit will end it
         ended_at=read_time(pairs.get("EndTime", "")) if is_over else 0.0,
         time_limit_s=read_duration_s(pairs.get("TimeLimit", "")) or 0.0,
         restarts=whole(pairs.get("Restarts", "")) or 0,

@@ -111,6 +111,7 @@ def _node(pairs: Mapping[str, str]) -> NodeFacts:
         gpu=gpu,
         gpus=gpus,
         gpus_used=_gpus_used(pairs, gpu),
+        # without the cores that a site keeps for daemons (CoreSpecCount); older releases do not tell them apart
         cpus=whole(pairs.get("CPUEfctv") or pairs.get("CPUTot", "")) or 0,
         memory_gib=(whole(pairs.get("RealMemory", "")) or 0) / 1024,
         features=_names(pairs.get("ActiveFeatures") or pairs.get("AvailableFeatures", "")),

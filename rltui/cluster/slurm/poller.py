@@ -72,6 +72,7 @@ def next_look_s(needs: Needs, chance: float) -> float:
     else:
         delay = UNWATCHED_S
     if needs.failures:
+        # bounded: 2.0 ** 1024 is an OverflowError, and a controller may be away for days
         delay = min(LONGEST_S, delay * 2.0 ** min(needs.failures, 10))
     elif needs.changed_ago_s is not None and 0 <= needs.changed_ago_s <= CHANGE_WINDOW_S:
         delay = AFTER_CHANGE_S

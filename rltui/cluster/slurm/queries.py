@@ -77,6 +77,7 @@ def queue_argv(mark: str, *, only: Sequence[str] = (), short: bool = False) -> l
         wanted = "--format=" + "".join(f"{field}{mark}" for _, field in QUEUE_FIELDS.values())
     else:
         wanted = "--Format=" + ",".join(f"{field}:{mark}" for field, _ in QUEUE_FIELDS.values())
+    # --all: partitions that are hidden from most have jobs too; without --local squeue asks for a federation as well
     return ["squeue", *whose, "--local", "--all", "--states=all", "--noheader", wanted]
 
 
@@ -102,6 +103,7 @@ def accounting_argv(mark: str, since_s: float, *, only: Sequence[str] = (), user
         only: Ids to ask for.
         user: Whose jobs; root would be given everybody's.
     """
+    # not --parsable2, which puts the mark between fields only: the last one of a record would end without
     argv = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable", f"--delimiter={mark}"]
     argv += [f"--starttime=now-{max(1, int(since_s))}seconds", f"--format={','.join(ACCOUNTING_FIELDS.values())}"]
     argv += [f"--user={user}"] if user else []
@@ -213,6 +215,7 @@ def _job(row: dict[str, str]) -> JobSnapshot:
         submitted_at=read_time(row["submit"]),
         expected_start_at=start if waits else 0.0,
         started_at=0.0 if waits else start,
+        # of a job that runs it is when its time limit will end it
         ended_at=end if is_over else 0.0,
         time_limit_s=read_duration_s(row["limit"]) or 0.0,
         nodes=nodes_of(row["nodes"]),
@@ -232,6 +235,7 @@ def read_exit(text: str) -> tuple[int | None, int | None]:
 def read_status(text: str) -> tuple[int | None, int | None]:
     """Return exit code and signal of squeue's ``exit_code``, which is the status that ``wait`` gave: 1792 is exit 7."""
     status = whole(text)
+    # 0x80 says that a core was dumped, and is no part of the signal
     return read_exit(text) if status is None else (status >> 8, (status & 0x7F) or None)
 
 

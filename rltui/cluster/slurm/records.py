@@ -33,6 +33,7 @@ def split_records(text: str, mark: str, fields: int) -> list[list[str]]:
 
     What stands in front of a record's first field in lines of its own (``CLUSTER: name``, a warning) is dropped.
     """
+    # behind the last mark stands a line's end, or what was cut off
     pieces = text.split(mark, FIELDS_LIMIT)[:-1]
     whole = len(pieces) - len(pieces) % fields
     rows = [pieces[begin : begin + fields] for begin in range(0, whole, fields)]

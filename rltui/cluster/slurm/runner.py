@@ -142,6 +142,7 @@ class SlurmRunner:
         cleared = [word for name in dict.fromkeys([*DEFAULTS_OF_USERS, *without]) for word in ("-u", name)]
         self._calls.extend([self._clock()] * rpcs_of(argv))
         try:
+            # the relay adds variables to its own and takes none away, so env does that over there
             words = ["env", *cleared, *on_cluster(self._relay, argv)[1:]]
             given = {"stdin": stdin} if stdin else {}
             return self._relay.run(words, env=env, timeout_s=timeout_s, idempotent=idempotent, limit=limit, **given)

@@ -125,6 +125,7 @@ def start_argv(attempt: str, log: str, step: str, job_id: str, head: str, cpus: 
         script: The script with its shell.
     """
     srun = [*step_command([head], cpus), f"--jobid={job_id}", f"--job-name={step}", f"--immediate={IMMEDIATE_S}"]
+    # the relay's child leads its group, so setsid has to fork; -w waits for the shell and hands its status on
     return ["setsid", "-w", "sh", "-c", START, log, attempt, step, job_id, *srun, *script]
 
 

@@ -108,6 +108,7 @@ def read_answer(answer: Completed) -> str:
 
 def read_test(answer: Completed) -> TestVerdict:
     """Understand the answer to ``--test-only``."""
+    # --test-only speaks on standard error, also where it says yes
     text = plain(answer.err + " " + answer.out)
     match = _START.search(text)
     if answer.rc or match is None:
