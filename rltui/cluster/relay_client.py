@@ -42,7 +42,7 @@ PIECE_BYTES = 4 * MIB
 
 def reconnect_delay_s(failures: int) -> float:
     """Seconds before the next try after ``failures`` failed ones in a row: 1, 2, 4 … 30, to spare login nodes."""
-    return min(30.0, 2.0 ** max(0, failures - 1))
+    return min(30.0, 2.0 ** min(max(0, failures - 1), 10))
 
 
 def pieces(client: RelayClient, path: str, offset: int = 0) -> Iterator[FileChunk]:

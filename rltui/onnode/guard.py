@@ -36,7 +36,7 @@ def main() -> int:
     """
     attempt, uuid, ray_folder = sys.argv[1:4]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # Slurm sends them to all that a job has on a node
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: None)  # SIG_IGN would be inherited by what decides and tells
     if "done" in sys.stdin.read():
         return 0
     ended = processes.end_all(uuid, grace_s=10.0, exclude=(os.getpid(),))

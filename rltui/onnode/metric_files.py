@@ -289,7 +289,7 @@ def _item(data: Field) -> Optional[Tuple[str, float]]:
         if number in (1, 2) and isinstance(one, bytes):
             names.append(one.decode("utf-8", "replace"))
         elif number == 5 and isinstance(one, int):
-            value = float(one - (1 << 64) if one >> 63 else one)
+            value = float((one >> 1) ^ -(one & 1))  # sint64: the sign is its last bit
         elif number == 6 and isinstance(one, float):
             value = one
         elif number in (8, 16) and isinstance(one, bytes):

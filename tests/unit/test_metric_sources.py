@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tensorboardX import SummaryWriter
+from wandb.proto.wandb_internal_pb2 import HistoryItem, HistoryRecord
+from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
 
 from rltui.dialects.load import load_dialects
 from rltui.onnode import rundir
@@ -105,6 +108,18 @@ def test_a_file_that_grows_gives_each_record_once(long_run: tuple[Path, str], tm
     for _ in range(len(data) // 5_000 + 2):
         steps += [record.step for record in second.read(5_000)]
     assert steps == [2 * step for step in range(300)]
+
+
+def test_typed_whole_numbers_are_read_with_their_sign(long_run: tuple[Path, str], tmp_path: Path) -> None:
+    head = Path(wandb_file(str(long_run[0])) or "").read_bytes()[:7]
+    (tmp_path / "run-x.wandb").write_bytes(head)
+    with (tmp_path / "run-x.wandb").open("ab") as stream:
+        for step in (0, 7):
+            items = [HistoryItem(key="reward", integer=step - 5), HistoryItem(key="_step", integer=step)]
+            body = WandbRecord(history=HistoryRecord(item=items)).SerializeToString()
+            stream.write(struct.pack("<IHB", 0, len(body), 1) + body)
+    found = [(record.step, dict(record.values)) for record in WandbFile(str(tmp_path / "run-x.wandb")).read()]
+    assert found == [(0, {"reward": -5.0}), (7, {"reward": 2.0})]
 
 
 def test_a_broken_block_costs_only_its_records(long_run: tuple[Path, str], tmp_path: Path) -> None:
