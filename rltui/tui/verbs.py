@@ -12,7 +12,6 @@ from rltui.tui.host import Host
 from rltui.tui.keys import KeyContext
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
-from rltui.watch.snapshots import RunSummary
 
 
 def complete(app: Host, text: str) -> commands.Completion:
@@ -78,9 +77,9 @@ def _filter(app: Host, text: str) -> None:
     if order not in ("", *ORDERS):
         app.say(f"filter {order!r}: it is :filter NAME, :filter save NAME or :filter drop NAME", "warning")
     elif order:
-        app.top.change_filter(order, name)
+        app.top.filters.change(order, name)
     else:
-        app.top.call_filter(name)
+        app.top.filters.call(name)
 
 
 def _at_run(app: Host, name: str, do: Callable[[str], None]) -> None:
@@ -96,7 +95,7 @@ def _tab(app: Host, tab: str, name: str) -> None:
     from rltui.tui.screens.run_tabs import NUMBERS
 
     if not name and isinstance(app.screen, RunScreen):
-        app.screen.open_tab(NUMBERS[tab])
+        app.screen.tabs.open(NUMBERS[tab])
     else:
         _at_run(app, name or _current(app)["run"], lambda run_id: app.open_run(run_id, NUMBERS[tab]))
 
@@ -115,9 +114,9 @@ def _current(app: Host) -> dict[str, str]:
     """What the screen is about: its run, or the one that is selected, and that one's cluster, if it has a name."""
     from rltui.cluster.profile import LOCAL
 
-    target: RunSummary | None = getattr(app.screen, "target", None)
-    run_id = target.run_id if target is not None else str(getattr(app.screen, "run_id", ""))
-    run = target or app.pictures.summary(run_id)
+    screen: CockpitScreen | None = app.top
+    run = screen.target if screen is not None else None
+    run_id = run.run_id if run is not None else screen.run_id if screen is not None else ""
     return {"run": run_id, "cluster": run.cluster if run is not None and run.cluster != LOCAL else ""}
 
 

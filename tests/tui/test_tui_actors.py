@@ -131,16 +131,16 @@ async def test_enter_opens_the_log_of_an_actor() -> None:
         pilot.app.open_run(RUNS[1].run_id, 2)
         await until_text(pilot, "RSS GIB")
         await press(pilot, "j", "enter")
-        await until(pilot, lambda: pilot.app.screen.tab == "logs", "the log")
+        await until(pilot, lambda: pilot.app.screen.tabs.current == "logs", "the log")
         pid = PICTURE.actors[1].pid
-        assert pilot.app.screen.log_pane.sought.text == rf"re:\(.*\bpid={pid}\b"
+        assert pilot.app.screen.tabs.log_pane.sought.text == rf"re:\(.*\bpid={pid}\b"
         assert f"Ray's log of pid {pid} is not here" in notices(pilot)
         own = LogFile(name=f"ray-logs/worker-ab-01000000-{pid}.err", size=70)
         await press(pilot, "3")
         pilot.app.screen.snapshot = msgspec.structs.replace(PICTURE, logs=(own,))
         await press(pilot, "enter")
         await until(pilot, lambda: ("watch", RUNS[1].run_id, own.name) in fake.calls, "the log of its process")
-        assert not pilot.app.screen.log_pane.sought.pattern
+        assert not pilot.app.screen.tabs.log_pane.sought.pattern
 
 
 async def test_the_stack_of_one_process_is_asked_for_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,8 +118,8 @@ async def test_the_cursor_says_step_time_and_value_of_every_chart() -> None:
         screen = await opened(pilot, tab="5")
         await until_text(pilot, "steps 1 to 412")
         await enter(pilot, "<<<")
-        series = screen.panes[4]._snapshot.metrics
-        at = int(screen.panes[4].view.cursor) - 1
+        series = screen.tabs.panes[4]._snapshot.metrics
+        at = int(screen.tabs.panes[4].view.cursor) - 1
         said = f" {series.steps[at]} {formats.duration(series.times[at] - series.times[0])}"
         titles = [row for row in screen_lines(pilot) if said in row]
         assert [row.count(said) for row in titles[:2]] == [2, 2]
@@ -127,7 +127,7 @@ async def test_the_cursor_says_step_time_and_value_of_every_chart() -> None:
         assert "│" in screen_text(pilot)
         await press(pilot, "escape")
         assert said not in screen_text(pilot)
-        assert screen.tab == "metrics"
+        assert screen.tabs.current == "metrics"
 
 
 async def test_zoom_scale_smoothing_and_axis_are_said() -> None:
@@ -158,7 +158,7 @@ async def test_one_chart_alone_and_the_next(size: tuple[int, int], key: str) -> 
         await enter(pilot, "j")
         assert "reward_std" in screen_lines(pilot)[3]
         await enter(pilot, "G")
-        last = screen.panes[4].names[-1]
+        last = screen.tabs.panes[4].names[-1]
         assert last in screen_lines(pilot)[3]
         await press(pilot, key)
         assert last in screen_text(pilot), "all charts again, with that one in sight"
@@ -194,7 +194,7 @@ async def test_a_run_beside_that_lives_is_looked_at_again_and_one_that_fails_is_
         screen = await opened(pilot, tab="5")
         await enter(pilot, "Bgrpo-7b-2x4-u\t\n")
         await until(pilot, lambda: fake.calls.count(("beside", OTHER)) >= 2, "a second look")
-        assert screen.panes[4].beside is not None
+        assert screen.tabs.panes[4].beside is not None
     fake = FakeCockpit(failing={"beside"})
     async with cockpit(fake) as pilot:
         await opened(pilot, tab="5")

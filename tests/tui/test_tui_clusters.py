@@ -256,9 +256,9 @@ async def test_commands_reach_every_part_of_a_run() -> None:
         for verb, tab in (("gpus", "gpus"), ("actors", "actors"), ("logs", "logs")):
             await enter(pilot, f":{verb} {RUNS[1].run_id}\n")
             await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
-            assert pilot.app.screen.tab == tab
+            assert pilot.app.screen.tabs.current == tab
             await enter(pilot, ":queues\n")
-            await until(pilot, lambda: pilot.app.screen.tab == "queues", "the tab")
+            await until(pilot, lambda: pilot.app.screen.tabs.current == "queues", "the tab")
             await press(pilot, "q")
         await enter(pilot, ":clusters\n")
         await until(pilot, lambda: isinstance(pilot.app.screen, ClustersScreen), "the clusters")

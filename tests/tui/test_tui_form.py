@@ -33,7 +33,7 @@ async def test_a_value_is_edited_in_the_form_and_set_in_launch() -> None:
         assert screen.overrides == ("train.steps=7",)
         await press(pilot, "escape", "q")
         await until_text(pilot, "train.steps=7")
-        assert pilot.app.screen.overrides == ("train.steps=7",)
+        assert pilot.app.screen.typing.overrides == ("train.steps=7",)
         await press(pilot, "E")
         await until_text(pilot, "1 set")
         await press(pilot, "/")
@@ -42,7 +42,7 @@ async def test_a_value_is_edited_in_the_form_and_set_in_launch() -> None:
         await press(pilot, "d")
         await until_text(pilot, "0 set")
         await press(pilot, "escape", "q")
-        assert pilot.app.screen.overrides == ()
+        assert pilot.app.screen.typing.overrides == ()
 
 
 async def test_a_value_of_several_lines_is_edited_whole_and_left_as_it_was_by_enter() -> None:

@@ -220,21 +220,21 @@ async def test_the_cursor_of_the_map_names_a_node_and_leads_to_its_cards_and_bac
         await until_text(pilot, "worst GPU0 learner")
         assert "nid010701" in screen_text(pilot)
         await press(pilot, "right", "l", "j", "left", "k", "j", "down")
-        assert screen.node == f"nid{10701 + 1 + 2 * 78:06d}"
-        await until_text(pilot, f"{screen.node}  worst")
-        assert screen.tab == "gpus", "the arrows stay on the map"
+        assert screen.tabs.node == f"nid{10701 + 1 + 2 * 78:06d}"
+        await until_text(pilot, f"{screen.tabs.node}  worst")
+        assert screen.tabs.current == "gpus", "the arrows stay on the map"
         await press(pilot, "G")
-        assert screen.node == "nid011700"
+        assert screen.tabs.node == "nid011700"
         await press(pilot, "enter")
         await until_text(pilot, "v wall")
         assert "nid011700" in screen_text(pilot)
         assert "GPU3" in screen_text(pilot).split("nid011700")[1], "its cards below it"
         await press(pilot, "right")
-        await until(pilot, lambda: screen.tab == "actors", "the next tab")
+        await until(pilot, lambda: screen.tabs.current == "actors", "the next tab")
         await press(pilot, "left", "escape")
         await until_text(pilot, "nid011700  worst")
         await press(pilot, "g")
-        assert screen.node == "nid010701"
+        assert screen.tabs.node == "nid010701"
         await press(pilot, "v")
         await until_text(pilot, "v wall")
         await press(pilot, "enter")

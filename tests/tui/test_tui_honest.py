@@ -290,11 +290,11 @@ async def test_a_search_without_a_hit_stays_where_it_was_begun() -> None:
         await until_text(pilot, "step 299 ")
         screen = pilot.app.screen
         await enter(pilot, "/kv cache")
-        await until(pilot, lambda: screen.log_pane.hit is not None, "the hit of what is typed so far")
-        assert not screen.log_pane.following
+        await until(pilot, lambda: screen.tabs.log_pane.hit is not None, "the hit of what is typed so far")
+        assert not screen.tabs.log_pane.following
         await enter(pilot, "z\n")
         await until_text(pilot, "kv cachez 0 lines")
-        assert screen.log_pane.following
+        assert screen.tabs.log_pane.following
         assert "step 299 " in screen_text(pilot)
 
 
@@ -312,7 +312,7 @@ async def test_a_search_in_the_end_of_a_long_log_goes_on_in_all_of_it() -> None:
         (call,) = (call for call in fake.calls if call[0] == "log_part")
         assert call[2:] == ("out.log", str(wanted[-5]), str(100 * (wanted[-5] - 1)))
         await until_text(pilot, f"out.log:{wanted[-5]}")
-        pane = pilot.app.screen.log_pane
+        pane = pilot.app.screen.tabs.log_pane
         assert (pane.sought.words, "KV cache" in pane.line_to_copy) == ("kv cache", True)
         await enter(pilot, "N")  # it is among the lines that are there
         assert pane.part.first_line + pane.hit == wanted[-6]
@@ -332,8 +332,8 @@ async def test_what_is_only_far_before_the_end_is_shown_at_once_and_what_is_nowh
         await press(pilot, "escape")
         await enter(pilot, "/level:warning kv\n")
         await until_text(pilot, "21 in all")
-        await until(pilot, lambda: pilot.app.screen.log_pane.part is not None, "the newest one")
-        assert "WARNING" in pilot.app.screen.log_pane.line_to_copy
+        await until(pilot, lambda: pilot.app.screen.tabs.log_pane.part is not None, "the newest one")
+        assert "WARNING" in pilot.app.screen.tabs.log_pane.line_to_copy
         await press(pilot, "escape")
         await enter(pilot, "/level:terrible\n")
         await until(pilot, lambda: "There is no level 'terrible'" in notices(pilot), "the reason")

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 from textual.events import Key
 from textual.keys import _character_to_key
+from textual.screen import Screen
 
+from rltui.service.cockpit import ActionPreview, Ask
 from rltui.tui import keys
 from rltui.tui.glyphs import ASCII, UNICODE
 from rltui.tui.places import DIALOGS, PLACES, screen_class
+from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.help import help_lines
-from rltui.tui.screens.keyed import KeyedScreen
+from rltui.tui.screens.keyed import BoxScreen, KeyedScreen
 from rltui.tui.screens.pick import NodesScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.spans import width_of
 from rltui.tui.views.bars import footer
-from rltui.tui.widgets.list_pane import ListPane
 
 SCREENS = {
     name: getattr(import_module(f"rltui.tui.screens.{name}"), kind) for name, kind in {**PLACES, **DIALOGS}.items()
 } | {"nodes": NodesScreen}
+PREVIEW = ActionPreview(run_id="run-1", title="", consequences=(), commands=())
+MADE_OF: dict[str, tuple[object, ...]] = {
+    "run": ("run-1", None, None),
+    "why": ("run-1",),
+    "form": ("local/grpo-tiny", (), lambda _: None),
+    "queue": ("hpc",),
+    "help": (keys.dialog_keys("nothing"),),
+    "output": (("list",),),
+    "replay": (SimpleNamespace(run_id="run-1"),),
+    "confirm": (Ask("cancel", "run-1"), PREVIEW),
+    "pick": ("which", ()),
+    "columns": ((),),
+    "nodes": ("run-1", ()),
+}
+"""What a screen is made of, where it is anything."""
 CONTEXTS = [
     keys.KeyContext(),
     keys.KeyContext(readonly=True, run_state="running", review="ready", has_fix=True),
@@ -45,21 +62,13 @@ def test_no_id_stands_twice_on_a_screen(screen: str) -> None:
     assert [key_id for key_id, times in used.items() if times > 1] == []
 
 
-def panes_of(kind: type[KeyedScreen[object]]) -> list[type[ListPane]]:
-    """The lists that may be in sight on a screen."""
-    if issubclass(kind, RunScreen):
-        return [type(tab.pane()) for tab in TABS]
-    home = next(one for one in kind.__mro__ if "pane" in vars(one).get("__annotations__", {}))
-    return [vars(sys.modules[home.__module__])[home.__annotations__["pane"]]]
-
-
 @pytest.mark.parametrize("screen", SCREENS)
 def test_every_key_does_something(screen: str) -> None:
-    kind = SCREENS[screen]
-    doers = (kind, *kind.PARTS, *panes_of(kind))
-    tabs = {f"tab_{tab.id}" for tab in TABS} if issubclass(kind, RunScreen) else set()
-    missing = [key.id for key in kind.KEYS.keys if not any(hasattr(doer, f"do_{key.id}") for doer in doers)]
-    assert set(missing) == tabs, "the digits do what their tabs are called"
+    made = SCREENS[screen](*MADE_OF.get(screen, ()))
+    panes = [tab.pane() for tab in TABS] if isinstance(made, RunScreen) else [made.pane]
+    doers = (made, *made.parts, *panes)
+    keys_of = [key.id for key in made.KEYS.keys]
+    assert [key_id for key_id in keys_of if not any(hasattr(doer, f"do_{key_id}") for doer in doers)] == []
 
 
 @pytest.mark.parametrize("screen", SCREENS)
@@ -135,3 +144,10 @@ def test_a_key_that_is_off_says_why(screen: str, key_id: str, context: keys.KeyC
 
 def test_every_place_can_be_opened() -> None:
     assert {place: screen_class(place) for place in PLACES} == {place: SCREENS[place] for place in PLACES}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_is_made_of_parts_and_has_no_parents_of_its_own(screen: str) -> None:
+    kind = SCREENS[screen]
+    parents = set(kind.__mro__[1 : kind.__mro__.index(Screen)])
+    assert parents <= {KeyedScreen, CockpitScreen, BoxScreen, *SCREENS.values()}

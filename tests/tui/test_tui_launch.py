@@ -100,13 +100,15 @@ async def test_bad_input_is_a_finding_and_can_be_edited_or_dropped() -> None:
         screen = await launching(pilot)
         await enter(pilot, "strian.steps=5\n")
         await until_text(pilot, "did you mean train.steps?")
-        assert screen.overrides == ("trian.steps=5",)
+        assert screen.typing.overrides == ("trian.steps=5",)
         await enter(pilot, "e")
-        await until(pilot, lambda: screen.prompt is not None and screen.prompt.text == screen.overrides[-1], "the text")
+        await until(
+            pilot, lambda: screen.prompt is not None and screen.prompt.text == screen.typing.overrides[-1], "the text"
+        )
         await press(pilot, "escape")
         await enter(pilot, "d")
         await until_text(pilot, "nothing to say against it")
-        assert screen.overrides == ()
+        assert screen.typing.overrides == ()
 
 
 async def test_what_is_no_override_stays_in_the_prompt() -> None:
@@ -117,7 +119,7 @@ async def test_what_is_no_override_stays_in_the_prompt() -> None:
         assert screen.prompt is not None
         assert screen.prompt.text == "train.steps"
         await enter(pilot, "=9\n")
-        await until(pilot, lambda: screen.overrides == ("train.steps=9",), "the override")
+        await until(pilot, lambda: screen.typing.overrides == ("train.steps=9",), "the override")
 
 
 async def test_a_draft_survives_escape() -> None:
@@ -142,7 +144,7 @@ async def test_a_fix_is_one_key() -> None:
         await until(pilot, lambda: screen.review is not None and bool(screen.review.findings), "the finding")
         await enter(pilot, "f")
         await until(pilot, lambda: screen.review is not None and not screen.review.findings, "the review without it")
-        assert screen.overrides == ("roles.rollout.engines=5",)
+        assert screen.typing.overrides == ("roles.rollout.engines=5",)
 
 
 async def test_another_preset_does_not_inherit_overrides() -> None:
@@ -150,10 +152,10 @@ async def test_another_preset_does_not_inherit_overrides() -> None:
     async with cockpit(fake) as pilot:
         screen = await launching(pilot)
         await enter(pilot, "strain.steps=5\n")
-        await until(pilot, lambda: screen.overrides != (), "the override")
+        await until(pilot, lambda: screen.typing.overrides != (), "the override")
         await enter(pilot, "j")
         await until(pilot, lambda: screen.review is not None and "coin" in screen.review.preset, "its review")
-        assert screen.overrides == ()
+        assert screen.typing.overrides == ()
         assert screen.review.overrides == ()
 
 
@@ -177,7 +179,7 @@ async def test_a_launch_that_fails_keeps_everything_as_it_was() -> None:
         await until(pilot, lambda: "the run root is not writable" in notices(pilot), "the error")
         assert "set run_root in config.yaml" in notices(pilot)
         assert pilot.app.screen is screen
-        assert screen.overrides == ("train.steps=5",)
+        assert screen.typing.overrides == ("train.steps=5",)
         fake.failing.clear()
         await enter(pilot, "\n")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
@@ -241,7 +243,7 @@ async def test_what_is_typed_is_checked_before_enter_and_forgotten_with_escape()
         await enter(pilot, "strian.steps=5")
         await until_text(pilot, "did you mean train.steps?")
         assert screen.prompt is not None
-        assert screen.overrides == ()
+        assert screen.typing.overrides == ()
         assert not launches(fake)
         await press(pilot, "escape")
         await until_text(pilot, "nothing to say against it")
@@ -328,7 +330,7 @@ async def test_a_sweep_is_checked_run_by_run_and_launched_as_several_runs() -> N
         await enter(pilot, "Strain.steps=5,x")
         await until_text(pilot, "✗ train.steps=x")
         await until_text(pilot, "1 error: cannot launch")
-        assert screen.sweep.words == ()
+        assert screen.typing.sweep.words == ()
         await pilot.press("ctrl+u")
         await enter(pilot, "train.steps=5\n")
         await until(pilot, lambda: "is no sweep" in notices(pilot), "the reason")
@@ -353,7 +355,7 @@ async def test_a_sweep_is_edited_and_dropped() -> None:
         await press(pilot, "escape")
         await enter(pilot, "d")
         await until_text(pilot, "ready: ⏎ launches")
-        assert not screen.is_any
+        assert not screen.typing.is_any
 
 
 @pytest.mark.parametrize("key", ["q", "escape"])

@@ -39,7 +39,7 @@ async def test_the_words_behind_it_are_edited_whole_and_checked_as_typed() -> No
         await enter(pilot, "s")
         await until(pilot, lambda: screen.prompt is not None and screen.prompt.text.startswith("--nodes 2"), "them")
         await press(pilot, "escape")
-        assert screen.overrides == words
+        assert screen.typing.overrides == words
         await enter(pilot, "dd")
         await until(pilot, lambda: screen.review is not None and screen.review.overrides == words[:2], "two fewer")
         await enter(pilot, "d")
@@ -55,7 +55,7 @@ async def test_an_open_quote_stays_in_the_prompt() -> None:
         await enter(pilot, "s--name 'a\n")
         await until(pilot, lambda: "the words cannot be read" in notices(pilot), "the reason")
         assert screen.prompt is not None
-        assert screen.overrides == ()
+        assert screen.typing.overrides == ()
 
 
 async def test_its_job_script_is_shown() -> None:

@@ -35,7 +35,7 @@ async def test_marked_runs_are_acted_on_together_and_what_cannot_be_is_left_alon
         await press(pilot, "y")
         await until(pilot, lambda: "cancel: done for 2" in notices(pilot), "what was done")
         assert [call for call in fake.calls if call[0] == "cancel"] == [("cancel", FIRST), ("cancel", SECOND)]
-        assert not pilot.app.screen.marked, "what was done is not done again by the next key"
+        assert not pilot.app.screen.table.marked, "what was done is not done again by the next key"
 
 
 async def test_of_marked_runs_one_that_fails_does_not_stop_the_others_and_marks_stay() -> None:
@@ -54,20 +54,20 @@ async def test_of_marked_runs_one_that_fails_does_not_stop_the_others_and_marks_
         await until(pilot, lambda: "done for 1 of 2" in notices(pilot), "what was done")
         assert f"{FIRST}: another rltui was faster" in notices(pilot)
         assert [call[1] for call in fake.calls if call[0] == "resubmit"] == [FIRST, SECOND]
-        assert pilot.app.screen.marked == (FIRST, SECOND)
+        assert pilot.app.screen.table.marked == (FIRST, SECOND)
 
 
 async def test_marks_follow_what_is_shown_and_keys_of_one_run_say_so() -> None:
     async with cockpit(FakeCockpit(), size=(80, 24)) as pilot:
         await press(pilot, "*")
-        assert len(pilot.app.screen.marked) == len(RUNS)
+        assert len(pilot.app.screen.table.marked) == len(RUNS)
         await enter(pilot, f"/{SECOND}\n")
-        assert pilot.app.screen.marked == (SECOND,)
+        assert pilot.app.screen.table.marked == (SECOND,)
         assert "✓" in screen_text(pilot)
         await press(pilot, "m")
         assert "it is for one run, and 1 are marked" in notices(pilot)
         await press(pilot, "*")
-        assert not pilot.app.screen.marked
+        assert not pilot.app.screen.table.marked
 
 
 async def test_marked_runs_are_compared_and_one_is_not() -> None:

@@ -52,19 +52,19 @@ async def test_brackets_go_through_all_tabs_and_around() -> None:
         screen = await opened(pilot)
         seen = []
         for _ in TABS:
-            seen.append(screen.tab)
+            seen.append(screen.tabs.current)
             await enter(pilot, "]")
         assert seen == [tab.id for tab in TABS]
-        assert screen.tab == "overview"
+        assert screen.tabs.current == "overview"
         await enter(pilot, "[")
-        assert screen.tab == TABS[-1].id
+        assert screen.tabs.current == TABS[-1].id
 
 
 async def test_a_click_opens_a_tab() -> None:
     async with cockpit() as pilot:
         screen = await opened(pilot)
         await pilot.click("#tabs", offset=(screen_lines(pilot)[1].index("Logs"), 0))
-        await until(pilot, lambda: screen.tab == "logs", "the log")
+        await until(pilot, lambda: screen.tabs.current == "logs", "the log")
 
 
 @pytest.mark.parametrize("run", RUNS, ids=[run.state for run in RUNS])
@@ -82,7 +82,7 @@ async def test_the_history_says_what_each_loss_cost(size: tuple[int, int]) -> No
     async with cockpit(size=size) as pilot:
         screen = await opened(pilot, tab="8")
         await until_text(pilot, "goodput 76%")
-        assert screen.tab == "history"
+        assert screen.tabs.current == "history"
         seen = screen_lines(pilot)
         for _ in range(40):
             await enter(pilot, "j")
@@ -135,11 +135,11 @@ async def test_the_log_follows_until_one_scrolls_and_stays_where_one_is() -> Non
         screen = await opened(pilot, tab="6")
         await until_text(pilot, "step 299 ")
         await enter(pilot, "kkk")
-        await until(pilot, lambda: not screen.log_pane.following, "the scroll")
+        await until(pilot, lambda: not screen.tabs.log_pane.following, "the scroll")
         top = screen_lines(pilot)[3]
         fake.lines = log_lines(310)[5:]  # ten more at the end, five gone at the start
         pilot.app.controller.refresh()
-        await until(pilot, lambda: "step 309 " in screen.log_pane.lines[-1], "the new tail")
+        await until(pilot, lambda: "step 309 " in screen.tabs.log_pane.lines[-1], "the new tail")
         await flushed(pilot)
         assert screen_lines(pilot)[3] == top
         await enter(pilot, "F")
@@ -153,13 +153,13 @@ async def test_search_goes_from_hit_to_hit_and_around() -> None:
     async with cockpit(FakeCockpit(lines=log_lines(300))) as pilot:
         screen = await opened(pilot)
         await enter(pilot, "/kv cache\n")
-        await until(pilot, lambda: screen.tab == "logs" and screen.log_pane.hit is not None, "the hit")
+        await until(pilot, lambda: screen.tabs.current == "logs" and screen.tabs.log_pane.hit is not None, "the hit")
         await until_text(pilot, "kv cache 3 lines")
-        hits = [screen.log_pane.hit]
+        hits = [screen.tabs.log_pane.hit]
         for key in "nnnN":
             await enter(pilot, key)
             await flushed(pilot)
-            hits.append(screen.log_pane.hit)
+            hits.append(screen.tabs.log_pane.hit)
         assert hits[0] > hits[2] > hits[1]
         assert hits[3] == hits[0]
         assert hits[4] == hits[2]
@@ -168,7 +168,7 @@ async def test_search_goes_from_hit_to_hit_and_around() -> None:
         await until(pilot, lambda: "preempted" in pilot.app.clipboard, "the copied line")
         await press(pilot, "escape")
         await flushed(pilot)
-        assert not screen.log_pane.sought.pattern
+        assert not screen.tabs.log_pane.sought.pattern
         assert isinstance(pilot.app.screen, RunScreen)
         await press(pilot, "escape")
         assert isinstance(pilot.app.screen, RunsScreen)
@@ -180,33 +180,33 @@ async def test_scrolling_goes_on_beyond_the_end_of_the_log_and_back() -> None:
         screen = await opened(pilot, tab="6")
         await until_text(pilot, "step 1999 ")
         await enter(pilot, "gk")
-        await until(pilot, lambda: screen.log_pane.part is not None, "the lines before")
+        await until(pilot, lambda: screen.tabs.log_pane.part is not None, "the lines before")
         assert any(call[:3] == ("log_piece", RUNS[0].run_id, "") for call in fake.calls)
         await until_text(pilot, "a part")
-        first = screen.log_pane.part.top
+        first = screen.tabs.log_pane.part.top
         await enter(pilot, "gk")
-        await until(pilot, lambda: screen.log_pane.part.top != first, "what is before these")
-        while any(screen.log_pane.part.top.values()):
-            before = screen.log_pane.part
+        await until(pilot, lambda: screen.tabs.log_pane.part.top != first, "what is before these")
+        while any(screen.tabs.log_pane.part.top.values()):
+            before = screen.tabs.log_pane.part
             await enter(pilot, "gk")
-            await until(pilot, lambda before=before: screen.log_pane.part is not before, "the next piece")
+            await until(pilot, lambda before=before: screen.tabs.log_pane.part is not before, "the next piece")
         await enter(pilot, "gk")
         await until(pilot, lambda: "this is the first line" in notices(pilot), "the word that it is the first")
         await enter(pilot, "F")
-        await until(pilot, lambda: screen.log_pane.following and screen.log_pane.part is None, "the end")
+        await until(pilot, lambda: screen.tabs.log_pane.following and screen.tabs.log_pane.part is None, "the end")
 
 
 async def test_a_search_of_all_logs_goes_from_hit_to_hit_in_time_order() -> None:
     fake = FakeCockpit(lines=log_lines(2000)[1500:])
     async with cockpit(fake) as pilot:
         screen = await opened(pilot, tab="6")
-        screen.log_name = "*"
+        screen.logs.log_name = "*"
         pilot.app.controller.watch_log("*")
         await until_text(pilot, "all logs")
         await enter(pilot, "/since:2h re:step 7\n")
         await until_text(pilot, "111 in a")
-        await until(pilot, lambda: screen.log_pane.part is not None, "the newest hit")
-        pane = screen.log_pane
+        await until(pilot, lambda: screen.tabs.log_pane.part is not None, "the newest hit")
+        pane = screen.tabs.log_pane
         seen = [pane.lines[pane.hit]]
         for _ in range(3):
             await enter(pilot, "N")
@@ -222,14 +222,14 @@ async def test_repeats_are_one_line_until_plus_or_a_search_shows_them() -> None:
     async with cockpit(FakeCockpit(lines=lines)) as pilot:
         screen = await opened(pilot, tab="6")
         await until_text(pilot, "8/9 [  [×9]")
-        assert len(screen.log_pane.lines) == 3
+        assert len(screen.tabs.log_pane.lines) == 3
         await enter(pilot, "+")
         await until_text(pilot, "3/9 [")
         await enter(pilot, "+")
-        await until(pilot, lambda: len(screen.log_pane.lines) == 3, "one line")
+        await until(pilot, lambda: len(screen.tabs.log_pane.lines) == 3, "one line")
         await enter(pilot, "/3/9\n")
         await until_text(pilot, "3/9 [")
-        assert "3/9" in screen.log_pane.lines[screen.log_pane.hit]
+        assert "3/9" in screen.tabs.log_pane.lines[screen.tabs.log_pane.hit]
 
 
 async def test_long_lines_can_be_panned() -> None:
@@ -253,7 +253,7 @@ async def test_log_text_cannot_act() -> None:
         assert all(len(row) <= 120 for row in screen_lines(pilot))
         await pilot.click("#logs", offset=(45, 1))
         await enter(pilot, "/[bold\n")
-        await until(pilot, lambda: screen.log_pane.hit == 0, "the hit")
+        await until(pilot, lambda: screen.tabs.log_pane.hit == 0, "the hit")
         await enter(pilot, "y")
         await until(pilot, lambda: pilot.app.clipboard.startswith("[bold red]"), "the copy")
         assert "\x1b" not in pilot.app.clipboard

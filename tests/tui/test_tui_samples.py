@@ -75,11 +75,11 @@ async def test_the_cursor_stays_on_its_sample_and_each_is_read_when_it_is_looked
         screen = await opened(pilot, tab="9")
         await until_text(pilot, "45 out of")
         await enter(pilot, "jj")
-        await until(pilot, lambda: screen.samples_pane.group is not None, "the sample in full")
-        assert screen.samples_pane.shown.chosen.answer == "There are five, I think."
+        await until(pilot, lambda: screen.tabs.samples_pane.group is not None, "the sample in full")
+        assert screen.tabs.samples_pane.shown.chosen.answer == "There are five, I think."
         await enter(pilot, "jj")
         await until(pilot, lambda: ("sample", FIRST, "400") in fake.calls, "the question for another")
-        assert screen.samples_pane.cursor == 4
+        assert screen.tabs.samples_pane.cursor == 4
         assert [call for call in fake.calls if call[0] == "sample"][:1] == [("sample", FIRST, "0")]
 
 
@@ -89,9 +89,9 @@ async def test_q_and_escape_leave_a_single_sample_before_the_run(key: str) -> No
         screen = await opened(pilot, tab="9")
         await until_text(pilot, "45 out of")
         await enter(pilot, "\n")
-        assert screen.samples_pane.whole
+        assert screen.tabs.samples_pane.whole
         await press(pilot, key)
-        assert not screen.samples_pane.whole
+        assert not screen.tabs.samples_pane.whole
         await until_text(pilot, "45 out of")
         await press(pilot, key)
         assert pilot.app.screen is not screen

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
     from rltui.service.cockpit import Ask
+    from rltui.tui.host import Host
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
     from rltui.tui.widgets.prompt import Complete, Prompt
+    from rltui.watch.snapshots import RunSummary
 
 
 class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
@@ -43,6 +45,11 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
     def prompt(self) -> Prompt | None:
         """The prompt that is open."""
         return self.prompting.prompt
+
+    @property
+    def target(self) -> RunSummary | None:
+        """The run that this is about, as it was last seen; None where it is about none."""
+        return self.cockpit.pictures.summary(self.run_id)
 
     def body(self) -> Sequence[Widget]:
         """What stands between header and footer."""
@@ -170,6 +177,22 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.app.push_screen(
             PaletteScreen("do", key_items(self.bound, self.key_context(), self.cockpit.glyphs)), chosen
         )
+
+
+class Part:
+    """Has a method ``do_<id>`` for some keys of a screen, and is told by its constructor what else these need.
+
+    Args:
+        screen: Whose keys they are.
+    """
+
+    def __init__(self, screen: CockpitScreen) -> None:
+        self._screen = screen
+
+    @property
+    def cockpit(self) -> Host:
+        """The application, as screens see it."""
+        return self._screen.cockpit
 
 
 class Prompting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partialmethod
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -15,9 +15,6 @@ from rltui.tui import own_keys
 from rltui.tui.host import Host
 from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.widgets.list_pane import ListPane
-
-PartType = TypeVar("PartType")
-ScreenType = TypeVar("ScreenType", bound="KeyedScreen[Any]")
 
 
 class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
@@ -31,8 +28,8 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
     OPENS: ClassVar[str] = ""
     """Id of the key that a double click stands for; empty: it only selects."""
 
-    PARTS: ClassVar[tuple[Callable[..., object], ...]] = ()
-    """What else knows what keys do; each is made with the screen."""
+    parts: tuple[object, ...] = ()
+    """What else knows what keys do: small objects, made by the screen."""
 
     AUTO_FOCUS: ClassVar[str | None] = ""
 
@@ -43,11 +40,6 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         super().__init__()
         self.bound = own_keys.bound(type(self).__module__.rpartition(".")[2], self.KEYS)
         """The table with the user's own keys."""
-        self._parts = [part(self) for part in self.PARTS]
-
-    def part(self, kind: type[PartType]) -> PartType:
-        """The screen's part of a kind, such as its log keys."""
-        return next(part for part in self._parts if isinstance(part, kind))
 
     @property
     def cockpit(self) -> Host:
@@ -86,7 +78,7 @@ class KeyedScreen(Screen[ScreenResultType], inherit_bindings=False):
         if key_id == "escape":
             self.cockpit.hush()
         name = f"do_{key_id}"
-        doers = (self.mover(), self, *self._parts)
+        doers = (self.mover(), self, *self.parts)
         do: Callable[[], None] = getattr(next(doer for doer in doers if hasattr(doer, name)), name)
         do()
         self.tick()
@@ -155,15 +147,3 @@ class BoxScreen(KeyedScreen[ScreenResultType], inherit_bindings=False):
 
     def fit(self) -> None:
         """Give the box the size that its lines take, as far as the terminal has it."""
-
-
-class Part(Generic[ScreenType]):
-    """Has a method ``do_<id>`` for some of its screen's keys."""
-
-    def __init__(self, screen: ScreenType) -> None:
-        self._screen = screen
-
-    @property
-    def cockpit(self) -> Host:
-        """The application, as screens see it."""
-        return self._screen.cockpit

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partialmethod
+from functools import partial, partialmethod, reduce
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
+from textual.reactive import var
 from typing_extensions import override
 
 from rltui.layout.presets import FIRST
 from rltui.service.launch_review import opened_file
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import keys, messages
+from rltui.tui.commands import with_override
 from rltui.tui.keys import Key, KeyContext, KeyTable
 from rltui.tui.picking import after
+from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.launch_typing import LaunchTyping
-from rltui.tui.widgets.launch_panes import ReviewPane, ScriptPane
+from rltui.tui.widgets.launch_panes import PresetList, ReviewPane, ScriptPane
 
 if TYPE_CHECKING:
     from textual.timer import Timer
     from textual.widget import Widget
 
-    from rltui.service.launch_review import PresetSummary
+    from rltui.service.launch_review import LaunchReview, PresetSummary
     from rltui.service.sweep_points import Sweep
     from rltui.tui.messages import CockpitMessage
 
@@ -77,13 +80,20 @@ SIDE_BY_SIDE_FROM = 160
 """Width from which review and script are both in sight."""
 
 
-class LaunchScreen(LaunchTyping):
+class LaunchScreen(CockpitScreen):
     """Presets on the left, the review of the chosen one on the right."""
 
     KEYS: ClassVar[KeyTable] = KEYS
 
+    pane: PresetList
+    review: var[LaunchReview | None] = var(None, init=False)
+    """What is known of what was checked last."""
+
     def __init__(self, preset: str = "") -> None:
         super().__init__()
+        self.presets = self.pane = PresetList(id="presets")
+        self.typing = LaunchTyping(self, self.presets, partial(self.changed, at_once=True), self._check_typed)
+        self.parts = (self.typing,)
         self.review_pane = ReviewPane(id="review")
         self.script_pane = ScriptPane(id="script")
         self.with_script = self.auto = False
@@ -155,7 +165,7 @@ class LaunchScreen(LaunchTyping):
     def moved(self) -> None:
         """Another preset: what was set for the one before does not fit it."""
         if self.presets.selected != self._reviewed:
-            self.unset()
+            self.typing.unset()
             self.changed()
 
     def changed(self, at_once: bool = False) -> None:
@@ -169,11 +179,11 @@ class LaunchScreen(LaunchTyping):
     def _check(self) -> None:
         preset = self.presets.selected
         if preset is not None:
-            overrides, sweep = self.tried
+            overrides, sweep = self.typing.tried
             self._asked = (preset.name, overrides, self.cluster, sweep)
             self.cockpit.controller.ask_review(*self._asked)
 
-    def check_soon(self) -> None:
+    def _check_typed(self) -> None:
         """Check once the fingers rest; what was found before stays in sight until then."""
         self._check_in(TYPED_SETTLE_S)
 
@@ -186,7 +196,7 @@ class LaunchScreen(LaunchTyping):
             self._check()
 
     def _show(self) -> None:
-        self.review_pane.show(self.presets.selected, self.review, *self.tried, self.cockpit.readonly)
+        self.review_pane.show(self.presets.selected, self.review, *self.typing.tried, self.cockpit.readonly)
         self.script_pane.show(self.review, is_asked=self.presets.selected is not None)
         self.tick()
 
@@ -217,16 +227,16 @@ class LaunchScreen(LaunchTyping):
         return KeyContext(
             readonly=self.cockpit.readonly,
             review="none" if self.presets.selected is None else "pending" if self._launching else state,  # type: ignore[arg-type]
-            has_overrides=self.is_any,
-            has_sweep=bool(self.sweep.words),
-            has_fix=bool(self.fix),
+            has_overrides=self.typing.is_any,
+            has_sweep=bool(self.typing.sweep.words),
+            has_fix=bool(self._fix),
             num_clusters=len(self.clusters),
-            problem="a script has no keys: s edits its options and words" if self.on_script else "",
+            problem="a script has no keys: s edits its options and words" if self.typing.on_script else "",
         )
 
     def crumbs(self) -> Sequence[str]:
         """Where you are, and where it would run."""
-        return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.sweep.words else [])]
+        return ["launch", f"on {self.cluster}", *(["hands-off"] if self.auto and not self.typing.sweep.words else [])]
 
     def pager(self) -> ReviewPane | ScriptPane:
         """The review, or the script where it is shown in its place."""
@@ -235,7 +245,7 @@ class LaunchScreen(LaunchTyping):
     def do_submit(self) -> None:
         """Launch the layout that is shown, as it was reviewed."""
         self._launching = True
-        self.cockpit.controller.launch(*self._asked, self.auto and not self.sweep.words)
+        self.cockpit.controller.launch(*self._asked, self.auto and not self.typing.sweep.words)
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
 
     def do_open(self) -> None:
@@ -274,6 +284,16 @@ class LaunchScreen(LaunchTyping):
         else:
             self.leave()
 
+    @property
+    def _fix(self) -> tuple[str, ...]:
+        """The fix of the first finding that has one."""
+        findings = self.review.findings if self.review is not None else ()
+        return next((finding.fix for finding in findings if finding.fix), ())
+
+    def do_fix(self) -> None:
+        """Apply the fix of the first finding that has one."""
+        self.typing.set(reduce(with_override, self._fix, self.typing.overrides))
+
     def do_auto(self) -> None:
         """Launch in hands-off mode, or not."""
         self.auto = not self.auto
@@ -290,11 +310,21 @@ class LaunchScreen(LaunchTyping):
         """Open the prompt for words that a preset has to have."""
         self.prompting.ask("filter", "/", self.presets.query_words, hint="words")
 
+    @override
+    def typed(self, purpose: str, text: str) -> None:
+        super().typed(purpose, text)
+        self.typing.typed(purpose, text)
+
     def answer(self, purpose: str, text: str) -> str:
         """Open a file, or set what was typed."""
         if purpose == "file" and text.strip():
             self._open(text.strip())
-        return super().answer(purpose, text)
+        return self.typing.answer(purpose, text)
+
+    @override
+    def left(self, purpose: str) -> None:
+        super().left(purpose)
+        self.typing.left(purpose)
 
     @override
     def narrow(self, words: str) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
-
-from textual.reactive import var
+from collections.abc import Callable
 
 from rltui.errors import UsageError
 from rltui.service.sweep_points import NO_SWEEP, Sweep, read_sweep
 from rltui.tui.commands import complete_override, override_problem, script_words, with_override
-from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.base import CockpitScreen, Part
 from rltui.tui.widgets.launch_panes import PresetList
-
-if TYPE_CHECKING:
-    from rltui.service.launch_review import LaunchReview
 
 Tried = tuple[tuple[str, ...], Sweep]
 """Overrides, or the words of a script, and the sweep."""
@@ -23,29 +18,26 @@ CHECKED = ("override", "words", "sweep")
 """Prompts whose text is checked while it is typed."""
 
 
-class LaunchTyping(CockpitScreen):
-    """The launch screen, as far as one types on it.
+class LaunchTyping(Part):
+    """What is set beside the chosen preset, and the keys to type it.
+
+    Args:
+        screen: The launch screen.
+        presets: What can be launched.
+        changed: Called when something else is set.
+        typed: Called when something else would be set by what stands in the prompt now.
 
     Attributes:
-        presets: What can be launched.
         overrides: What is set.
         sweep: The settings that have several values.
     """
 
-    pane: PresetList
-    review: var[LaunchReview | None] = var(None, init=False)
-    """What is known of what was checked last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.presets = self.pane = PresetList(id="presets")
+    def __init__(
+        self, screen: CockpitScreen, presets: PresetList, changed: Callable[[], None], typed: Callable[[], None]
+    ) -> None:
+        super().__init__(screen)
+        self._presets, self._changed, self._typed = presets, changed, typed
         self.unset()
-
-    def changed(self, at_once: bool = False) -> None:
-        """Something else is to be launched."""
-
-    def check_soon(self) -> None:
-        """Check once the fingers rest; what was found before stays in sight until then."""
 
     def unset(self) -> None:
         """Forget all overrides and the sweep."""
@@ -64,25 +56,20 @@ class LaunchTyping(CockpitScreen):
         return bool(self.overrides or self.sweep.words)
 
     @property
-    def fix(self) -> tuple[str, ...]:
-        """The fix of the first finding that has one."""
-        findings = self.review.findings if self.review is not None else ()
-        return next((finding.fix for finding in findings if finding.fix), ())
-
-    @property
     def on_script(self) -> bool:
         """Whether a script is chosen, which has words and no keys."""
-        selected = self.presets.selected
+        selected = self._presets.selected
         return selected is not None and selected.is_script
 
-    def _set(self, overrides: tuple[str, ...], sweep: Sweep | None = None) -> None:
+    def set(self, overrides: tuple[str, ...], sweep: Sweep | None = None) -> None:
+        """Launch with these overrides from now on; without a sweep, that stays as it is."""
         self.overrides, self._typing = overrides, None
         self.sweep = self.sweep if sweep is None else sweep
-        self.changed(at_once=True)
+        self._changed()
 
     def do_set(self) -> None:
         """Type an override; a draft that was left is still there. Of a script, all words behind it are edited."""
-        self._ask_words() if self.on_script else self._ask_override(self.prompting.draft)
+        self._ask_words() if self.on_script else self._ask_override(self._screen.prompting.draft)
 
     def do_edit(self) -> None:
         """Open the prompt for the newest override, or for the words beside a script."""
@@ -96,34 +83,27 @@ class LaunchTyping(CockpitScreen):
     def do_sweep(self) -> None:
         """Type which settings have several values."""
         hint = "train.seed=1,2,3 --at-once 2, tab completes"
-        self.prompting.ask("sweep", "sweep", str(self.sweep), hint, complete_override)
+        self._screen.prompting.ask("sweep", "sweep", str(self.sweep), hint, complete_override)
 
     def do_form(self) -> None:
         """Edit every key as a form; what is set there is set here."""
-        selected = self.presets.selected
+        selected = self._presets.selected
         if selected is not None:
-            self.cockpit.open("form", selected.name, self.overrides, self._set)
+            self.cockpit.open("form", selected.name, self.overrides, self.set)
 
     def _ask_override(self, text: str) -> None:
-        self.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)
+        self._screen.prompting.ask("override", "set", text, "key.path=value, tab completes", complete_override)
 
     def _ask_words(self) -> None:
         hint = "--nodes 2 slurm.time=1:00:00 -- its words"
-        self.prompting.ask("words", "run with", shlex.join(self.overrides), hint)
+        self._screen.prompting.ask("words", "run with", shlex.join(self.overrides), hint)
 
     def do_drop(self) -> None:
         """Drop the sweep, or the newest override."""
         if self.sweep.words:
-            self._set(self.overrides, NO_SWEEP)
+            self.set(self.overrides, NO_SWEEP)
         else:
-            self._set(self.overrides[:-1])
-
-    def do_fix(self) -> None:
-        """Apply the fix of the first finding that has one."""
-        overrides = self.overrides
-        for override in self.fix:
-            overrides = with_override(overrides, override)
-        self._set(overrides)
+            self.set(self.overrides[:-1])
 
     def _as_set(self, purpose: str, text: str) -> tuple[Tried, str]:
         """What would be set with what is typed, and what is wrong with its form."""
@@ -140,13 +120,12 @@ class LaunchTyping(CockpitScreen):
 
     def typed(self, purpose: str, text: str) -> None:
         """Check what is being typed, as if it were set."""
-        super().typed(purpose, text)
         if purpose in CHECKED:
             tried, problem = self._as_set(purpose, text)
             tried = (self.overrides, self.sweep) if problem else tried
             if tried != self.tried:
                 self._typing = tried
-                self.check_soon()
+                self._typed()
 
     def answer(self, purpose: str, text: str) -> str:
         """Set what was typed; what has no proper form stays in the prompt."""
@@ -155,13 +134,12 @@ class LaunchTyping(CockpitScreen):
             return ""
         tried, problem = self._as_set(purpose, text)
         if not problem:
-            self.prompting.draft = ""
-            self._set(*tried)
+            self._screen.prompting.draft = ""
+            self.set(*tried)
         return problem
 
     def left(self, purpose: str) -> None:
         """Set nothing of what was typed; a draft is kept."""
-        super().left(purpose)
         if purpose in CHECKED and self._typing is not None:
             self._typing = None
-            self.changed(at_once=True)
+            self._changed()

@@ -8,30 +8,43 @@ from functools import partialmethod
 
 from rltui.errors import UsageError
 from rltui.onnode import rundir
-from rltui.tui.messages import FoundLine, LogSearched
+from rltui.tui.messages import FoundLine, LogPartFetched, LogSearched
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.keyed import Part
-from rltui.tui.screens.run_tabs import NUMBERS, TabsScreen
+from rltui.tui.screens.base import CockpitScreen, Part
+from rltui.tui.screens.run_tabs import NUMBERS, Tabs
 from rltui.tui.views.actors import own_log
-from rltui.tui.widgets.log_pane import LogPane
-from rltui.watch.log_search import NEWEST_HITS, read_query
+from rltui.tui.widgets.log_pane import NOTHING, LogPane
+from rltui.watch.log_search import NEWEST_HITS, LogQuery, read_query
 from rltui.watch.owners import ActorSnapshot
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogPart
 
 
-class LogKeys(Part[TabsScreen]):
-    """What the keys of the log do."""
+class LogKeys(Part):
+    """What the keys of the log do.
 
-    def __init__(self, screen: TabsScreen) -> None:
+    Args:
+        screen: The run's.
+        tabs: Have the log's pane.
+        files: Gives the logs that the run has.
+
+    Attributes:
+        log_name: Which log is wanted, as in ``LogSnapshot``.
+    """
+
+    def __init__(self, screen: CockpitScreen, tabs: Tabs, files: Callable[[], tuple[LogFile, ...]]) -> None:
         super().__init__(screen)
+        self._tabs, self._files = tabs, files
+        self.log_name = ""
+        self._wanted_part: tuple[str, int] | None = None
+        self._wanted_query = NOTHING
         self._whole: tuple[FoundLine, ...] | None = None
         self._here = 0
         self._step_wanted: int | None = None
 
     def in_log(self, act: Callable[[LogPane], object]) -> None:
         """Do something with the log's pane, if it was opened."""
-        if self._screen.log_pane is not None:
-            act(self._screen.log_pane)
+        if self._tabs.log_pane is not None:
+            act(self._tabs.log_pane)
 
     def do_choose_log(self) -> None:
         """Choose which log is shown."""
@@ -40,19 +53,24 @@ class LogKeys(Part[TabsScreen]):
         def chosen(ids: tuple[str, ...] | None) -> None:
             if ids:
                 self.in_log(lambda pane: pane.leave_part())
-                self._screen.log_name = ids[0]
-                self.cockpit.controller.watch_log(self._screen.log_name)
+                self._watch(ids[0])
 
-        self._screen.app.push_screen(
-            PickScreen("which log", log_items(self._screen.log_files, self._screen.log_name)), chosen
-        )
+        self._screen.app.push_screen(PickScreen("which log", log_items(self._files(), self.log_name)), chosen)
 
-    def open_actor(self, actor: ActorSnapshot) -> None:
-        """Show the log of an actor's process: Ray's own, else its lines in the attempt's output, to go through."""
-        name = own_log(actor, self._screen.log_files)
-        self._screen.log_name = name
+    def _watch(self, name: str) -> None:
+        self.log_name = name
         self.cockpit.controller.watch_log(name)
-        self._screen.open_tab(NUMBERS["logs"])
+
+    def do_whole(self) -> None:
+        """Show the log of the actor under the cursor; what it does on other tabs, their panes know."""
+        if self._tabs.actor is not None:
+            self._open_actor(self._tabs.actor)
+
+    def _open_actor(self, actor: ActorSnapshot) -> None:
+        """Show the log of an actor's process: Ray's own, else its lines in the attempt's output, to go through."""
+        name = own_log(actor, self._files())
+        self._watch(name)
+        self._tabs.open(NUMBERS["logs"])
         self.in_log(lambda pane: pane.leave_part())
         if name:
             self.clear()
@@ -60,14 +78,41 @@ class LogKeys(Part[TabsScreen]):
             self.search(rf"re:\(.*\bpid={actor.pid}\b")
             self.cockpit.say(f"Ray's log of pid {actor.pid} is not here: n and N go to what the output has of it")
 
+    # --- one line of a log, with what is around it
+
+    def open_line(self, name: str, line: int, offset: int | None = None, query: LogQuery = NOTHING) -> None:
+        """Open the logs at a line; it is shown when it was read.
+
+        Args:
+            name: The log.
+            line: Its number.
+            offset: Where it begins, if that is known.
+            query: What it was found by.
+        """
+        self._wanted_part, self._wanted_query = (name, line), query
+        self.cockpit.controller.ask_log_part(self._screen.run_id, name, line, offset)
+        self._tabs.open(NUMBERS["logs"])
+        self.expect()
+
+    def expect(self) -> None:
+        """Say in the pane which line is being read."""
+        if (wanted := self._wanted_part) is not None:
+            self.in_log(lambda pane: pane.expect(*wanted))
+
+    def _show_line(self, part: LogPart) -> None:
+        if (part.name, part.line) == self._wanted_part:
+            self._wanted_part = None
+            self._tabs.open(NUMBERS["logs"])
+            self.in_log(lambda pane: pane.show_part(part, self._wanted_query))
+
     # --- scrolling beyond the lines that are there
 
     def read_on(self, step: int) -> None:
         """Ask for the lines before the first (-1) or behind the last (1) one."""
-        pane = self._screen.log_pane
+        pane = self._tabs.log_pane
         if pane is None:
             return
-        name = pane.part.name if pane.part is not None else self._screen.log_name
+        name = pane.part.name if pane.part is not None else self.log_name
         place = None if pane.part is None else pane.part.top if step < 0 else pane.part.bottom
         self._ask_piece(step, name, place)
 
@@ -76,9 +121,9 @@ class LogKeys(Part[TabsScreen]):
         self.in_log(lambda pane: pane.expect(name))
         self.cockpit.controller.ask_log_piece(self._screen.run_id, name, place, at)
 
-    def take_piece(self, part: LogPart) -> None:
+    def _take_piece(self, part: LogPart) -> None:
         """Show the lines that were asked for; where there are none behind the last one, the end of the log."""
-        pane, step = self._screen.log_pane, self._step_wanted
+        pane, step = self._tabs.log_pane, self._step_wanted
         if pane is None or step is None:
             return
         self._step_wanted = None
@@ -104,7 +149,7 @@ class LogKeys(Part[TabsScreen]):
         Returns:
             Why it cannot be searched; empty where it can.
         """
-        pane = self._screen.log_pane
+        pane = self._tabs.log_pane
         if pane is None:
             return ""
         try:
@@ -127,14 +172,23 @@ class LogKeys(Part[TabsScreen]):
     @property
     def _log(self) -> str:
         """The log that is searched as a whole, or all."""
-        pane = self._screen.log_pane
+        pane = self._tabs.log_pane
         if pane is not None and pane.part is not None:
             return pane.part.name
-        return self._screen.log_name or rundir.OUT_LOG
+        return self.log_name or rundir.OUT_LOG
 
-    def receive(self, message: LogSearched) -> None:
-        """Take what was found in all of the log; where the lines that are there have no hit, show the newest one."""
-        pane = self._screen.log_pane
+    def receive(self, message: LogPartFetched | LogSearched) -> None:
+        """Take lines that were asked for, or what was found in all of the log."""
+        if isinstance(message, LogSearched):
+            self._take_hits(message)
+        elif message.part.line:
+            self._show_line(message.part)
+        else:
+            self._take_piece(message.part)
+
+    def _take_hits(self, message: LogSearched) -> None:
+        """Where the lines that are there have no hit, show the newest one."""
+        pane = self._tabs.log_pane
         if pane is None or message.query != pane.sought or message.name != self._log:
             return
         found = len(message.hits)
@@ -148,7 +202,7 @@ class LogKeys(Part[TabsScreen]):
             self._show(-1)
 
     def _step(self, step: int) -> None:
-        pane = self._screen.log_pane
+        pane = self._tabs.log_pane
         if pane is None or pane.step(step, around=not self._whole):
             return
         hits, part = self._whole or (), pane.part
@@ -176,7 +230,7 @@ class LogKeys(Part[TabsScreen]):
 
     def _show(self, index: int) -> None:
         """Show the hit at ``index`` of all; behind the last one is the end of the log."""
-        pane, hits = self._screen.log_pane, self._whole or ()
+        pane, hits = self._tabs.log_pane, self._whole or ()
         if pane is None:
             return
         if not -len(hits) <= index < len(hits):
@@ -187,12 +241,12 @@ class LogKeys(Part[TabsScreen]):
         if hit.at:
             self._ask_piece(0, self._log, {hit.log: hit.offset}, hit.at)
         else:
-            self._screen.open_hit(hit.log, hit.line, hit.offset, pane.sought)
+            self.open_line(hit.log, hit.line, hit.offset, pane.sought)
 
     def do_search(self) -> None:
         """Show the logs, and open the prompt for what to search."""
-        self._screen.open_tab(NUMBERS["logs"])
-        words = self._screen.log_pane.sought.text if self._screen.log_pane is not None else ""
+        self._tabs.open(NUMBERS["logs"])
+        words = self._tabs.log_pane.sought.text if self._tabs.log_pane is not None else ""
         self._screen.prompting.ask(
             "search", "/", words, hint="words  since:10m  level:error  rank:3  role:engine  node:n1  re:REGEX"
         )

@@ -9,9 +9,9 @@ from rltui.tui import commands
 from rltui.tui.keys import may_change
 from rltui.tui.messages import BesideFetched, WandbFound
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.keyed import Part
+from rltui.tui.screens.base import CockpitScreen, Part
 from rltui.tui.screens.run_actions import lend_terminal
-from rltui.tui.screens.run_tabs import TabsScreen
+from rltui.tui.screens.run_tabs import Tabs
 from rltui.tui.widgets.metrics_pane import MetricsPane
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ def wandb_items(place: WandbPlace, problem: str = "") -> list[PickItem]:
     return items
 
 
-class MetricKeys(Part[TabsScreen]):
+class MetricKeys(Part):
     """What the keys of the charts do."""
 
-    def __init__(self, screen: TabsScreen) -> None:
+    def __init__(self, screen: CockpitScreen, tabs: Tabs) -> None:
         super().__init__(screen)
+        self._tabs = tabs
         self._beside = ""
         """The run that is drawn beside; empty: none."""
         self._asked_at = 0.0
@@ -50,7 +51,7 @@ class MetricKeys(Part[TabsScreen]):
 
     @property
     def _pane(self) -> MetricsPane | None:
-        pane = self._screen.mover()
+        pane = self._tabs.pane
         return pane if isinstance(pane, MetricsPane) else None
 
     def follow(self, snapshot: RunSnapshot) -> None:

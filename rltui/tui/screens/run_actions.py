@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, partialmethod
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.app import SuspendNotSupported
 
@@ -15,7 +15,7 @@ from rltui.tui import keys
 from rltui.tui.keys import Key, KeyContext, KeyGroup
 from rltui.tui.messages import CockpitMessage, NodeShellReady, WhyFetched, shell_phrase
 from rltui.tui.picking import PickItem
-from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.base import CockpitScreen, Part
 from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunSummary
 
 if TYPE_CHECKING:
@@ -81,30 +81,39 @@ def lend_terminal(host: Host, shell: NodeShell, otherwise: str) -> None:
     host.say(problem, "error")
 
 
-class RunActions(CockpitScreen):
-    """A screen on which a run is selected or open, and what the keys of ``ACT`` do with it."""
+class Target(NamedTuple):
+    """What actions are for.
 
-    def __init__(self, run_id: str = "") -> None:
-        super().__init__(run_id)
+    Attributes:
+        run: The run that is selected or open, as it was last seen.
+        marked: Ids of the runs that are marked, for which actions are instead.
+        node: The node that is in sight; empty where none is looked at.
+    """
+
+    run: RunSummary | None
+    marked: tuple[str, ...] = ()
+    node: str = ""
+
+
+class RunActions(Part):
+    """What the keys of ``ACT`` do.
+
+    Args:
+        screen: Where a run is selected or open.
+        target: Says which one.
+    """
+
+    def __init__(self, screen: CockpitScreen, target: Callable[[], Target]) -> None:
+        super().__init__(screen)
+        self._target = target
         self._picking: tuple[str, PickScreen] | None = None
         """The run whose nodes are being picked, and where."""
         self._shell_of = ""
         """The run a shell of which was asked for."""
 
     @property
-    def target(self) -> RunSummary | None:
-        """The run that actions are for, as it was last seen."""
-        return None
-
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """Ids of the runs that are marked, for which actions are instead."""
-        return ()
-
-    @property
-    def node(self) -> str:
-        """The node that is in sight; empty where none is looked at."""
-        return ""
+    def _run(self) -> RunSummary | None:
+        return self._target().run
 
     def receive(self, message: CockpitMessage) -> None:
         """Take a diagnosis, and a shell that was asked for."""
@@ -114,11 +123,11 @@ class RunActions(CockpitScreen):
             self._take_shell(message)
 
     def _ask_for(self, action: Action, signal: str = "") -> None:
-        if self.marked:
-            first, *others = self.marked
-            self.cockpit.ask(Ask(action, first, others=tuple(others), signal=signal))
-        elif self.target is not None:
-            self.cockpit.ask(Ask(action, self.target.run_id, signal=signal))
+        run, marked, _ = self._target()
+        if marked:
+            self.cockpit.ask(Ask(action, marked[0], others=marked[1:], signal=signal))
+        elif run is not None:
+            self.cockpit.ask(Ask(action, run.run_id, signal=signal))
 
     do_cancel = partialmethod(_ask_for, "cancel")
     do_resubmit = partialmethod(_ask_for, "resubmit")
@@ -128,41 +137,43 @@ class RunActions(CockpitScreen):
 
     def do_edit(self) -> None:
         """Type what a resubmission is to change."""
-        if self.target is not None:
-            self.ask_changes(Ask("edit", self.target.run_id))
+        if self._run is not None:
+            self._screen.ask_changes(Ask("edit", self._run.run_id))
 
     def do_form(self) -> None:
         """Make the changes of a resubmission in a form."""
-        if self.target is not None:
-            self.cockpit.open("form", "", (), lambda _: None, self.target.run_id)
+        if self._run is not None:
+            self.cockpit.open("form", "", (), lambda _: None, self._run.run_id)
 
     def do_why(self) -> None:
         """Say why it died or stands still."""
-        if self.target is not None:
-            self.cockpit.open("why", self.target.run_id)
+        if self._run is not None:
+            self.cockpit.open("why", self._run.run_id)
 
     def do_actions(self) -> None:
         """A menu of all of these."""
-        run, marked = self.target, self.marked
-        items = keys.action_items(self.bound.group(ACT.title), self.key_context(), self.cockpit.glyphs)
+        run, marked, _ = self._target()
+        screen = self._screen
+        items = keys.action_items(screen.bound.group(ACT.title), screen.key_context(), self.cockpit.glyphs)
         title = f"{len(marked)} marked runs" if marked else run.run_id if run is not None else "actions"
-        self._pick(title, items, self.act)
+        self._pick(title, items, screen.act)
 
     def _pick(self, title: str, items: Sequence[PickItem], do: Callable[[str], None]) -> None:
         """Let one of ``items`` be chosen, and do it unless the list has moved meanwhile."""
         from rltui.tui.screens.pick import PickScreen
 
-        run, marked = self.target, self.marked
+        run, marked, _ = self._target()
 
         def chosen(ids: tuple[str, ...] | None) -> None:
-            if ids and self.on_top and self.target is not None and run is not None:
+            now = self._target()
+            if ids and self._screen.on_top and now.run is not None and run is not None:
                 # the list below may have moved while the menu was open
-                if self.marked == marked and (marked or self.target.run_id == run.run_id):
+                if now.marked == marked and (marked or now.run.run_id == run.run_id):
                     do(ids[0])
                 else:
                     self.cockpit.say("the list has changed: nothing was done", "warning")
 
-        self.app.push_screen(PickScreen(title, items), chosen)
+        self._screen.app.push_screen(PickScreen(title, items), chosen)
 
     def do_signal(self) -> None:
         """Choose a signal, then ask what it would do."""
@@ -173,7 +184,7 @@ class RunActions(CockpitScreen):
         """Pick the nodes that a resubmission keeps away from; the one that a diagnosis names comes first."""
         from rltui.tui.screens.pick import NodesScreen
 
-        run = self.target
+        run = self._run
         if run is None:
             return
         report = self.cockpit.pictures.why(run.run_id)
@@ -185,7 +196,7 @@ class RunActions(CockpitScreen):
             if ids:
                 self.cockpit.ask(Ask("exclude", run.run_id, exclude=ids))
 
-        self.app.push_screen(screen, chosen)
+        self._screen.app.push_screen(screen, chosen)
         if report is None:
             self.cockpit.controller.ask_why(run.run_id)
 
@@ -193,14 +204,14 @@ class RunActions(CockpitScreen):
         """Open a shell on the only node, or on one that is picked: the one in sight comes first."""
         from rltui.cluster.profile import LOCAL
 
-        run = self.target
+        run, _, in_sight = self._target()
         if run is None:
             return
         nodes = nodes_of(run, self.cockpit) if run.cluster != LOCAL else ()
         if len(nodes) < 2:
             self._open_shell(run.run_id, "")
             return
-        nodes = tuple(sorted(nodes, key=lambda node: node != self.node))
+        nodes = tuple(sorted(nodes, key=lambda node: node != in_sight))
         self._pick("a shell on", node_items(nodes, None), partial(self._open_shell, run.run_id))
 
     def _open_shell(self, run_id: str, node: str) -> None:
@@ -211,7 +222,7 @@ class RunActions(CockpitScreen):
     def _take_shell(self, message: NodeShellReady) -> None:
         """Give the terminal to a shell that was asked for here, unless the user has turned to something else."""
         wanted, self._shell_of = self._shell_of, ""
-        if not self.on_top or wanted != message.run_id:
+        if not self._screen.on_top or wanted != message.run_id:
             return
         otherwise = f"this terminal cannot be lent: rltui shell {message.run_id} in another one"
         lend_terminal(self.cockpit, message.shell, otherwise)
@@ -219,7 +230,7 @@ class RunActions(CockpitScreen):
     def _take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""
         if self._picking is not None and self._picking[0] == report.run_id:
-            nodes = nodes_of(self.target, self.cockpit)
+            nodes = nodes_of(self._run, self.cockpit)
             self._picking[1].pane.show(node_items(nodes, report))
 
 

@@ -1,17 +1,11 @@
-"""The keys of an open run, and what those do that lead from tab to tab; others are done by the tab in sight."""
+"""The keys of an open run; the tab in sight does most of them."""
 
 from __future__ import annotations
 
-from functools import partial, partialmethod
 from operator import attrgetter
 
 from rltui.tui.keys import Key, Off, first_of, key_table, may_change, needs
-from rltui.tui.screens.keyed import Part
-from rltui.tui.screens.log_keys import LogKeys
 from rltui.tui.screens.run_actions import ACT
-from rltui.tui.screens.run_tabs import NUMBERS, TABS, TabsScreen
-from rltui.tui.widgets.actors_pane import ActorsPane
-from rltui.tui.widgets.gpus_pane import GpusPane
 
 
 def _in(*tabs: str, says: str) -> Off:
@@ -121,49 +115,3 @@ KEYS = key_table(
     Key("copy", ("y",), "copy", "Copy the run's id; in the log, the line of the hit or the last one shown."),
     shared=(ACT,),
 )
-
-
-class TabKeys(Part[TabsScreen]):
-    """What the digits do, and other keys that lead away from the tab in sight."""
-
-    def __init__(self, screen: TabsScreen) -> None:
-        super().__init__(screen)
-        for tab in TABS:
-            setattr(self, f"do_tab_{tab.id}", partial(screen.open_tab, NUMBERS[tab.id]))
-
-    def _turn(self, step: int) -> None:
-        self._screen.open_tab(self._screen.tab_bar.current + step)
-
-    do_next_tab = partialmethod(_turn, 1)
-    do_previous_tab = partialmethod(_turn, -1)
-
-    def _go(self, step: int) -> None:
-        """The next node of the map of GPUs, else the next tab."""
-        pane = self._screen.mover()
-        if not (isinstance(pane, GpusPane) and pane.sideways(step)):
-            self._turn(step)
-
-    do_go_right = partialmethod(_go, 1)
-    do_go_left = partialmethod(_go, -1)
-
-    def do_plugin_tab(self) -> None:
-        """The next tab of a plug-in."""
-        own, after = len(TABS), self._screen.tab_bar.current + 1
-        self._screen.open_tab(after if own <= after < len(self._screen.tabs) else own)
-
-    def do_stack(self) -> None:
-        """Show what the process of the actor under the cursor is doing."""
-        pane = self._screen.mover()
-        if isinstance(pane, ActorsPane) and pane.actor is not None:
-            self.cockpit.open("output", ("actors", self._screen.run_id, "--stack", pane.actor.actor_id), False)
-
-    def do_queue(self) -> None:
-        """Open the queue of the run's cluster."""
-        if self._screen.target is not None:
-            self.cockpit.open("queue", self._screen.target.cluster)
-
-    def do_whole(self) -> None:
-        """Show the log of the actor under the cursor; what it does on other tabs, their panes know."""
-        pane = self._screen.mover()
-        if isinstance(pane, ActorsPane) and pane.actor is not None:
-            self._screen.part(LogKeys).open_actor(pane.actor)

@@ -1,17 +1,15 @@
-"""The tabs of an open run, and its screen as far as they go; the pane of each is made when it is first opened."""
+"""The tabs of an open run, and the keys that go from one to the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, partialmethod
 from typing import NamedTuple
 
 from textual.containers import Container
-from textual.reactive import var
-from textual.widget import Widget
 
 from rltui.plugins import Plugin
-from rltui.tui.screens.run_actions import RunActions
+from rltui.tui.screens.base import CockpitScreen, Part
 from rltui.tui.views import history, parts, queues
 from rltui.tui.widgets.actors_pane import ActorsPane
 from rltui.tui.widgets.bars import TabBar
@@ -22,8 +20,7 @@ from rltui.tui.widgets.log_pane import LogPane
 from rltui.tui.widgets.metrics_pane import MetricsPane
 from rltui.tui.widgets.run_panes import LinesPane, OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
-from rltui.watch.log_search import LogQuery
-from rltui.watch.snapshots import LogFile, RunSnapshot, RunSummary
+from rltui.watch.owners import ActorSnapshot
 
 TabPane = LinesPane | ActorsPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane
 
@@ -66,57 +63,60 @@ NUMBERS = {tab.id: number for number, tab in enumerate(TABS)}
 """Place of each tab."""
 
 
-class TabsScreen(RunActions):
-    """The screen of an open run, as far as its tabs go.
+class Tabs(Part):
+    """The tabs of an open run; the pane of each is made when it is first opened.
+
+    Args:
+        screen: Where they are.
+        opened: Called when another one is in sight.
 
     Attributes:
-        log_name: Which log is wanted, as in ``LogSnapshot``.
-        tabs: All of them.
-        tab_bar: Which one is in sight.
+        all: All of them.
+        bar: Names them.
+        content: Has the panes.
+        panes: Those that were opened, by number.
+        first: The one to open once the screen stands.
     """
 
-    snapshot: var[RunSnapshot | None] = var(None, init=False)
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id)
-        self.log_name = ""
-        self.tabs: Sequence[Tab] = all_tabs()
-        self.tab_bar = TabBar([tab.title for tab in self.tabs])
+    def __init__(self, screen: CockpitScreen, opened: Callable[[], None]) -> None:
+        super().__init__(screen)
+        self._opened = opened
+        self.first = 0
+        self.all: Sequence[Tab] = all_tabs()
+        self.bar = TabBar([tab.title for tab in self.all])
         self.panes: dict[int, TabPane] = {0: TABS[0].pane()}
         self.content = Container(self.panes[0], id="content")
+        for tab in TABS:
+            setattr(self, f"do_tab_{tab.id}", partial(self.open, NUMBERS[tab.id]))
 
-    def body(self) -> Sequence[Widget]:
-        """Tab bar and the current tab."""
-        return [self.tab_bar, self.content]
-
-    def open_tab(self, index: int) -> None:
+    def open(self, index: int) -> None:
         """Show a tab, making its pane the first time."""
-        index %= len(self.tabs)
+        index %= len(self.all)
         if not self.content.is_attached:
+            self.first = index
             return
         if index not in self.panes:
-            self.panes[index] = self.tabs[index].pane()
+            self.panes[index] = self.all[index].pane()
             self.content.mount(self.panes[index])
         for number, pane in self.panes.items():
             pane.display = number == index
-        self.tab_bar.show(index)
-        self.show_tab(index)
-        if index == NUMBERS["config"]:
-            self.cockpit.controller.ask_config(self.run_id)
-        self.tick()
-
-    def show_tab(self, index: int) -> None:
-        """Give the pane of a tab the newest picture."""
+        self.bar.show(index)
+        self._opened()
 
     @property
-    def target(self) -> RunSummary | None:
-        """The run that keys act on; None until it was read."""
-        return self.snapshot.summary if self.snapshot is not None else None
+    def current(self) -> str:
+        """Id of the tab in sight."""
+        return self.all[self.bar.current].id
 
     @property
-    def tab(self) -> str:
-        """Id of the current tab."""
-        return self.tabs[self.tab_bar.current].id
+    def pane(self) -> TabPane | None:
+        """The pane in sight."""
+        return self.panes.get(self.bar.current)
+
+    @property
+    def list_pane(self) -> ListPane | None:
+        """The pane in sight, if it scrolls."""
+        return None if isinstance(self.pane, OverviewPane) else self.pane
 
     @property
     def log_pane(self) -> LogPane | None:
@@ -127,36 +127,43 @@ class TabsScreen(RunActions):
     @property
     def samples_pane(self) -> SamplesPane | None:
         """The samples' pane, where it is in sight."""
-        pane = self.panes.get(NUMBERS["samples"])
-        return pane if isinstance(pane, SamplesPane) and self.tab == "samples" else None
+        return self.pane if isinstance(self.pane, SamplesPane) else None
 
     @property
     def config_pane(self) -> ConfigPane | None:
         """The settings' pane, where it is in sight."""
-        pane = self.panes.get(NUMBERS["config"])
-        return pane if isinstance(pane, ConfigPane) and self.tab == "config" else None
+        return self.pane if isinstance(self.pane, ConfigPane) else None
 
     @property
     def filtered_pane(self) -> ConfigPane | GpusPane | ActorsPane | None:
         """The pane in sight that a filter narrows."""
-        pane = self.panes.get(self.tab_bar.current)
-        return pane if isinstance(pane, ConfigPane | GpusPane | ActorsPane) else None
+        return self.pane if isinstance(self.pane, ConfigPane | GpusPane | ActorsPane) else None
 
     @property
-    def log_files(self) -> tuple[LogFile, ...]:
-        """The logs that the run has; none until it was read."""
-        return self.snapshot.logs if self.snapshot is not None else ()
-
-    def mover(self) -> ListPane | None:
-        """The current tab, if it scrolls."""
-        pane = self.panes.get(self.tab_bar.current)
-        return None if isinstance(pane, OverviewPane) else pane
+    def actor(self) -> ActorSnapshot | None:
+        """The actor under the cursor, where actors are in sight."""
+        return self.pane.actor if isinstance(self.pane, ActorsPane) else None
 
     @property
     def node(self) -> str:
         """The first node in sight of the tab of GPUs."""
-        pane = self.panes.get(NUMBERS["gpus"])
-        return pane.node if isinstance(pane, GpusPane) and self.tab == "gpus" else ""
+        return self.pane.node if isinstance(self.pane, GpusPane) else ""
 
-    def open_hit(self, name: str, line: int, offset: int, query: LogQuery) -> None:
-        """Show a hit of a search, of which is known where it begins."""
+    def _turn(self, step: int) -> None:
+        self.open(self.bar.current + step)
+
+    do_next_tab = partialmethod(_turn, 1)
+    do_previous_tab = partialmethod(_turn, -1)
+
+    def _go(self, step: int) -> None:
+        """The next node of the map of GPUs, else the next tab."""
+        if not (isinstance(self.pane, GpusPane) and self.pane.sideways(step)):
+            self._turn(step)
+
+    do_go_right = partialmethod(_go, 1)
+    do_go_left = partialmethod(_go, -1)
+
+    def do_plugin_tab(self) -> None:
+        """The next tab of a plug-in."""
+        own, after = len(TABS), self.bar.current + 1
+        self.open(after if own <= after < len(self.all) else own)

@@ -10,16 +10,18 @@ from textual.containers import Container
 from textual.reactive import var
 from typing_extensions import override
 
-from rltui.service.run_columns import place_of
+from rltui.service.run_columns import LEAST, place_of
 from rltui.tui import messages
 from rltui.tui.keys import KeyContext, KeyTable
 from rltui.tui.picking import after
 from rltui.tui.refresh import IDLE_S, TICK_S
-from rltui.tui.screens.run_actions import nodes_of
-from rltui.tui.screens.runs_keys import KEYS, RunsKeys
+from rltui.tui.screens.base import CockpitScreen
+from rltui.tui.screens.run_actions import RunActions, Target, nodes_of
+from rltui.tui.screens.runs_keys import KEYS, ListKeys, SavedFilters
 from rltui.tui.views import clusters as cluster_views
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.run_panes import LogTail, OverviewPane
+from rltui.tui.widgets.runs_table import RunsTable
 from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunsSnapshot
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ SETTLE_S = 0.08
 """Seconds that the cursor rests before the run under it is read: moving fast reads nothing."""
 
 
-class RunsScreen(RunsKeys, inherit_bindings=False):
+class RunsScreen(CockpitScreen, inherit_bindings=False):
     """All runs as a table, with a detail of the selected one beside it."""
 
     KEYS: ClassVar[KeyTable] = KEYS
@@ -44,8 +46,15 @@ class RunsScreen(RunsKeys, inherit_bindings=False):
 
     snapshot: var[RunsSnapshot] = var(RunsSnapshot(), init=False)
 
+    pane: RunsTable
+
     def __init__(self) -> None:
         super().__init__()
+        self.table = self.pane = RunsTable(id="table")
+        self.list_keys = ListKeys(self, self.table)
+        self.filters = SavedFilters(self, self.table)
+        self.actions = RunActions(self, lambda: Target(self.target, self.table.marked))
+        self.parts = (self.list_keys, self.filters, self.actions)
         self.detail = OverviewPane(id="detail")
         self.tail = LogTail(id="tail")
         self.list = Container(self.table, self.tail, id="list")
@@ -58,7 +67,8 @@ class RunsScreen(RunsKeys, inherit_bindings=False):
 
     def on_mount(self) -> None:
         """Show it as the user chose to."""
-        self.begin()
+        self.list_keys.show_kept()
+        self.filters.read()
         super().on_mount()
 
     def watch_snapshot(self, snapshot: RunsSnapshot) -> None:
@@ -76,14 +86,9 @@ class RunsScreen(RunsKeys, inherit_bindings=False):
         """The run under the cursor."""
         return self.table.selected
 
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """What actions are for instead."""
-        return self.table.marked
-
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of all runs, and of the one under the cursor."""
-        super().receive(message)
+        self.actions.receive(message)
         if isinstance(message, messages.RunsFetched):
             self.snapshot = message.snapshot
             self.tick()
@@ -199,6 +204,57 @@ class RunsScreen(RunsKeys, inherit_bindings=False):
         now = self.cockpit.wall_clock()
         away = [cluster for cluster in self.cockpit.pictures.clusters if cluster.problem or cluster.needs_attention]
         return (*spans, *(cluster_views.stale_words(cluster, now, glyphs) for cluster in away))
+
+    @property
+    def _selected_id(self) -> str:
+        """The run whose picture is shown."""
+        return self.table.pictured.run_id if self.table.pictured is not None else ""
+
+    def do_open(self) -> None:
+        """Open the selected run, or show each of several."""
+        if self.table.selected is None and self.table.line is not None:
+            self.do_fold()
+            return
+        self.cockpit.open_run(self._selected_id)
+
+    def do_fold(self) -> None:
+        """Show each of several runs that stand as one line, or put them together again."""
+        if self.table.unfold():
+            self.moved()
+        else:
+            said = f"this run is by itself: {LEAST} or more of one sweep or array of jobs are one line"
+            self.cockpit.say(said, "warning")
+
+    def do_launch(self) -> None:
+        """Open the launch screen on the presets."""
+        self.cockpit.open("launch")
+
+    def do_clusters(self) -> None:
+        """Open the list of clusters."""
+        self.cockpit.open("clusters")
+
+    def do_queue(self) -> None:
+        """Open the queue of the cluster that is looked at."""
+        from rltui.cluster.profile import LOCAL
+
+        run = self.table.pictured
+        self.cockpit.open("queue", self.table.cluster or (run.cluster if run is not None else LOCAL))
+
+    def do_answer(self) -> None:
+        """Answer the cluster that needs somebody."""
+        self.cockpit.controller.connect(self.cockpit.pictures.needs_you)
+
+    def do_compare(self) -> None:
+        """Show the marked runs side by side, against the baseline where there is one."""
+        self.cockpit.open("output", ("compare", *self.table.compared), False)
+
+    def do_copy(self) -> None:
+        """Copy the id of the selected run."""
+        self.cockpit.copy(self._selected_id, "run id")
+
+    def do_help(self) -> None:
+        """Show the keys, and the saved filters."""
+        self.cockpit.open("help", self.filters.with_saved(self.bound))
 
     def _turn_to(self, step: int) -> None:
         self.table.narrow_to(after(("", *self._clusters), self.table.cluster, step))

@@ -6,11 +6,12 @@ from functools import partialmethod
 
 from rltui.errors import RltuiError
 from rltui.paths import keep, kept_text
-from rltui.service.run_columns import DEFAULTS, GPUS, LEAST, keep_columns, kept_columns
+from rltui.service.run_columns import DEFAULTS, GPUS, keep_columns, kept_columns
 from rltui.service.run_filter import drop_filter, known_words, save_filter, saved_filters
 from rltui.tui import commands, keys
 from rltui.tui.keys import Key, KeyGroup, KeyTable
-from rltui.tui.screens.run_actions import ACT, RunActions
+from rltui.tui.screens.base import CockpitScreen, Part
+from rltui.tui.screens.run_actions import ACT
 from rltui.tui.widgets.runs_table import RunsTable
 
 BASELINE = "baseline"
@@ -58,76 +59,24 @@ KEYS = keys.key_table(
 )
 
 
-class RunsKeys(RunActions):
-    """The screen with the list of runs, as far as its keys go."""
+class ListKeys(Part):
+    """How the list is shown: its order, marks, baseline and columns.
 
-    pane: RunsTable
+    Args:
+        screen: The home screen.
+        table: The list.
+    """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = self.pane = RunsTable(id="table")
-
-    def begin(self) -> None:
-        """Show columns, baseline and saved filters as the user left them."""
-        self._show_columns(kept_columns())
-        self.table.pin(kept_text(BASELINE))
-        self._read_filters()
-
-    # --- what leads elsewhere
-
-    @property
-    def _selected_id(self) -> str:
-        """The run whose picture is shown."""
-        return self.table.pictured.run_id if self.table.pictured is not None else ""
-
-    def do_open(self) -> None:
-        """Open the selected run, or show each of several."""
-        if self.table.selected is None and self.table.line is not None:
-            self.do_fold()
-            return
-        self.cockpit.open_run(self._selected_id)
-
-    def do_fold(self) -> None:
-        """Show each of several runs that stand as one line, or put them together again."""
-        if self.table.unfold():
-            self.moved()
-        else:
-            said = f"this run is by itself: {LEAST} or more of one sweep or array of jobs are one line"
-            self.cockpit.say(said, "warning")
-
-    def do_launch(self) -> None:
-        """Open the launch screen on the presets."""
-        self.cockpit.open("launch")
-
-    def do_clusters(self) -> None:
-        """Open the list of clusters."""
-        self.cockpit.open("clusters")
-
-    def do_queue(self) -> None:
-        """Open the queue of the cluster that is looked at."""
-        from rltui.cluster.profile import LOCAL
-
-        run = self.table.pictured
-        self.cockpit.open("queue", self.table.cluster or (run.cluster if run is not None else LOCAL))
-
-    def do_answer(self) -> None:
-        """Answer the cluster that needs somebody."""
-        self.cockpit.controller.connect(self.cockpit.pictures.needs_you)
-
-    def do_compare(self) -> None:
-        """Show the marked runs side by side, against the baseline where there is one."""
-        self.cockpit.open("output", ("compare", *self.table.compared), False)
-
-    def do_copy(self) -> None:
-        """Copy the id of the selected run."""
-        self.cockpit.copy(self._selected_id, "run id")
+    def __init__(self, screen: CockpitScreen, table: RunsTable) -> None:
+        super().__init__(screen)
+        self._table = table
 
     # --- the order
 
     def _sort(self, order: str) -> None:
-        self.table.sort_by(order)
-        self.table.go_to(0)
-        self.moved()
+        self._table.sort_by(order)
+        self._table.go_to(0)
+        self._screen.moved()
 
     do_sort_age = partialmethod(_sort, "")
     do_sort_ended = partialmethod(_sort, "ended")
@@ -136,21 +85,21 @@ class RunsKeys(RunActions):
 
     def do_failures(self) -> None:
         """Only what failed, the latest on top."""
-        self.table.narrow("state:failed")
+        self._table.narrow("state:failed")
         self._sort("ended")
-        self.table.go_to_first()  # the next key is for the latest failure, and not for its whole sweep
-        self.moved()
+        self._table.go_to_first()  # the next key is for the latest failure, and not for its whole sweep
+        self._screen.moved()
 
     # --- marks
 
     def do_mark(self) -> None:
         """Mark the run under the cursor and go to the next."""
-        self.table.mark()
-        self.moved()
+        self._table.mark()
+        self._screen.moved()
 
     def do_baseline(self) -> None:
         """Keep the run under the cursor as the baseline; where it is, take that away."""
-        table = self.table
+        table = self._table
         run = table.selected
         assert run is not None
         pinned = "" if run.run_id == table.baseline else run.run_id
@@ -171,62 +120,77 @@ class RunsKeys(RunActions):
                 self.cockpit.say(keep_columns(words), "warning")
                 self._show_columns(words)
 
-        self.app.push_screen(ColumnsScreen(self.table.columns or DEFAULTS), chosen)
+        self._screen.app.push_screen(ColumnsScreen(self._table.columns or DEFAULTS), chosen)
+
+    def show_kept(self) -> None:
+        """Show columns and baseline as the user left them."""
+        self._show_columns(kept_columns())
+        self._table.pin(kept_text(BASELINE))
 
     def _show_columns(self, words: tuple[str, ...]) -> None:
-        self.table.show_columns(words)
+        self._table.show_columns(words)
         self.cockpit.controller.want_gpus(GPUS in words)
 
-    # --- filters with a name: kept, called, forgotten
 
-    def _read_filters(self) -> None:
-        self.table.saved = saved_filters()
+class SavedFilters(Part):
+    """The filter of the list, and filters with a name: kept, called, forgotten.
 
-    def call_filter(self, name: str) -> None:
+    Args:
+        screen: The home screen.
+        table: The list.
+    """
+
+    def __init__(self, screen: CockpitScreen, table: RunsTable) -> None:
+        super().__init__(screen)
+        self._table = table
+
+    def read(self) -> None:
+        """Know what is saved now."""
+        self._table.saved = saved_filters()
+
+    def call(self, name: str) -> None:
         """Show only what fits a saved filter, or say that there is none."""
-        self._read_filters()
-        if name in self.table.saved:
-            self.narrow(f"@{name}")
+        self.read()
+        if name in self._table.saved:
+            self._screen.narrow(f"@{name}")
         else:
-            known = ", ".join(self.table.saved)
+            known = ", ".join(self._table.saved)
             said = f"saved are {known}" if known else "/ and then :filter save NAME saves one"
             self.cockpit.say(f"there is no saved filter {name!r}: {said}", "warning")
 
-    def change_filter(self, order: str, name: str) -> None:
+    def change(self, order: str, name: str) -> None:
         """Save the filter of the list under ``name``, or drop the one that is called so."""
-        words = self.table.query_words
+        words = self._table.query_words
         try:
             save_filter(name, words) if order == "save" else drop_filter(name)
         except RltuiError as error:
             self.cockpit.say(error.in_one_line, "warning")
             return
-        self._read_filters()
+        self.read()
         done = f"saved: {words}   :filter {name} or @{name} calls it" if order == "save" else f"@{name} is forgotten"
         self.cockpit.say(done)
 
-    def _complete_filter(self, text: str) -> commands.Completion:
+    def _complete(self, text: str) -> commands.Completion:
         """Complete the last word of a filter: a field with a value that runs have, or the name of a saved one."""
         before, space, last = text.rpartition(" ")
-        saved = [f"@{name}" for name in self.table.saved]
+        saved = [f"@{name}" for name in self._table.saved]
         words = [*known_words(self.cockpit.pictures.runs.runs), *saved]
         return commands.extend(last, words, before=before + space)
 
-    def do_help(self) -> None:
-        """The keys, and the saved filters."""
-        table, saved = self.bound, self.table.saved
-        if saved:
-            entries = tuple(Key(name, (f"@{name}",), name, words) for name, words in saved.items())
-            first, *rest = table.groups
-            group = KeyGroup("saved filters, behind / or :filter", entries)
-            table = KeyTable((first, group, *rest), table.back)
-        self.cockpit.open("help", table)
+    def with_saved(self, table: KeyTable) -> KeyTable:
+        """Keys for the help page, with the saved filters behind the first group."""
+        if not self._table.saved:
+            return table
+        entries = tuple(Key(name, (f"@{name}",), name, words) for name, words in self._table.saved.items())
+        first, *rest = table.groups
+        return KeyTable((first, KeyGroup("saved filters, behind / or :filter", entries), *rest), table.back)
 
     def do_filter(self) -> None:
         """Open the prompt for words that a run has to have."""
-        self.prompting.ask(
+        self._screen.prompting.ask(
             "filter",
             "/",
-            f"{self.table.query_words} ".lstrip(),  # so that another word is another word
+            f"{self._table.query_words} ".lstrip(),  # so that another word is another word
             hint="words, state:running, since:2h, cluster:name, why:oom, @saved",
-            complete=self._complete_filter,
+            complete=self._complete,
         )

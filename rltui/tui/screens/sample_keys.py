@@ -8,8 +8,8 @@ from msgspec import structs
 
 from rltui.errors import UsageError
 from rltui.tui.messages import SampleRead, SamplesArrived
-from rltui.tui.screens.keyed import Part
-from rltui.tui.screens.run_tabs import TabsScreen
+from rltui.tui.screens.base import CockpitScreen, Part
+from rltui.tui.screens.run_tabs import Tabs
 from rltui.watch.samples import Order, SampleQuery, read_sample_query
 from rltui.watch.snapshots import RunSnapshot
 
@@ -17,16 +17,17 @@ AGAIN_S = 5.0
 """Between two looks for new samples of a live run, which writes some every 10 s."""
 
 
-class SampleKeys(Part[TabsScreen]):
+class SampleKeys(Part):
     """What the keys of the samples do."""
 
-    def __init__(self, screen: TabsScreen) -> None:
+    def __init__(self, screen: CockpitScreen, tabs: Tabs) -> None:
         super().__init__(screen)
+        self._tabs = tabs
         self._asked_at: float | None = None
 
     def look(self, snapshot: RunSnapshot) -> None:
         """Ask for samples when the tab is opened, and for new ones while the run lives."""
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         if pane is None:
             return
         if self._asked_at is None:
@@ -38,7 +39,7 @@ class SampleKeys(Part[TabsScreen]):
 
     def receive(self, message: SamplesArrived | SampleRead) -> None:
         """Take what was found, or a sample in full."""
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         if pane is None:
             return
         if isinstance(message, SampleRead):
@@ -49,7 +50,7 @@ class SampleKeys(Part[TabsScreen]):
 
     def moved(self) -> None:
         """Ask for the sample under the cursor in full, unless it was read."""
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         one = pane.selected if pane is not None else None
         if pane is None or one is None:
             return
@@ -58,7 +59,7 @@ class SampleKeys(Part[TabsScreen]):
 
     def search(self, text: str) -> str:
         """Search for what was typed, in the order at hand; why it cannot be searched comes back."""
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         if pane is None:
             return ""
         try:
@@ -70,7 +71,7 @@ class SampleKeys(Part[TabsScreen]):
 
     def clear(self) -> bool:
         """Leave the search and the order; whether there was anything to leave."""
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         if pane is None:
             return False
         plainly = SampleQuery(evaluation=pane.query_shown.evaluation)
@@ -81,18 +82,18 @@ class SampleKeys(Part[TabsScreen]):
 
     def ask_words(self) -> None:
         """Open the prompt for what samples are searched for."""
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         words = pane.query_shown.text if pane is not None else ""
         self._screen.prompting.ask("samples", "/", words, hint="words  step:12  re:REGEX")
 
     def _ask(self, query: SampleQuery) -> None:
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         if pane is not None:
             pane.expect(query)
             self.cockpit.controller.searches.samples(self._screen.run_id, query)
 
     def _order(self, order: Order) -> None:
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         if pane is not None:
             wanted: Order = "newest" if pane.query_shown.order == order else order
             self._ask(structs.replace(pane.query_shown, order=wanted))
@@ -103,6 +104,6 @@ class SampleKeys(Part[TabsScreen]):
 
     def do_evaluation(self) -> None:
         """Answers of evaluations, or of the training again."""
-        pane = self._screen.samples_pane
+        pane = self._tabs.samples_pane
         if pane is not None:
             self._ask(structs.replace(pane.query_shown, evaluation=not pane.query_shown.evaluation))

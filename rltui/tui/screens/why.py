@@ -107,7 +107,7 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         if name == END_FILE:
             self.cockpit.say("this is how the attempt ended, and all that it says")
         else:
-            self._run_screen().open_evidence(name, at)
+            self._run_screen().logs.open_line(name, at)
 
     def _run_screen(self) -> RunScreen:
         """The run's own screen instead of this one, or over it if it is not the one below."""
