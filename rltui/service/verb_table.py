@@ -218,7 +218,10 @@ VERBS = tuple(chain.from_iterable(VERBS_BY_AIM.values()))
 
 def verbs_for(words: Sequence[str]) -> tuple[Verb, ...]:
     """The verbs that do what somebody asks for in ``words`` of their own: those that most of them fit best."""
-    asked = [word.lower() for word in words]
+    lower = [word.lower() for word in words]
+    asked = [
+        part for word in lower for part in ([word] if word in WORDS else word.replace("_", "-").split("-")) if part
+    ]
     fitting = {verb: sum(_likeness(word, (verb.name, *WORDS[verb.name].split())) for word in asked) for verb in VERBS}
     most = max(fitting.values())
     return tuple(verb for verb, likeness in fitting.items() if most and likeness == most)

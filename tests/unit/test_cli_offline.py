@@ -70,6 +70,7 @@ def test_check_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         (["lunch"], 2, "Did you mean `rltui launch`?"),
         (["frobnicate"], 2, "`rltui --help` lists the verbs."),
         (["kill", "r"], 2, "Did you mean `rltui cancel`?"),
+        (["list-presets"], 2, "Did you mean `rltui ps` or `rltui layouts`?"),
         (["oom"], 2, "Did you mean `rltui why` or `rltui fix` or `rltui mem`?"),
         (["help", "frobnicate"], 2, "No verb is known for 'frobnicate'."),
         (["check"], 2, "`rltui check` needs FILE"),
