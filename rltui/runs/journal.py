@@ -16,9 +16,11 @@ recorded    what the journal knows is now on the cluster's disk too
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,6 +58,7 @@ class Journal:
             "started": processes.start_time(os.getpid()) or "",
             "host": socket.gethostname(),
         }
+        self._reading = threading.Lock()
         self._read_to = 0
         self._entries: list[dict[str, Any]] = []
 
@@ -106,23 +109,26 @@ class Journal:
 
     def entries(self) -> list[dict[str, Any]]:
         """Every whole entry, oldest first; a torn line is left out. Only what is new is read from the disk."""
-        try:
-            with self.path.open("rb") as stream:
-                stream.seek(self._read_to)
-                data = stream.read()
-        except FileNotFoundError:
-            return []
-        whole = data.rfind(b"\n") + 1
-        self._read_to += whole
-        found = (_parse(line) for line in data[:whole].split(b"\n") if line)
-        self._entries += [entry for entry in found if isinstance(entry, dict)]
-        return self._entries
+        with self._reading:  # the cockpit's list and its actions ask from threads of their own
+            try:
+                with self.path.open("rb") as stream:
+                    stream.seek(self._read_to)
+                    data = stream.read()
+            except FileNotFoundError:
+                return []
+            whole = data.rfind(b"\n") + 1
+            self._read_to += whole
+            found = (_parse(line) for line in data[:whole].split(b"\n") if line)
+            self._entries += [entry for entry in found if isinstance(entry, dict)]
+            return self._entries
 
 
 def _append(path: Path, line: bytes) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(descriptor, rundir.line_start(descriptor) + line)
+        line = rundir.line_start(descriptor) + line
+        if os.write(descriptor, line) < len(line):  # the last free block took the beginning, which is no error
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -176,6 +178,34 @@ def test_nothing_happens_without_a_journal(tmp_path: Path) -> None:
     with pytest.raises(RltuiError, match="No space left") as caught:
         Journal(tmp_path).write("submit", "intent", run="a")
     assert "Nothing was done" in caught.value.hint
+
+
+def test_an_entry_of_which_the_disk_took_only_the_beginning_is_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("submit", "intent", run="a")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # as on a disk with 20 bytes left: the write takes them, and only the next one fails
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 20, before[1]))
+    try:
+        with pytest.raises(RltuiError, match="No space left"):
+            journal.write("submit", "intent", run="b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    journal.write("submit", "intent", run="c")
+    assert [entry["run"] for entry in journal.entries()] == ["a", "c"]
+
+
+def test_threads_that_read_the_journal_at_once_read_each_entry_once(tmp_path: Path) -> None:
+    journal, threads = Journal(tmp_path), 4
+    entry = json.dumps({"action": "submit", "phase": "intent", "reason": "x" * 200})
+    journal.path.write_text(f"{entry}\n" * 20_000)  # so many that reading them takes several turns of a thread
+    at_once = threading.Barrier(threads)
+    with ThreadPoolExecutor(threads) as pool:
+        for one in [pool.submit(lambda: (at_once.wait(), journal.entries())) for _ in range(threads)]:
+            one.result()
+    assert len(journal.entries()) == 20_000
+    journal.write("cancel", "intent")
+    assert journal.entries()[-1]["action"] == "cancel"
 
 
 def test_private_directories_are_private(tmp_path: Path) -> None:
