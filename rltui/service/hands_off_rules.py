@@ -138,6 +138,7 @@ def decide(policy: Policy, past: Sequence[Record], now: Situation) -> Record:
         return record
     in_vain = _without_progress(past, now)
     back_off_s, quiet = HOLDS_S[min(in_vain, len(HOLDS_S) - 1)], quiet_s(policy.quiet_hours, now.now)
+    quiet += quiet_s(policy.quiet_hours, now.now + quiet + back_off_s)  # the back-off may lead into them
     reasons = [f"quiet hours {policy.quiet_hours}"] * bool(quiet)
     reasons += [f"{in_vain} attempts in a row brought no new checkpoint"] * bool(back_off_s)
     record = structs.replace(record, hold_s=back_off_s + quiet)

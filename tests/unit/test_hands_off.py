@@ -157,6 +157,16 @@ def test_quiet_hours_are_waited_for() -> None:
     assert decide(Policy(quiet_hours="22:00-07:00"), (), ended(STALL, now=at)).hold_s == pytest.approx(7.5 * 3600)
 
 
+def test_a_back_off_that_leads_into_quiet_hours_waits_for_their_end() -> None:
+    at = datetime.datetime(2026, 11, 23, 21, 57).timestamp()
+    past = tuple(restart(step=n, attempt=n, checkpoint_step=30) for n in (1, 2))
+    record = decide(Policy(quiet_hours="22:00-07:00"), past, ended(STALL, attempt=3, now=at))
+    assert record.until == "07:00"
+    assert "quiet hours 22:00-07:00 and 2 attempts" in record.held
+    early = decide(Policy(quiet_hours="22:00-07:00"), past, ended(STALL, attempt=3, now=at - 3600))
+    assert (early.until, "quiet" in early.held) == ("21:02", False)
+
+
 @pytest.mark.parametrize(
     ("zone", "now", "waits_h"),
     [
