@@ -106,8 +106,10 @@ def points_of(swept: Sequence[str]) -> list[Point]:
 
 def _axis(word: str) -> tuple[str, list[str]]:
     key, equals, text = word.partition("=")
-    values = [value.strip() for value in _VALUE.findall(text)]
-    if not equals or not key or len(values) < 2 or "" in values:
+    parts = _VALUE.findall(text)
+    values = [value.strip() for value in parts]
+    is_whole = ",".join(parts) == text  # an open bracket or quote, and nothing between two commas, are no value
+    if not equals or not key or len(values) < 2 or "" in values or not is_whole:
         raise UsageError(
             f"{word!r} is no sweep.", "Write key=value,value with two values or more; set a single one beside it."
         )
