@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +82,16 @@ class Journal:
             hint = "Free some space, or set RLTUI_STATE_DIR to a directory you can write to. Nothing was done."
             raise RltuiError(f"Cannot write the journal {self.path}: {error.strerror}.", hint) from error
 
+    def note(self, action: str, phase: str, **details: Any) -> None:
+        """Write what came of an action, as ``write`` does, where the disk takes it: a full one undoes the action not."""
+        with suppress(RltuiError):
+            self.write(action, phase, **details)
+
     @contextmanager
     def around(
         self, action: str, failed: str = "failed", intended: Mapping[str, Any] = NOTHING, **details: Any
     ) -> Iterator[Outcome]:
-        """Write an action's intent, let the block take it, and write what came of it.
+        """Write an action's intent, let the block take it, and write what came of it, as far as the disk takes that.
 
         Args:
             action: As in ``write``.
@@ -95,7 +100,7 @@ class Journal:
             **details: As in ``write``, in both entries.
 
         Raises:
-            RltuiError: The block's own, or as ``write``.
+            RltuiError: The block's own, or the intent cannot be written: the block was not entered then.
         """
         self.write(action, "intent", **details, **intended)
         outcome = Outcome()
@@ -103,9 +108,9 @@ class Journal:
             yield outcome
         except RltuiError as error:
             phase = "unknown" if isinstance(error, ClusterError) else failed
-            self.write(action, phase, **details, reason=error.message[:500])
+            self.note(action, phase, **details, reason=error.message[:500])
             raise
-        self.write(action, outcome.phase, **details)
+        self.note(action, outcome.phase, **details)
 
     def entries(self) -> list[dict[str, Any]]:
         """Every whole entry, oldest first; a torn line is left out. Only what is new is read from the disk."""

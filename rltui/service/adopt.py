@@ -244,7 +244,7 @@ def _adopted(context: Context, source: _Source, job_id: str, wanted: str) -> Ado
         client.run(["ln", "-s", log, f"{attempt.path}/{link}"], timeout_s=20)
     write_run(client, cluster.run_root, run_id, job, cluster.name)
     about = {"run": run_id, "attempt": 1, "cluster": cluster.name, "path": attempt.path, "mark": attempt.uuid}
-    context.journal.write("adopt", "done", **about, job=job_id)
+    context.journal.note("adopt", "done", **about, job=job_id)
     return Adopted(
         run_id=run_id,
         cluster=cluster.name,
@@ -309,6 +309,6 @@ def release_run(context: Context, run: RunSummary) -> str:
     done = context.cluster.client.run(["rm", "-rf", "--", run.path], timeout_s=60)
     if done.rc:
         raise RltuiError(f"{run.path} cannot be removed: {done.err.strip()[-200:]}")
-    context.journal.write("release-run", "done", **about)
+    context.journal.note("release-run", "done", **about)
     what = "its job" if context.cluster.profile.scheduler == "slurm" else "its process"
     return f"{run.run_id} is forgotten; {what} {run.job_id} goes on." if run.is_live else f"{run.run_id} is forgotten."

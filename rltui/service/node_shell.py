@@ -79,14 +79,14 @@ class NodeShell:
         try:
             code = subprocess.call(self.argv, cwd=self._folder or None, env=_environment(), stdout=stdout)
         except OSError as error:
-            self._journal.write(self._action, "failed", **self._about, reason=str(error))
+            self._journal.note(self._action, "failed", **self._about, reason=str(error))
             raise RltuiError(f"{self.argv[0]} cannot be started: {error.strerror}.", self.command) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
         # how a shell ends is its user's affair
         outcome = {"reason": f"exit code {code}"} if code and self._action != "shell" else {}
-        self._journal.write(self._action, "failed" if outcome else "done", **self._about, **outcome)
+        self._journal.note(self._action, "failed" if outcome else "done", **self._about, **outcome)
         return code
 
     def run_beside(self) -> str:

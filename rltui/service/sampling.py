@@ -71,7 +71,7 @@ def start_sampling(context: Context, run: RunSummary, minutes: int) -> Sampling:
     if not spoken:
         why = _said(client, attempt) or done.err.strip()[-300:] or f"nothing was heard for {FIRST_WORD_S:.0f} s"
         raise RltuiError(f"No sampler could be started beside {run.job_id}: {plain(why)}")
-    context.journal.write("sample", "done", **about)
+    context.journal.note("sample", "done", **about)
     blind = () if run.gpu == CPU else tuple(host for host in spoken if not _sees_gpus(client, attempt, host))
     return Sampling(len(spoken), nodes - len(spoken), blind)
 

@@ -107,7 +107,7 @@ def submit_attempt(
     ask = partial(start_in, context, attempt, share, work) if share else submit
     job_id = _handed_over(context, action, attempt, ask)
     recorded = _noted(cluster.client, attempt, job_id)
-    context.journal.write(action, "done", **about, job=job_id, recorded=recorded)
+    context.journal.note(action, "done", **about, job=job_id, recorded=recorded)
     return Launched(
         run_id=run_id,
         attempt=number,
@@ -128,9 +128,8 @@ def _handed_over(context: Context, action: str, attempt: Attempt, ask: Callable[
         _failed(context, action, attempt, error)
         raise
     except BaseException as error:
-        with contextlib.suppress(RltuiError):  # without this entry the submission is unknown all the same
-            about = _about(context.cluster.name, attempt)
-            context.journal.write(action, "unknown", **about, reason=str(error)[:500])
+        about = _about(context.cluster.name, attempt)  # without this entry the submission is unknown all the same
+        context.journal.note(action, "unknown", **about, reason=str(error)[:500])
         raise
 
 

@@ -7,7 +7,9 @@ import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -180,19 +182,38 @@ def test_nothing_happens_without_a_journal(tmp_path: Path) -> None:
     assert "Nothing was done" in caught.value.hint
 
 
+@contextmanager
+def room_for(journal: Journal, room: int) -> Iterator[None]:
+    """A disk that takes so many bytes more of the journal: the write that meets its end takes a part, as there."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + room, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def test_an_entry_of_which_the_disk_took_only_the_beginning_is_none(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write("submit", "intent", run="a")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # as on a disk with 20 bytes left: the write takes them, and only the next one fails
-    resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 20, before[1]))
-    try:
-        with pytest.raises(RltuiError, match="No space left"):
-            journal.write("submit", "intent", run="b")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with room_for(journal, 20), pytest.raises(RltuiError, match="No space left"):
+        journal.write("submit", "intent", run="b")
     journal.write("submit", "intent", run="c")
     assert [entry["run"] for entry in journal.entries()] == ["a", "c"]
+
+
+def test_a_disk_that_fills_up_meanwhile_does_not_make_undone_what_was_done(tmp_path: Path) -> None:
+    journal, done = Journal(tmp_path), []
+    with ExitStack() as full, journal.around("cancel", run="a"):
+        full.enter_context(room_for(journal, 20))
+        done.append("a")
+    with pytest.raises(RltuiError, match="Slurm said no"), ExitStack() as full, journal.around("cancel", run="b"):
+        full.enter_context(room_for(journal, 20))
+        raise RltuiError("Slurm said no")
+    with room_for(journal, 20), pytest.raises(RltuiError, match="No space left"), journal.around("cancel", run="c"):
+        done.append("c")
+    assert done == ["a"]
+    assert [(entry["run"], entry["phase"]) for entry in journal.entries()] == [("a", "intent"), ("b", "intent")]
 
 
 def test_threads_that_read_the_journal_at_once_read_each_entry_once(tmp_path: Path) -> None:
