@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -79,10 +80,12 @@ def run_sizes(context: Context, runs: Sequence[RunSummary]) -> list[RunSize]:
     argv = ["du", "-k", "-d", "2", "--", *(run.path for run in runs)]
     found = context.cluster.client.run(argv, timeout_s=DU_TIMEOUT_S, idempotent=True, limit=16 << 20)
     kib = {path: int(size) for size, _, path in (line.partition("\t") for line in found.out.splitlines()) if path}
-    return [_size(context, run, kib) for run in runs if run.path in kib]
+    inside = Counter(map(posixpath.dirname, kib))
+    return [_size(context, run, kib, inside) for run in runs if run.path in kib]
 
 
-def _size(context: Context, run: RunSummary, kib: dict[str, int]) -> RunSize:
+def _size(context: Context, run: RunSummary, kib: dict[str, int], inside: Counter[str]) -> RunSize:
+    """What ``run`` takes, by the size of each folder and how many folders are in each."""
     checkpoints = f"{run.path}/{rundir.CHECKPOINTS}"
     return RunSize(
         run_id=run.run_id,
@@ -91,7 +94,7 @@ def _size(context: Context, run: RunSummary, kib: dict[str, int]) -> RunSize:
         path=run.path,
         total_gib=kib[run.path] * 1024 / _GIB,
         checkpoints_gib=kib.get(checkpoints, 0) * 1024 / _GIB,
-        num_checkpoints=sum(posixpath.dirname(path) == checkpoints for path in kib),
+        num_checkpoints=inside[checkpoints],
         archived=run.archived,
     )
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from rltui.errors import ClusterError, UsageError
 from rltui.paths import run_root, state_dir
 from rltui.runs.journal import Journal, actions
 from rltui.service.run_filter import picked
-from rltui.service.tidy import REMOVED
+from rltui.service.tidy import REMOVED, run_sizes
 
 MIB = 1 << 20
 
@@ -64,6 +65,17 @@ def test_sizes_are_those_of_the_disk_the_largest_first(
     assert "GiB are free on" in capsys.readouterr().out
     assert main(["du", "grpo-small", "--json"]) == 0
     assert [one["run_id"] for one in told(capsys)["runs"]] == ["grpo-small"]
+
+
+def test_sizes_of_a_thousand_runs_cost_no_more_than_each_of_them() -> None:
+    runs = [SimpleNamespace(run_id=f"r{n}", path=f"/runs/r{n}", state="finished", archived=None) for n in range(1000)]
+    inside = ("", "/attempts", "/attempts/01", "/checkpoints", *(f"/checkpoints/step-{n:06d}" for n in range(8)))
+    told = SimpleNamespace(out="".join(f"1\t{run.path}{name}\n" for run in runs for name in inside))
+    client = SimpleNamespace(run=lambda *_, **__: told)
+    began = time.process_time()
+    sizes = run_sizes(SimpleNamespace(name="local", cluster=SimpleNamespace(client=client)), runs)  # type: ignore[arg-type]
+    assert {one.num_checkpoints for one in sizes} == {8}
+    assert time.process_time() - began < 1.0, "each run was looked for among the folders of all"
 
 
 def test_a_run_goes_whole_and_the_journal_says_so(make: Callable[..., Path]) -> None:
