@@ -80,6 +80,9 @@ class ClusterReader:
         except RltuiError as error:
             self.needs_attention = isinstance(error, NeedsAttentionError)
             self.problem = with_name(self.context.name, error.message)
+        except Exception as error:  # the edge of a thread: without a word, no rows would look like no runs
+            self.problem = with_name(self.context.name, f"its runs cannot be read: {type(error).__name__}: {error}")
+            raise
         else:
             self.problem, self.needs_attention = "", False
             self.answered_at = time.time()

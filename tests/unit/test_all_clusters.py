@@ -207,3 +207,17 @@ def test_a_list_that_nobody_has_read_does_not_look_like_one_without_runs(
     assert "No runs yet" not in said
     [row] = empty(AllClusters(["gone"]).runs(), "", True, UNICODE)
     assert "gone is still being read" in row.plain
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_reading_that_breaks_does_not_look_like_a_list_without_runs(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Context) -> RunsSnapshot:
+        raise ValueError("what nobody thought of")
+
+    monkeypatch.setattr(Context, "runs", broken)
+    assert main(["ps", "--cluster", "near"]) == 3
+    said = capsys.readouterr().err
+    assert "near: its runs cannot be read: ValueError: what nobody thought of" in said
+    assert "No runs yet" not in said
