@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ MOST_MEANT = 3
 
 def run() -> None:
     """Entry point of the console script ``rltui``: ``main`` on the arguments of this process."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # a terminal in Latin-1 has no ✗, and a file's name may be no text: escaped, as Python itself does on stderr
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))
 
 

@@ -231,6 +231,16 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("encoding", "name"), [("latin-1", "x.yaml"), ("utf-8", os.fsdecode(b"\xff.yaml"))])
+def test_what_a_terminal_cannot_show_ends_no_verb(encoding: str, name: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "rltui", "check", str(tmp_path / name)]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(words, env=environment, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert b"cannot be read: No such file" in done.stdout
+    assert b"should not have happened" not in done.stderr
+
+
 def test_a_defect_is_one_line_and_a_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from rltui.cli import main as module
 
