@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
 from rltui.cluster.relay_client import RelayClient
+from rltui.errors import ClusterError
 from rltui.onnode import rundir, server_notes
 from rltui.runs.directory import attempt_numbers
 from rltui.service.context import Context
@@ -57,7 +59,8 @@ def _watched(client: RelayClient, run: RunSummary, changes: list[dict[str, Any]]
     try:
         while True:
             picture = watcher.snapshot()
-            changes += notes.look(watcher.newest, picture.taken_at)
+            with suppress(ClusterError):  # it is away for a while: what was noted before is not to go with it
+                changes += notes.look(watcher.newest, picture.taken_at)
             run = structs.replace(run, state=picture.summary.state, attempt=picture.summary.attempt)
             if not run.is_live:
                 break

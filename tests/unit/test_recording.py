@@ -8,19 +8,22 @@ import json
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from rltui.cli.main import main
 from rltui.cluster.relay_types import RelayError
 from rltui.errors import UsageError
 from rltui.layout.secret_words import MASK
 from rltui.paths import ensure_private, run_root
-from rltui.service import recording
+from rltui.service import record, recording
 from rltui.service.as_of import run_times
 from rltui.service.cockpit import Ask
 from rltui.service.recording import Manifest, Recording, read_recording
 from rltui.service.replay import RecordedClient, RecordedFiles, ReplayClock, ReplayCockpit, moment_of
+from rltui.watch.snapshots import RunSummary
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "recording" / "grpo-tiny.tar.gz"
 """A real run of ``local/grpo-tiny`` with 240 steps, recorded with ``--follow``; its paths and host were renamed."""
@@ -358,3 +361,35 @@ def test_a_straggler_is_named_at_its_moment() -> None:
         assert cockpit.watch(RUN).stragglers == frozenset()
     finally:
         cockpit.close()
+
+
+def test_a_cluster_that_is_away_for_a_while_takes_nothing_of_what_was_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = RunSummary(
+        run_id=RUN, name="grpo", algorithm="grpo", cluster="far", state="running", attempt=1, created_at=50.0,
+        nodes=1, gpus_per_node=8, gpu="H100",
+    )  # fmt: skip
+    states = iter(["running", "running", "running", "finished"])
+    looks: list[float] = []
+
+    class Watcher:
+        newest = None
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def snapshot(self) -> SimpleNamespace:
+            return SimpleNamespace(summary=structs.replace(live, state=next(states)), taken_at=1.0 + len(looks))
+
+    class Notes(Watcher):
+        def look(self, _: object, now: float) -> Iterator[dict[str, float]]:
+            looks.append(now)
+            if len(looks) == 2:
+                raise RelayError("lost", "the connection broke")
+            yield {"t": now}
+
+    monkeypatch.setattr(record, "RunWatcher", Watcher)
+    monkeypatch.setattr(record, "Notes", Notes)
+    monkeypatch.setattr(record, "EVERY_S", 0.0)
+    changes: list[dict[str, object]] = []
+    assert record._watched(None, live, changes).state == "finished"  # type: ignore[arg-type]
+    assert [one["t"] for one in changes] == [1.0, 3.0, 4.0]
