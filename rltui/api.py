@@ -240,13 +240,14 @@ class Run:
         last = self.summary
         watcher = self._watcher(last)
         while True:
-            picture = watcher.snapshot()
+            picture, is_last = watcher.snapshot(), False
             try:
                 last = self.summary
+                is_last = is_over(self._context, last)
             except ClusterError as error:
                 picture = structs.replace(picture, problem=error.message)
             yield structs.replace(picture, summary=last)
-            if not picture.problem and is_over(self._context, last):
+            if not picture.problem and is_last:
                 return
             time.sleep(every_s)
 
@@ -261,12 +262,11 @@ class Run:
         while True:
             try:
                 summary = self.summary
+                if is_over(self._context, summary):
+                    return summary
             except ClusterError:
                 if deadline is None:
                     raise
-            else:
-                if is_over(self._context, summary):
-                    return summary
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"{self.run_id} is not over after {timeout_s:g} s.")
             time.sleep(every_s)

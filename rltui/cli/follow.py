@@ -27,11 +27,12 @@ def follow(context: Context, run_id: str, as_json: bool) -> int:
     while True:
         try:
             run = context.find(run_id)
+            is_last = is_over(context, run)
         except ClusterError as error:
             speaker.say(f"waiting for {context.name}: {error.message}", error.message)
         else:
             speaker.tell(run)
-            if is_over(context, run):
+            if is_last:
                 return _ended(run, as_json)
         time.sleep(PERIOD_S if context.name == LOCAL else REMOTE_PERIOD_S)
 

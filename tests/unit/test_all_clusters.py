@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rltui import api
+from rltui.cli.follow import follow
 from rltui.cli.main import main
 from rltui.cluster.profile import LOCAL
+from rltui.cluster.relay_types import RelayError
 from rltui.errors import ClusterError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.actions import cancel, preview_cancel
@@ -221,3 +224,27 @@ def test_a_reading_that_breaks_does_not_look_like_a_list_without_runs(
     said = capsys.readouterr().err
     assert "near: its runs cannot be read: ValueError: what nobody thought of" in said
     assert "No runs yet" not in said
+
+
+def test_a_cluster_that_goes_away_after_the_last_look_at_a_run_is_waited_for(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[None] = []
+
+    def is_over(*_: object) -> bool:
+        answers.append(None)
+        if len(answers) == 1:
+            raise RelayError("lost", "the connection broke")
+        return True
+
+    monkeypatch.setattr("rltui.cli.follow.is_over", is_over)
+    monkeypatch.setattr("rltui.api.is_over", is_over)
+    clusters = AllClusters(["local"])
+    context, run = clusters.find("grpo-here-0001")
+    assert follow(context, run.run_id, as_json=False) == 0
+    answers.clear()
+    assert api.Run(context, run.run_id).wait(timeout_s=60.0, every_s=0.0).state == "finished"
+    answers.clear()
+    problems = [bool(picture.problem) for picture in api.Run(context, run.run_id).watch(every_s=0.0)]
+    assert problems == [True, False]
+    clusters.close()
