@@ -54,6 +54,8 @@ def start_sampling(context: Context, run: RunSummary, minutes: int) -> Sampling:
     context.require_own(run)
     if not run.is_adopted:
         raise RltuiError(f"{run.run_id} was started by rltui, so its nodes are sampled anyway.")
+    if not run.is_live:  # the id of its process may be another's by now
+        raise RltuiError(f"{run.run_id} has ended ({run.state}), so there is nothing to sample.")
     client, attempt = context.cluster.client, rundir.attempt_folder(run.path, run.attempt)
     before = sampled(client, attempt)
     if any(client.hello().time - at < SPEAKS_S for at in before.values()):

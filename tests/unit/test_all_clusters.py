@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from rltui import api
 from rltui.cli.follow import follow
 from rltui.cli.main import main
 from rltui.cluster.profile import LOCAL
 from rltui.cluster.relay_types import RelayError
-from rltui.errors import ClusterError, UsageError
+from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import AllClusters
@@ -23,6 +24,7 @@ from rltui.service.context import Context
 from rltui.service.job_changes import hold, release, requeue, update
 from rltui.service.last_rows import HERE, LastRows
 from rltui.service.resubmit import preview_resubmit, resubmit
+from rltui.service.sampling import start_sampling
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.views.runs import empty
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
@@ -247,4 +249,13 @@ def test_a_cluster_that_goes_away_after_the_last_look_at_a_run_is_waited_for(
     answers.clear()
     problems = [bool(picture.problem) for picture in api.Run(context, run.run_id).watch(every_s=0.0)]
     assert problems == [True, False]
+    clusters.close()
+
+
+def test_no_process_is_sampled_in_the_place_of_one_that_has_ended(home: Path) -> None:
+    clusters = AllClusters(["local"])
+    context, run = clusters.find("grpo-here-0001")
+    others = structs.replace(run, is_adopted=True, job_id=str(os.getpid()))
+    with pytest.raises(RltuiError, match="has ended"):
+        start_sampling(context, others, 1)
     clusters.close()
