@@ -130,5 +130,5 @@ def decoded(data: bytes | str, path: str) -> ScriptJob:
     """
     try:
         return msgspec.json.decode(data, type=ScriptJob)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ClusterError(f"{path} is no record of a script: {error}.") from error

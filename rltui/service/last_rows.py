@@ -55,7 +55,7 @@ class LastRows:
     def _load(self) -> RunsSnapshot:
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=RunsSnapshot)
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return RunsSnapshot()
         if self._cluster != HERE:
             return found

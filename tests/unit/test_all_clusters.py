@@ -133,8 +133,9 @@ def test_rows_are_kept_privately_and_a_damaged_file_is_no_rows(home: Path) -> No
     kept_row("gone", "far-0003")
     path = home / "cache_dir" / "runs" / "gone.json"
     assert os.stat(path).st_mode & 0o077 == 0
-    path.write_text('{"runs": [{"torn')
-    assert not LastRows(cache_dir(), "gone").last().runs
+    for damaged in (b'{"runs": [{"torn', b'{"runs": [{"run_id": "\xff"}]}'):
+        path.write_bytes(damaged)
+        assert not LastRows(cache_dir(), "gone").last().runs
 
 
 @pytest.fixture
