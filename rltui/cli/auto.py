@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-import yaml
 
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.errors import UsageError
@@ -15,6 +14,7 @@ from rltui.onnode.hands_off import DECISION_S
 from rltui.service.all_clusters import open_run
 from rltui.service.hands_off_rules import Policy, Record
 from rltui.service.hands_off_switch import now_of, records_of, switch_off, switch_on, told_of
+from rltui.service.script_changes import typed
 from rltui.watch.snapshots import RunSummary
 
 
@@ -52,7 +52,7 @@ def policy_of_words(words: Sequence[str]) -> Policy:
     values: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        values[key] = value if key == "quiet_hours" else yaml.safe_load(value) if equals else None
+        values[key] = value if key == "quiet_hours" else typed(value) if equals else None
     try:
         return msgspec.convert(values, Policy)
     except msgspec.ValidationError as error:

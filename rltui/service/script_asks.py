@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import yaml
 from msgspec import Struct, structs
 
 from rltui.check.findings import Finding
@@ -27,7 +26,7 @@ from rltui.layout.settings import Container, Slurm
 from rltui.onnode.preflight import capacity
 from rltui.runs.script import GPU_OPTIONS, is_own
 from rltui.runs.script_job import ScriptJob
-from rltui.service.script_changes import LAYOUT_SECTIONS, changed_section, problems_of
+from rltui.service.script_changes import LAYOUT_SECTIONS, changed_section, problems_of, typed
 
 if TYPE_CHECKING:
     from rltui.cluster.profile import Profile
@@ -359,7 +358,7 @@ def _require_effect(job: ScriptJob, word: str, old: Meaning, new: Meaning) -> No
     key = layouts or next((key for key, own in job.dialect.words.items() if own == said), "")
     if not key or not equals:
         return
-    before, now, wanted = old.value_of(key), new.value_of(key), yaml.safe_load(value)
+    before, now, wanted = old.value_of(key), new.value_of(key), typed(value)
     if now is not None and now == before and now != wanted:
         own = job.dialect.words.get(key, said)
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -124,10 +124,18 @@ def newest_checkpoint(context: Context, job: ScriptJob) -> Checkpoint | None:
     return script_resume.newest_checkpoint(folder, told["dialect"]["checkpoints"], files, names)
 
 
-def changed_section(section: Section, name: str, settings: Sequence[str]) -> Section:
-    """A section of a layout with those of ``key.path=value`` words that are about it."""
+def typed(text: str) -> Any:
+    """The value of a ``key=value`` word, typed as in YAML; what is none, such as ``@x`` or ``[a``, is text."""
     import yaml
 
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):  # a day such as 2026-13-01 is a ValueError
+        return text
+
+
+def changed_section(section: Section, name: str, settings: Sequence[str]) -> Section:
+    """A section of a layout with those of ``key.path=value`` words that are about it."""
     values = msgspec.to_builtins(section)
     for word in settings:
         key, equals, value = word.partition("=")
@@ -139,7 +147,7 @@ def changed_section(section: Section, name: str, settings: Sequence[str]) -> Sec
         key = inner or field
         if not equals or not isinstance(place, dict) or key not in place:
             raise UsageError(f"{word} is no setting of a script's job.", f"{name} has: {', '.join(values)}.")
-        place[key] = yaml.safe_load(value) if not isinstance(place[key], str) else value
+        place[key] = typed(value) if not isinstance(place[key], str) else value
     try:
         return msgspec.convert(values, type(section))
     except msgspec.ValidationError as error:

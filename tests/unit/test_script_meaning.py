@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 from test_scripts import SLURM, prepared
 
+from rltui.cli.auto import policy_of_words
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import UsageError
 from rltui.onnode import rundir
@@ -52,6 +53,15 @@ def test_a_change_that_the_command_does_not_heed_is_refused(tmp_path: Path, word
     with pytest.raises(UsageError, match=r"would change nothing: the command still means .*=0\.8"):
         reading(tmp_path, [word], f'"$@" {UTILIZATION}=0.8')
     assert not reading(tmp_path, [f"{UTILIZATION}=0.8"]).lines  # it is so already
+
+
+@pytest.mark.parametrize("value", ["@x", "[a", "2026-13-01"])
+def test_a_value_that_is_no_yaml_is_text(tmp_path: Path, value: str) -> None:
+    assert reading(tmp_path, [f"{UTILIZATION}={value}"]).job.words[-1] == f"{UTILIZATION}={value}"
+    with pytest.raises(UsageError, match="Expected `int"):
+        reading(tmp_path, [f"slurm.signal_lead_s={value}"])
+    with pytest.raises(UsageError, match="Expected `int"):
+        policy_of_words([f"max_restarts={value}"])
 
 
 def test_more_gpus_than_there_are_are_refused(tmp_path: Path) -> None:
