@@ -31,14 +31,20 @@ umask 077
 run=$1 target=$2 part=$2.part
 shift 2
 mkdir -p -m 700 -- "${target%/*}"
-[ ! -e "$target" ] || { echo "$target is there already" >&2; exit 1; }
-tar -C "${run%/*}" "$@" -cf "$part" -- "${run##*/}"
-tar -C "${run%/*}" -df "$part" >&2
-sync -f "$part" 2>/dev/null || sync
-mv -T -- "$part" "$target"
+if [ -e "$target" ]; then
+  wanted=$(tar -C "${run%/*}" "$@" -cvf /dev/null -- "${run##*/}" | sort)
+  [ "$wanted" = "$(tar -tf "$target" | sort)" ] && tar -C "${run%/*}" -df "$target" >&2 ||
+    { echo "$target is there already, and holds something else" >&2; exit 1; }
+else
+  tar -C "${run%/*}" "$@" -cf "$part" -- "${run##*/}"
+  tar -C "${run%/*}" -df "$part" >&2
+  sync -f "$part" 2>/dev/null || sync
+  mv -T -- "$part" "$target"
+fi
 stat -c %s -- "$target"
 """
-"""Writes a file and compares it with the run, before it gets its name."""
+"""Writes a file and compares it with the run, before it gets its name; a file of that name is taken where it is just
+what would be written, as one that broke off behind this leaves it."""
 
 STRIP = """
 set -e

@@ -12,6 +12,8 @@ import pytest
 from watch_support import attempt_of
 
 from rltui.cli.main import main
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import RelayError
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal, actions
 
@@ -102,3 +104,29 @@ def test_nothing_is_taken_away_before_the_file_is_whole(folder: Path, tmp_path: 
     assert main(["archive", RUN, "--to", str(cold), "--yes"]) == 1
     assert contents(folder) == before
     assert cold.joinpath(f"{RUN}.tar").read_text() == "somebody's"
+
+
+def test_one_that_broke_off_behind_the_file_is_done_by_doing_it_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, cold = contents(folder), tmp_path / "cold"
+    words = ["archive", RUN, "--to", str(cold), "--checkpoints", "newest", "--yes"]
+    with monkeypatch.context() as away:
+        away.setattr(RelayClient, "put", broken)
+        assert main(words) == 1
+    assert (contents(folder), os.listdir(cold)) == (before, [f"{RUN}.tar"])
+    folder.joinpath("checkpoints/step-000020/model").write_bytes(b"another")
+    folder.joinpath("checkpoints/step-000010/model").write_bytes(b"not in the file anyway")
+    assert main(words) == 1, "the file does not hold what the run is now"
+    assert "holds something else" in capsys.readouterr().err
+    cold.joinpath(f"{RUN}.tar").unlink()
+    with monkeypatch.context() as away:
+        away.setattr(RelayClient, "put", broken)
+        assert main(words) == 1
+    assert main([*words[:-3], "--checkpoints", "all", "--yes"]) == 1, "a checkpoint is not in it"
+    assert main(words) == 0
+    assert listed(capsys)["archived"]["file"] == f"{cold}/{RUN}.tar"
+
+
+def broken(*_: object, **__: object) -> None:
+    raise RelayError("lost", "the connection broke")
