@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ CALLS = "_step"
 """W&B's count of log calls."""
 
 HISTORY = b'"type":"history"'
+
+COMMAND = (sys.executable, "-m", "wandb", "leet", "inspect", "--json")
+"""W&B's own reader of its files."""
 
 
 def read_history(source: str) -> MetricsSnapshot:
@@ -75,14 +79,17 @@ def _lines(source: str) -> Iterable[dict[str, Any]]:
 
 def _from_file(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a file, read by W&B's own reader: the format is theirs, and a file that grows is fine."""
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
-        if reader.stdout is None or reader.stderr is None:
-            raise RuntimeError("the reader was started without pipes")
+    command = [*COMMAND, str(path)]
+    # into a file: a pipe that nobody empties meanwhile would stop a reader that complains of each record
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as reader:
+        if reader.stdout is None:
+            raise RuntimeError("the reader was started without a pipe")
         for line in reader.stdout:
             if HISTORY in line:
                 yield json.loads(line)["history"]["item"]
-        said = reader.stderr.read().decode(errors="replace")
+        reader.wait()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace")
     if reader.returncode:
         if "No module named" in said:
             raise _missing()

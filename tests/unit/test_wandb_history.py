@@ -17,6 +17,7 @@ from rltui.cli.main import main
 from rltui.errors import ClusterError, UsageError
 from rltui.service import wandb_history
 from rltui.service.wandb_history import read_history
+from rltui.watch.snapshots import MetricsSnapshot
 
 OFFLINE_RUN = """
 import wandb
@@ -97,6 +98,19 @@ def test_an_offline_file_gives_curves_by_our_names(offline: Path) -> None:
     assert seen.latest["time/generate"] == 2.0
     assert "note" not in seen.series
     assert read_history(str(run)).series == read_history(str(offline)).series == seen.series
+
+
+def test_a_reader_that_complains_of_each_record_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = json.dumps({"type": "history", "history": {"item": {"_step": 1, "reward": 0.5}}}, separators=(",", ":"))
+    program = f"import sys; sys.stderr.write('a record is damaged\\n' * 20_000); print({line!r})"  # a pipe holds 64 KiB
+    monkeypatch.setattr(wandb_history, "COMMAND", (sys.executable, "-c", program))
+    found: list[MetricsSnapshot] = []
+    reading = threading.Thread(target=lambda: found.append(read_history(str(tmp_path))), daemon=True)
+    reading.start()
+    reading.join(20)
+    assert [one.series["reward"] for one in found] == [(0.5,)]
 
 
 def test_it_is_printed(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
