@@ -115,9 +115,18 @@ class FailureWords:
         self._asked.discard(_key(run))
         with suppress(RltuiError):  # its cluster is away: it is asked for again with the next list
             if run.state == "running":
-                self._symptoms[_key(run)] = _moment(run), self._symptom(run)
+                self._symptoms[_key(run)] = _moment(run), _or_none(self._symptom, run)
             else:
-                self._known[_key(run)] = self._diagnose(run)
+                self._known[_key(run)] = _or_none(self._diagnose, run)
+
+
+def _or_none(word: Callable[[RunSummary], str], run: RunSummary) -> str:
+    try:
+        return word(run)
+    except RltuiError:
+        raise
+    except Exception:  # noqa: BLE001 the edge of a thread: a log that breaks the reading must not end it for all runs
+        return ""
 
 
 def _moment(run: RunSummary) -> tuple[int | None, int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from watch_support import attempt_of, await_that
 
 from rltui.cli.cockpit import OpenedLater
@@ -23,8 +24,10 @@ from rltui.layout.presets import resolve
 from rltui.memory.layouts import estimate_roles
 from rltui.paths import config_dir, run_root
 from rltui.service.cockpit import Ask
+from rltui.service.failures import FailureWords
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
+from rltui.watch.snapshots import RunSummary
 
 NOW = 1_793_000_000.0
 RUN = "grpo-tiny-1a2b"
@@ -66,6 +69,24 @@ def cockpit(attempt: Path) -> Iterator[LiveCockpit]:
     live = LiveCockpit()
     yield live
     live.close()
+
+
+def test_a_log_that_breaks_the_reading_ends_it_for_no_other_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def diagnose(run: RunSummary) -> str:
+        if run.run_id == "odd":
+            raise ValueError("what nobody thought of")
+        return "oom"
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    row = RunSummary(
+        run_id="odd", name="far", algorithm="grpo", cluster="far", state="failed", attempt=1, created_at=50.0,
+        nodes=1, gpus_per_node=8, gpu="H100",
+    )  # fmt: skip
+    words = FailureWords(diagnose, lambda _: "")
+    words.fill([row])
+    await_that(lambda: ("odd", 1) not in words._asked, "the odd log is read")
+    runs = [row, structs.replace(row, run_id="plain")]
+    await_that(lambda: [one.failure for one in words.fill(runs)] == ["", "oom"], "the other is read too", 10.0)
 
 
 def test_the_failure_word_comes_into_the_list_by_and_by(cockpit: LiveCockpit) -> None:
