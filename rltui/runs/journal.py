@@ -83,7 +83,7 @@ class Journal:
             raise RltuiError(f"Cannot write the journal {self.path}: {error.strerror}.", hint) from error
 
     def note(self, action: str, phase: str, **details: Any) -> None:
-        """Write what came of an action, as ``write`` does, where the disk takes it: a full one undoes the action not."""
+        """Write what came of an action, as ``write`` does, where the disk takes it: a full one undoes no action."""
         with suppress(RltuiError):
             self.write(action, phase, **details)
 

@@ -202,14 +202,19 @@ def test_an_entry_of_which_the_disk_took_only_the_beginning_is_none(tmp_path: Pa
     assert [entry["run"] for entry in journal.entries()] == ["a", "c"]
 
 
+def _refused(journal: Journal) -> None:
+    with ExitStack() as full, journal.around("cancel", run="b"):
+        full.enter_context(room_for(journal, 20))
+        raise RltuiError("Slurm said no")
+
+
 def test_a_disk_that_fills_up_meanwhile_does_not_make_undone_what_was_done(tmp_path: Path) -> None:
     journal, done = Journal(tmp_path), []
     with ExitStack() as full, journal.around("cancel", run="a"):
         full.enter_context(room_for(journal, 20))
         done.append("a")
-    with pytest.raises(RltuiError, match="Slurm said no"), ExitStack() as full, journal.around("cancel", run="b"):
-        full.enter_context(room_for(journal, 20))
-        raise RltuiError("Slurm said no")
+    with pytest.raises(RltuiError, match="Slurm said no"):
+        _refused(journal)
     with room_for(journal, 20), pytest.raises(RltuiError, match="No space left"), journal.around("cancel", run="c"):
         done.append("c")
     assert done == ["a"]
