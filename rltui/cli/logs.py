@@ -38,7 +38,9 @@ MOST_NAMED = 12
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on until the run ends; --json: an object a line"
+    )
     parser.add_argument("-n", "--lines", type=int, default=200, help="lines from the end to start with (default 200)")
     parser.add_argument(
         "--raw", action="store_true", help="every line; else repeats and progress bars are one line on a terminal"
@@ -88,7 +90,7 @@ def _print(context: Context, run: RunSummary, options: argparse.Namespace) -> in
             return 1
     else:
         tail = MergedReader(client, sources, place, backwards=True).lines(max(0, options.lines))[::-1]
-        if options.json:
+        if options.json and not options.follow:
             print_json({"schema": 1, "run_id": run.run_id, "lines": _texts(tail, sources)})
             return 0
         _show(run, tail, sources, options)

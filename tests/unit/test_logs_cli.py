@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +67,12 @@ def test_an_empty_log_is_said_to_be_one(run: Path, monkeypatch: Any, capsys: Any
     monkeypatch.setattr(logs, "open_run", lambda *_: Opened(run, [(1, False)]))
     assert main(["logs", "r"]) == 0
     assert capsys.readouterr() == ("", "r has written nothing there; `rltui why r` says what is known of it.\n")
+
+
+def test_following_in_json_is_an_object_a_line(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    looks = [(1, True), (2, True), (2, False)]
+    lines = said(run, looks, ["-f", "-n", "1", "--json"], monkeypatch, capsys)
+    assert [json.loads(line)["text"] for line in lines] == ["1-2", "2-0", "2-1", "2-2"]
 
 
 def test_following_goes_on_with_the_next_attempt(run: Path, monkeypatch: Any, capsys: Any) -> None:
