@@ -13,7 +13,7 @@ import msgspec
 from rltui.cli.output import add_json, add_run, print_json, print_lines, talk
 from rltui.cluster.profile import LOCAL
 from rltui.cluster.relay_client import RelayClient
-from rltui.errors import UsageError
+from rltui.errors import ClusterError, UsageError
 from rltui.onnode import rundir
 from rltui.service.all_clusters import open_run
 from rltui.service.context import Context
@@ -104,10 +104,16 @@ def _print(context: Context, run: RunSummary, options: argparse.Namespace) -> in
 def _follow(
     context: Context, run: RunSummary, sources: Sequence[LogSource], place: Frontier, options: argparse.Namespace
 ) -> None:
-    client, listed_at = context.cluster.client, time.monotonic()
+    client, listed_at, away = context.cluster.client, time.monotonic(), ""
     while run.is_live:
         time.sleep(PERIOD_S if context.name == LOCAL else REMOTE_PERIOD_S)
-        before, run = run.attempt, context.find(run.run_id)
+        try:
+            before, run, away = run.attempt, context.find(run.run_id), ""
+        except ClusterError as error:  # in hours a link breaks, and the run goes on all the same
+            if not away:
+                talk(f"waiting for {context.name}: {error.message}")
+            away = error.message
+            continue
         place = _show_on(client, run, sources, place, options, whole_only=run.is_live and run.attempt == before)
         if run.attempt != before:
             place = {}  # a requeue, or the next job of a chain: it has logs of its own

@@ -13,10 +13,11 @@ from rltui.cli import logs
 from rltui.cli.main import main
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
+from rltui.errors import ClusterError
 
 
 class Opened:
-    """Clusters with one run, whose attempts follow each other, a look at a time."""
+    """Clusters with one run, whose attempts follow each other, a look at a time; at attempt 0 they are away."""
 
     name = "local"
 
@@ -32,6 +33,8 @@ class Opened:
 
     def find(self, _: str) -> Any:
         number, is_live = self._attempts.pop(0)
+        if not number:
+            raise ClusterError("the link broke")
         return SimpleNamespace(run_id="r", path=str(self._run), attempt=number, is_live=is_live, created_at=0.0)
 
 
@@ -67,6 +70,14 @@ def test_an_empty_log_is_said_to_be_one(run: Path, monkeypatch: Any, capsys: Any
     monkeypatch.setattr(logs, "open_run", lambda *_: Opened(run, [(1, False)]))
     assert main(["logs", "r"]) == 0
     assert capsys.readouterr() == ("", "r has written nothing there; `rltui why r` says what is known of it.\n")
+
+
+def test_following_outlives_a_link_that_breaks(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(logs, "open_run", lambda *_: Opened(run, [(1, True), (0, True), (0, True), (2, False)]))
+    monkeypatch.setattr(logs, "PERIOD_S", 0.01)
+    assert main(["logs", "r", "-f", "-n", "1"]) == 0
+    out, told = capsys.readouterr()
+    assert (out.split(), told) == (["1-2", "2-0", "2-1", "2-2"], "waiting for local: the link broke\n")
 
 
 def test_following_in_json_is_an_object_a_line(run: Path, monkeypatch: Any, capsys: Any) -> None:
