@@ -127,6 +127,16 @@ def test_collect_of_a_root_with_wildcards_in_its_name(client: RelayClient, tmp_p
     assert [file.text for file in client.collect(str(root), ["*"])] == ["here"]
 
 
+def test_collect_brings_all_however_much_it_is(client: RelayClient, tmp_path: Path) -> None:
+    # a first request has room for some eight of these
+    for number in range(20):
+        (tmp_path / f"r{number:02d}").mkdir()
+        (tmp_path / f"r{number:02d}/long.json").write_text("x" * (1 << 20))
+        (tmp_path / f"r{number:02d}/end.json").write_text("{}")
+    files = client.collect(str(tmp_path), ["*/long.json", "*/end.json"])
+    assert [file.path for file in files] == [f"r{n:02d}/{name}.json" for name in ("long", "end") for n in range(20)]
+
+
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b"])
 def test_collect_stays_below_its_root(client: RelayClient, tmp_path: Path, name: str) -> None:
     with pytest.raises(RelayError) as error:
