@@ -174,6 +174,15 @@ def test_what_a_program_says_of_its_failure_is_masked(tmp_path: Path) -> None:
     assert [one["ok"] for one in gone] == [False, False]
 
 
+def test_a_node_without_the_users_home_tells_all_the_same() -> None:
+    [result] = notify.tell({"command": ["/bin/true"]}, MESSAGE, {})
+    assert result["ok"], result
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", "/nowhere/at/all")
+        [result] = notify.tell({"command": ["/bin/true"]}, MESSAGE, {})
+    assert result["ok"], result
+
+
 def test_settings_that_make_no_sense_raise_nothing() -> None:
     nonsense: dict[str, Any] = {"webhook": 3, "mail": {"a": 1}, "command": [7], "desktop": "x", "events": ["ended"]}
     assert [one["ok"] for one in notify.tell(nonsense, {"kind": "ended", "title": None}, {})] == [False] * 4
