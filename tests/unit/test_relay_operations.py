@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ from watch_support import TOKEN, Server, await_that, gone
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.onnode import processes, relay_files
+from rltui.onnode.relay import carry_out
 from rltui.service.sampling import DETACHED
 
 
@@ -340,6 +343,18 @@ def test_http_goes_nowhere_but_to_loopback(client: RelayClient, url: str) -> Non
     with pytest.raises(RelayError) as error:
         client.http(url)
     assert kind_of(error) == "refused"
+
+
+def test_http_knows_a_timeout_of_older_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = type("timeout", (OSError,), {})  # a TimeoutError only since Python 3.10
+
+    def request(*_: object) -> None:
+        raise older("timed out")
+
+    monkeypatch.setattr(socket, "timeout", older)
+    monkeypatch.setattr(http.client.HTTPConnection, "request", request)
+    answer = carry_out({"op": "http", "url": "http://127.0.0.1:9/"})
+    assert (answer["kind"], answer["error"]) == ("timeout", "timed out")
 
 
 def test_http_failures_have_their_kinds(client: RelayClient) -> None:
