@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+import errno
 import http.client
 import json
 import os
@@ -288,6 +289,20 @@ def test_what_could_not_be_told_is_left_to_others_and_what_may_have_arrived_is_n
         hung_up.result()
     assert [one.get("unknown", False) for one in said] == [True, False], said
     assert tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": hook.url}) == []
+
+
+def test_a_disk_that_is_full_by_then_does_not_make_untold_what_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(rundir, "log_event", full)
+    settings: dict[str, Any] = {"command": ["/bin/true"], "mail": ["a@example.org"]}
+    told = tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"PATH": "/nowhere"})
+    assert {one["channel"]: one["ok"] for one in told} == {"mail": False, "command": True}
+    # the mark of the channel that told stays, that of the other one is given back
+    assert [path.name for path in tmp_path.iterdir()] == [".told-ended-command"]
 
 
 def test_a_folder_that_takes_no_mark_is_no_reason_to_tell_again_and_again(tmp_path: Path, hook: Hook) -> None:
