@@ -192,6 +192,17 @@ def test_the_notes_end_with_its_pipe_after_a_last_look(server: Server, run: Path
         process.wait()
 
 
+def test_what_a_thousand_actors_died_of_fits_into_a_note(client: RelayClient, run: Path, server: Server) -> None:
+    cause = {"actor_died_error_context": {"error_message": f"ImportError: first\n{'x' * 3000}\nlast line"}}
+    names = [f"reward worker {number}" for number in range(1000)]
+    dead = [actor(name=name, actor_id=name, state="DEAD", death_cause=cause) for name in names]
+    server.pages[STATE_API] = (200, state_answer(*dead))
+    ServerNotes(str(run / "attempts/01")).look()
+    picture = RunWatcher(client, str(run)).snapshot()
+    assert (picture.actors_problem, len(picture.actors)) == ("", 1000)
+    assert picture.actors[0].death_cause.startswith("ImportError: first")
+
+
 @pytest.mark.parametrize(
     "said", [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", b"no HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n{"]
 )
