@@ -260,7 +260,7 @@ def test_a_full_disk_does_not_end_it_where_there_is_something_to_tell(
     told: list[str] = []
     reports, full = [["Xid 79"], [], []], [True, True, False]
 
-    def log_event(attempt: str, kind: str, text: str, **details: Any) -> None:  # noqa: ARG001 (as the real one)
+    def log_event(attempt: str, kind: str, text: str, **details: Any) -> None:
         if full.pop(0) if full else False:
             raise OSError(errno.ENOSPC, "full")
         told.append(f"{kind} {text}")
