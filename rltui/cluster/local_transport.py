@@ -91,12 +91,13 @@ class LocalStream:
         """Send all of ``data``; see ``ByteStream``."""
         deadline = time.monotonic() + timeout_s
         left = memoryview(data)
-        while left:
-            if self._stdin.closed:
-                raise BrokenPipeError("the stream is closed")
-            left = left[self._stdin.write(left) or 0 :]
-            if left and not select.select([], [self._stdin], [], max(0.0, deadline - time.monotonic()))[1]:
-                raise TimeoutError("the relay does not take requests")
+        try:
+            while left:
+                left = left[self._stdin.write(left) or 0 :]
+                if left and not select.select([], [self._stdin], [], max(0.0, deadline - time.monotonic()))[1]:
+                    raise TimeoutError("the relay does not take requests")
+        except ValueError as error:  # another thread may close it at any moment
+            raise BrokenPipeError("the stream is closed") from error
 
     def receive(self, limit: int) -> bytes:
         """Wait for bytes; see ``ByteStream``. Only the reader closes what it reads from, when it is at its end."""

@@ -179,7 +179,12 @@ class RelayClient:
     def collect_since(self, root: str, names: Sequence[str], limit: int, since: float) -> Collection:
         """As ``collect``, where files last changed before ``since`` (by their own times) come without text."""
         fields = {"root": root, "names": list(names), "limit": limit, "since": since}
-        return msgspec.convert(self._ask("collect", fields), Collection)
+        piece = msgspec.convert(self._ask("collect", fields), Collection)
+        files = [*piece.files]
+        while piece.truncated:
+            piece = msgspec.convert(self._ask("collect", {**fields, "first": piece.next}), Collection)
+            files += piece.files
+        return msgspec.structs.replace(piece, files=tuple(files))
 
     def disk_time(self, folder: str) -> float:
         """Epoch seconds by the clock of the disk that ``folder`` is on: by it the ages of its files are counted."""

@@ -136,6 +136,8 @@ class Collection(Struct, frozen=True):
     time: float
     full: bool = False
     """Whether the disk that they are on has no room left."""
+    next: int = 0
+    """Where it is truncated, with which file a further request goes on."""
 
 
 class Entry(Struct, frozen=True):

@@ -93,22 +93,23 @@ def _kind(one: Observed) -> str:
 
 
 def _odd_of(members: Sequence[tuple[Observed, tuple[str, ...]]]) -> Iterator[str]:
-    places = {one.pid: _place(frames) for one, frames in members}
+    # nodes, and containers above all, have processes of the same number
+    places = {(one.host, one.pid): _place(frames) for one, frames in members}
     meeting = [one for one, frames in members if any(_MEETS.match(frame) for frame in frames)]
     if meeting:
-        waiting, where, most = meeting, places[meeting[0].pid], len(meeting)
+        waiting, where, most = meeting, places[meeting[0].host, meeting[0].pid], len(meeting)
     else:
         where, count = Counter(places.values()).most_common(1)[0]
         if count < LEAST_ALIKE or _LOOP.match(where):
             return
-        waiting, most = [one for one, _ in members if places[one.pid] == where], count // 2
+        waiting, most = [one for one, _ in members if places[one.host, one.pid] == where], count // 2
     odd = [one for one, _ in members if one not in waiting]
     if len(odd) > most:
         return
     names = ", ".join(one.name for one in waiting[:MOST_NAMED])
     more = f" and {len(waiting) - MOST_NAMED} more" if len(waiting) > MOST_NAMED else ""
     are = "is" if len(waiting) == 1 else "are"
-    yield from (f"{one.name} is in {places[one.pid]}, while {names}{more} {are} in {where}" for one in odd)
+    yield from (f"{one.name} is in {places[one.host, one.pid]}, while {names}{more} {are} in {where}" for one in odd)
 
 
 def _place(frames: Sequence[str]) -> str:

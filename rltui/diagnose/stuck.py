@@ -132,10 +132,10 @@ def stood_still(at: float, picture: RunPicture, scale: float = 1.0) -> bool:
 
 def idle_roles(evidence: Evidence) -> Iterator[str]:
     """Processes that cannot do anything, whether or not a collective waits for them."""
-    absent = {one.pid for members in _waits(evidence) for one in members.absent}
+    absent = {(one.host, one.pid) for members in _waits(evidence) for one in members.absent}
     for one in evidence.processes:
         matters = one.role or one.state in "Tt"  # shells and helpers end, sleep and read disks all the time
-        if matters and one.state in STATES and one.state and one.pid not in absent:
+        if matters and one.state in STATES and one.state and (one.host, one.pid) not in absent:
             yield f"{one.name} {STATES[one.state]}"
     yield from (f"{name} is gone" for name in evidence.gone)
 

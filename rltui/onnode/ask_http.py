@@ -4,7 +4,7 @@ What that takes is imported when somebody asks: it is a third of what a node's p
 """
 
 import json
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 
 class Reply(NamedTuple):
@@ -21,8 +21,9 @@ class Reply(NamedTuple):
     problem: str
 
 
-def ask(url: str, token: str, timeout_s: float, most_bytes: int = -1) -> Reply:
+def ask(url: str, token: str, timeout_s: float, most_bytes: Optional[int] = None) -> Reply:
     """Ask for ``url``; whatever goes wrong is the reply's ``problem``, an answer over ``most_bytes`` too."""
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -36,5 +37,5 @@ def ask(url: str, token: str, timeout_s: float, most_bytes: int = -1) -> Reply:
     except urllib.error.HTTPError as error:
         error.close()
         return Reply(None, error.code, "%s answered %d." % (place, error.code))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:  # the last: a server that is ended as it answers
         return Reply(None, 0, "%s does not answer (%s)." % (place, getattr(error, "reason", error)))

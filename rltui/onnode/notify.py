@@ -313,13 +313,14 @@ def _run_for(
     seconds: float, argv: List[str], files: Tuple[BinaryIO, BinaryIO], environment: Mapping[str, str]
 ) -> Optional[int]:
     """Its exit code; None where it had to be killed, with all that it started in its process group."""
+    home = os.path.expanduser("~")
     process = subprocess.Popen(
         argv,
         stdin=files[0],
         stdout=subprocess.DEVNULL,
         stderr=files[1],
         env=dict(environment),
-        cwd=os.path.expanduser("~"),
+        cwd=home if os.path.isdir(home) else "/",  # a compute node may not have it
         start_new_session=True,
     )
     try:

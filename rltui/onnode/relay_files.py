@@ -1,6 +1,7 @@
 """The relay's operations on files: ``read``, ``tail``, ``collect``, ``put``, ``list``."""
 
 import glob
+import itertools
 import os
 import pwd
 import stat
@@ -94,6 +95,7 @@ def collect(request: Request) -> Answer:
     """Many small text files at once; with ``since``, the text of files older than that is left out (None).
 
     Of a longer file the first ``limit`` bytes are given; of one of JSON lines, which grows, the last whole lines.
+    Where that is too much at once it is ``truncated``, and the next request goes on with ``first``: ``next`` of this.
     """
     root, names = path_of(request, "root"), texts_of(request, "names")
     limit, since = min(count_of(request, "limit", MAX_SMALL), MAX_SMALL), number_of(request, "since", 0)
@@ -101,17 +103,19 @@ def collect(request: Request) -> Answer:
         raise Refusal("bad-request", "names must be relative and stay below root")
     owner = text_of(request, "owner", "")
     files: List[Answer] = []
-    taken, truncated = 0, False
+    taken, truncated, following = 0, False, count_of(request, "first", 0)
     paths = (path for name in names for path in sorted(glob.iglob(os.path.join(glob.escape(root), name))))
-    for path in paths:
+    for path in itertools.islice(paths, following, None):
         truncated = len(files) >= MAX_ENTRIES or taken > MAX_COLLECT
         if truncated:
             break
+        following += 1
         entry = _small_file(path, limit, since, owner)
         if entry is not None:
             files.append(dict(entry, path=os.path.relpath(path, root)))
             taken += len(entry["text"] or "")
-    return {"files": files, "truncated": truncated, "time": disk_time(root), "full": is_full(root)}
+    about = {"time": disk_time(root), "full": is_full(root)}
+    return {"files": files, "truncated": truncated, "next": following, **about}
 
 
 def is_full(folder: str) -> bool:

@@ -20,6 +20,7 @@ LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
 def ask(request: Request) -> Answer:
     """Send the request and return status and body; a redirect is an answer like any other, not followed."""
     import http.client  # takes as long as the rest of the relay together, and the first answer should not wait for it
+    import socket
     import ssl
 
     deadline = time.monotonic() + number_of(request, "timeout_s", 10)
@@ -45,6 +46,8 @@ def ask(request: Request) -> Answer:
     except ssl.SSLCertVerificationError as error:
         words = "the certificate of %s is not trusted (%s); SSL_CERT_FILE there may name your site's authority"
         raise Refusal("failed", words % (host, error.verify_message)) from error
+    except socket.timeout as error:  # no TimeoutError before Python 3.10
+        raise Refusal("timeout", str(error)) from error
     except http.client.HTTPException as error:
         raise Refusal("failed", "no HTTP answer (%s)" % type(error).__name__) from error
     finally:

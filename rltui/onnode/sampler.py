@@ -7,6 +7,8 @@ docs/formats.md has the format of the lines.
 """
 
 import argparse
+import collections
+import contextlib
 import json
 import math
 import os
@@ -14,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 
 if __package__ in (None, ""):  # started by its path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -28,6 +30,8 @@ SLOW_EVERY = 5
 CAP_BYTES = 32 << 20
 MAX_PROCESSES = 20
 """Ray alone starts some twenty processes a node; the largest are what anybody wants to see."""
+MOST_UNTOLD = 100
+"""Events that wait for a disk to have room again."""
 TITLE_LIMIT = 48
 """Characters of a title: with these limits, a node of eight GPUs stays below 1 kB/s."""
 
@@ -222,16 +226,21 @@ def sample_until_end(
     sampler = Sampler(mark, attempt)
     sink = Sink(os.path.join(attempt, "gpu-%s.jsonl" % host_name()))
     requests = evidence.Watch(attempt, mark, host_name())
+    untold: "Deque[Tuple[str, str]]" = collections.deque(maxlen=MOST_UNTOLD)
     due = time.monotonic()
     until = due + most_s
     while due < until and (parent is None or processes.alive(*parent)) and os.path.isdir(attempt):
-        for text in sampler.xids():
-            rundir.log_event(attempt, "xid", text, host=host_name())
+        untold += [("xid", text) for text in sampler.xids()]
         sink.write(sampler.line())
-        requests.look()
-        for text in sampler.halts:
-            rundir.log_event(attempt, "process", "%s on %s" % (text, host_name()), host=host_name())
+        untold += [("process", "%s on %s" % (text, host_name())) for text in sampler.halts]
         sampler.halts = []
+        # a disk that is full now, or a node without room for a process, is what the samples are to show
+        with contextlib.suppress(OSError):
+            requests.look()
+        with contextlib.suppress(OSError):
+            while untold:
+                rundir.log_event(attempt, untold[0][0], untold[0][1], host=host_name())
+                untold.popleft()
         due = max(due + interval_s, time.monotonic())  # after a standstill there is nothing to catch up with
         time.sleep(max(0.0, due - time.monotonic()))
 

@@ -46,6 +46,8 @@ KEPT = frozenset((*STATE_KEYS, *LOGICAL_KEYS))
 """What is noted of an actor; the rest is long, and its runtime environment may hold secrets."""
 
 LONGEST_TEXT = 4000
+ALL_TEXTS = 1 << 19
+"""Of all actors together: readers take 1 MiB of a note, and a thousand actors may die of one error."""
 END_OF_ALL = frozenset({"RAY_KILL", "OWNER_DIED", "REF_DELETED", "OUT_OF_SCOPE"})
 """Reasons of deaths that, when the trainer has ended, only say that: it ends its actors, or they end without it."""
 
@@ -135,7 +137,8 @@ def rows_of(kind: str, value: Any) -> Optional[Dict[str, Dict[str, Any]]]:
     """The actors by id in an answer of the State API (``state``) or of ``/logical/actors``; None where it is none."""
     try:
         found: Any = value["data"]["result"]["result"] if kind == "state" else list(value["data"]["actors"].values())
-        return {str(row.get("actor_id") or row.get("actorId")): slim(row) for row in found}
+        most = min(LONGEST_TEXT, ALL_TEXTS // max(1, len(found)))
+        return {str(row.get("actor_id") or row.get("actorId")): slim(row, most) for row in found}
     except (TypeError, KeyError, AttributeError):
         return None
 
@@ -147,17 +150,17 @@ def answer_of(kind: str, rows: Dict[str, Dict[str, Any]]) -> Dict[str, Any]:
     return {"data": {"actors": rows}}
 
 
-def slim(row: Dict[str, Any]) -> Dict[str, Any]:
-    """What is noted of an actor."""
-    return {name: shortened(value) for name, value in row.items() if name in KEPT}
+def slim(row: Dict[str, Any], most: int = LONGEST_TEXT) -> Dict[str, Any]:
+    """What is noted of an actor, its texts with at most ``most`` characters."""
+    return {name: shortened(value, most) for name, value in row.items() if name in KEPT}
 
 
-def shortened(value: Any) -> Any:
+def shortened(value: Any, most: int = LONGEST_TEXT) -> Any:
     """``value`` with long texts cut in the middle: a traceback begins with its kind and ends with its cause."""
     if isinstance(value, dict):
-        return {name: shortened(one) for name, one in value.items()}
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return value[: LONGEST_TEXT // 4] + "\n…\n" + value[-LONGEST_TEXT // 2 :]
+        return {name: shortened(one, most) for name, one in value.items()}
+    if isinstance(value, str) and len(value) > most:
+        return value[: most // 4] + "\n…\n" + value[-most // 2 :]
     return value
 
 

@@ -54,11 +54,12 @@ def tell_once(
     try:
         mine = [name for name in channels if _take(mark(attempt, event, name), wait_s)]
         others = {name: None for name in CHANNELS if name not in mine}
-        results = tell({**settings, **others}, message, known)
-        for result in results:
-            _settle(attempt, event, result)
     except OSError as error:  # the directory is full, gone or not ours: then nobody knows who has told
         return [{"channel": name, "ok": False, "detail": "no mark can be left: %s" % error} for name in channels]
+    results = tell({**settings, **others}, message, known)
+    for result in results:
+        with contextlib.suppress(OSError):  # who was told was told, on a full disk too
+            _settle(attempt, event, result)
     return results
 
 

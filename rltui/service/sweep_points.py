@@ -68,7 +68,7 @@ def read_sweep(text: str) -> Sweep:
         place = words.index(AT_ONCE)
         number = "".join(words[place + 1 : place + 2])
         del words[place : place + 2]
-        if not number.isdigit() or int(number) < 1:
+        if not number.isdecimal() or int(number) < 1:
             raise UsageError(f"{AT_ONCE} takes how many runs may run at the same time, at least 1.")
     points_of(words)
     return Sweep(tuple(words), int(number or 0) if words else 0)

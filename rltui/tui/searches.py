@@ -47,13 +47,16 @@ class Searches:
 
         def call() -> messages.LogSearched:
             found: list[messages.FoundLine] = []
+            share = 0.0
             for piece in self._cockpit.search_log(run_id, name, query):
                 found = messages.newest_lines(found, piece, NEWEST_HITS)
-                if self._searched is not query:
-                    break
                 share = min(0.99, piece.offset / max(1, piece.size))
+                if self._searched is not query:  # another one, which may be for the same words
+                    break
                 self._post(messages.LogSearched(run_id, name, query, tuple(found), share))
-            return messages.LogSearched(run_id, name, query, tuple(found), 1.0)
+            else:
+                share = 1.0
+            return messages.LogSearched(run_id, name, query, tuple(found), share)
 
         self._thread.ask(lambda: self._answer(f"search {name or 'the log'}", call))
 

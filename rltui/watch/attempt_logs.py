@@ -25,6 +25,7 @@ MOST_MERGED = 32
 """Logs that are followed together: those of the attempt itself, then the largest."""
 
 MERGED_FIRST_BYTES = 1 << 15
+DAY_S = 86400
 RAY_LOGS = "ray-logs"
 
 _CLOCK = re.compile(r"\b(\d\d):(\d\d):(\d\d)\b")
@@ -80,12 +81,26 @@ def merged(batches: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     """
     placed: list[tuple[int, str]] = []
     for label, lines in batches:
-        at = next((second for text in lines if (second := clock_s(text)) is not None), 0)
-        for text in lines:
-            second = clock_s(text)
+        seconds = _since_midnight([clock_s(text) for text in lines])
+        at = next((second for second in seconds if second is not None), 0)
+        for text, second in zip(lines, seconds, strict=True):
             at = at if second is None else second
             placed.append((at, f"{label} {text}"))
     return [text for _, text in sorted(placed, key=lambda one: one[0])]
+
+
+def _since_midnight(clocks: Sequence[int | None]) -> list[int | None]:
+    """Seconds of the day, oldest first, as seconds since the midnight before the last of them."""
+    found: list[int | None] = []
+    days, after = 0, None
+    for clock in reversed(clocks):
+        if clock is not None:
+            ahead = 0 if after is None else clock - after
+            # far ahead of the one after it: of the day before; and back again, where programs of two zones take turns
+            days = days - 1 if ahead > DAY_S // 2 else min(0, days + 1) if ahead < -DAY_S // 2 else days
+            after = clock
+        found.append(None if clock is None else clock + days * DAY_S)
+    return found[::-1]
 
 
 class AttemptLogs:

@@ -159,7 +159,7 @@ def follow(client: RelayClient, followers: Sequence[LineFollower]) -> None:
 
 
 class AttemptLines:
-    """Follows the file of one name through a run's attempts: each to its end before the next.
+    """Follows the file of one name through a run's attempts: each to its end before the one that began next.
 
     Args:
         run_path: The run's directory.
@@ -171,7 +171,8 @@ class AttemptLines:
         self._run_path = run_path
         self._name = name
         self._take = take
-        self._number = -1
+        self._followers: dict[int, LineFollower] = {}
+        self._ended: set[int] = set()
         self._follower: LineFollower | None = None
 
     @property
@@ -182,18 +183,23 @@ class AttemptLines:
     def newest(self, client: RelayClient, attempts: Sequence[int]) -> list[LineFollower]:
         """Read the files of all ``attempts`` but the last, and return the follower of the last, if there is one.
 
+        They come in the order in which they began, the one that the run is at as the last.
+
         Where an earlier file is too far behind to be caught up with at once, it is that one's follower.
         """
         for number in attempts:
-            if number < self._number:
+            is_last = number == attempts[-1]
+            if number in self._ended and not is_last:
                 continue
-            if number > self._number or self._follower is None:
-                self._number, self._follower = number, self._open(number)
-            if number == attempts[-1]:
+            if number not in self._followers:
+                self._followers[number] = self._open(number)
+            self._follower = self._followers[number]
+            if is_last:
                 break
             follow(client, [self._follower])
             if self._follower.more:
                 break
+            self._ended.add(number)
         return [self._follower] if self._follower is not None else []
 
     def _open(self, number: int) -> LineFollower:

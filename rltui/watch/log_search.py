@@ -122,7 +122,7 @@ def read_query(text: str) -> LogQuery:
         if chosen.get(name, next(iter(known))) not in known:
             raise UsageError(f"There is no {name} {chosen[name]!r}.", f"Those there are: {', '.join(known)}.")
     rank = chosen.get("rank")
-    if rank is not None and not rank.isdigit():
+    if rank is not None and not rank.isdecimal():
         raise UsageError(f"{rank!r} is no rank.", "A number: rank:3")
     since, node = chosen.get("since", ""), chosen.get("node", "")
     if since:

@@ -100,7 +100,7 @@ def span_s(text: str) -> float | None:
 
 
 def moment(text: str, now: float, zone: timezone) -> float:
-    """The moment that somebody means: a span before ``now``, or a date and time of the cluster.
+    """The moment that somebody means: a span before ``now``, or a date and time, of the cluster or of a named zone.
 
     Raises:
         UsageError: It cannot be read.
@@ -109,7 +109,8 @@ def moment(text: str, now: float, zone: timezone) -> float:
     if span is not None:
         return now - span
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=zone).timestamp()
+        at = datetime.fromisoformat(re.sub(r"[Zz]\Z", "+00:00", text))  # Python reads the Z from 3.11 on
+        return (at if at.tzinfo is not None else at.replace(tzinfo=zone)).timestamp()
     except ValueError:
         raise UsageError(f"{text!r} is no time.", "Write 90s, 10m, 2h, 1d, or 2026-11-24T08:00.") from None
 

@@ -219,6 +219,16 @@ class RunFacts(Struct, frozen=True, kw_only=True):
             return waiting[0]
         return last or AttemptFacts(number=0)
 
+    @property
+    def in_order(self) -> list[int]:
+        """Numbers of the attempts that have begun, in the order in which they did; the one that the run is at is last.
+
+        Those that wait behind it, the rest of a chain, have nothing to read yet.
+        """
+        at = self.newest.number
+        begun = sorted((one.began_at, one.number) for one in self.attempts if one.has_begun and one.number != at)
+        return [number for _, number in begun] + ([at] if at else [])
+
 
 def run_facts(run_id: str, files: Mapping[str, str]) -> RunFacts | None:
     """Return the facts in ``files`` (text by path below the run's directory), or None without a ``run.json``."""

@@ -171,7 +171,7 @@ class RunWatcher:
         if facts.newest.number != self._attempt:
             self._attempt = facts.newest.number
             self._sources = self._open(self._attempt)
-        problem = self._read_files([attempt.number for attempt in facts.attempts]) if facts.attempts else ""
+        problem = self._read_files(facts.in_order) if facts.attempts else ""
         if summary.is_live:
             self._sources.ask_servers(facts.newest)
         else:

@@ -121,7 +121,7 @@ def read_sample_query(text: str) -> SampleQuery:
     rest, step = text.strip(), None
     match = re.match(r"step:(\S*)\s*", rest)
     if match is not None:
-        if not match[1].isdigit():
+        if not match[1].isdecimal():
             raise UsageError(f"{match[1]!r} is no step.", "A number: step:12")
         step, rest = int(match[1]), rest[match.end() :]
     grep = rest[3:] if rest.startswith("re:") else f"(?i:{re.escape(as_written(rest))})" if rest else ""

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import queue
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,9 +16,10 @@ from textual.geometry import Region
 from rltui.onnode.rundir import STAGES
 from rltui.tui import braille, commands, compose, formats, progress, refresh, spans
 from rltui.tui.glyphs import ASCII, UNICODE
+from rltui.tui.searches import Searches
 from rltui.tui.widgets import log_pane
 from rltui.tui.widgets.pane import changed_part
-from rltui.watch.log_search import read_query
+from rltui.watch.log_search import LogHit, LogQuery, Searched, read_query
 from rltui.watch.snapshots import EndSnapshot, MetricsSnapshot
 
 BELL, ESC = "\x07", "\x1b"
@@ -375,3 +380,18 @@ def test_a_path_that_is_longer_than_a_line_goes_on_behind_one_of_its_marks() -> 
         " checkpoints/step-000500 in 3 s",
     ]
     assert [row.spans[1][0] for row in spans.wrapped("x" * 25, 11, " ", "text")] == ["x" * 10, "x" * 10, "x" * 5]
+
+
+def test_a_search_that_was_given_up_for_the_same_words_does_not_say_that_it_has_seen_all() -> None:
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def pieces(_: str, __: str, query: LogQuery) -> Iterator[Searched]:
+        yield Searched((LogHit("out.log", 1, 0, "loss"),), 10, 100)
+        if query is first:
+            searches.log("run", "out.log", read_query("loss"))
+        yield Searched((), 20, 100)
+
+    cockpit = cast("Any", SimpleNamespace(search_log=pieces))
+    searches, first = Searches(cockpit, told.put, lambda _, call: told.put(call())), read_query("loss")
+    searches.log("run", "out.log", first)
+    assert [told.get(timeout=60).share for _ in range(5)] == [0.1, 0.2, 0.1, 0.2, 1.0]

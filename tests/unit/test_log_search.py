@@ -249,7 +249,7 @@ def test_what_is_typed_means_these_lines(text: str, line: str, found: bool | Non
     assert (bool(re.search(query.pattern, line)) if query.pattern else None) is found
 
 
-@pytest.mark.parametrize("text", ["re:(", "rank:x", "level:worse a", "since:soon"])
+@pytest.mark.parametrize("text", ["re:(", "rank:x", "rank:²", "level:worse a", "since:soon"])
 def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(UsageError):
         log_search.read_query(text)

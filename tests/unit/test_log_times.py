@@ -70,6 +70,9 @@ def test_a_log_without_times_is_refused(client: RelayClient, tmp_path: Path) -> 
 def test_moments_and_zones(client: RelayClient) -> None:
     assert moment("10m", 1000.0, ZONE) == 400.0
     assert moment("2026-01-01T10:00", 0.0, ZONE) == NEWEST
+    at = datetime.fromtimestamp(NEWEST, timezone.utc)
+    for said in (at.isoformat(), f"{at:%Y-%m-%dT%H:%M:%S}Z", at.astimezone(timezone(timedelta(hours=5.5))).isoformat()):
+        assert moment(said, 0.0, ZONE) == NEWEST
     with pytest.raises(UsageError, match="is no time"):
         moment("yesterday", 0.0, ZONE)
     assert zone_of(client).utcoffset(None) == datetime.fromtimestamp(time.time()).astimezone().utcoffset()

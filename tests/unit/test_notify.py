@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+import errno
 import http.client
 import json
 import os
@@ -174,6 +175,15 @@ def test_what_a_program_says_of_its_failure_is_masked(tmp_path: Path) -> None:
     assert [one["ok"] for one in gone] == [False, False]
 
 
+def test_a_node_without_the_users_home_tells_all_the_same() -> None:
+    [result] = notify.tell({"command": ["/bin/true"]}, MESSAGE, {})
+    assert result["ok"], result
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", "/nowhere/at/all")
+        [result] = notify.tell({"command": ["/bin/true"]}, MESSAGE, {})
+    assert result["ok"], result
+
+
 def test_settings_that_make_no_sense_raise_nothing() -> None:
     nonsense: dict[str, Any] = {"webhook": 3, "mail": {"a": 1}, "command": [7], "desktop": "x", "events": ["ended"]}
     assert [one["ok"] for one in notify.tell(nonsense, {"kind": "ended", "title": None}, {})] == [False] * 4
@@ -279,6 +289,20 @@ def test_what_could_not_be_told_is_left_to_others_and_what_may_have_arrived_is_n
         hung_up.result()
     assert [one.get("unknown", False) for one in said] == [True, False], said
     assert tell_once.tell_once(str(tmp_path), settings, stalled, {"HOOK": hook.url}) == []
+
+
+def test_a_disk_that_is_full_by_then_does_not_make_untold_what_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(rundir, "log_event", full)
+    settings: dict[str, Any] = {"command": ["/bin/true"], "mail": ["a@example.org"]}
+    told = tell_once.tell_once(str(tmp_path), settings, MESSAGE, {"PATH": "/nowhere"})
+    assert {one["channel"]: one["ok"] for one in told} == {"mail": False, "command": True}
+    # the mark of the channel that told stays, that of the other one is given back
+    assert [path.name for path in tmp_path.iterdir()] == [".told-ended-command"]
 
 
 def test_a_folder_that_takes_no_mark_is_no_reason_to_tell_again_and_again(tmp_path: Path, hook: Hook) -> None:

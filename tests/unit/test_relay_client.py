@@ -138,6 +138,20 @@ def test_a_relay_that_takes_nothing_does_not_block_its_callers(tmp_path: Path, m
     client.close()
 
 
+def test_a_stream_that_is_closed_while_it_sends_is_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = LocalTransport().open()
+    stdin = stream._stdin
+
+    def closing(_: memoryview) -> None:
+        stdin.close()  # as a thread does that gives the link up, between two steps of this one
+
+    monkeypatch.setattr(stream, "_stdin", SimpleNamespace(write=closing, fileno=stdin.fileno, closed=False))
+    with pytest.raises(ConnectionError, match="closed"):
+        stream.send(b"x", 30.0)
+    monkeypatch.undo()
+    stream.close()
+
+
 def test_many_threads_share_one_relay(client: RelayClient) -> None:
     wrong: list[str] = []
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ from watch_support import TOKEN, Server, await_that, gone
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.onnode import processes, relay_files
+from rltui.onnode.relay import carry_out
 from rltui.service.sampling import DETACHED
 
 
@@ -125,6 +128,16 @@ def test_collect_of_a_root_with_wildcards_in_its_name(client: RelayClient, tmp_p
     root.mkdir()
     (root / "x").write_text("here")
     assert [file.text for file in client.collect(str(root), ["*"])] == ["here"]
+
+
+def test_collect_brings_all_however_much_it_is(client: RelayClient, tmp_path: Path) -> None:
+    # a first request has room for some eight of these
+    for number in range(20):
+        (tmp_path / f"r{number:02d}").mkdir()
+        (tmp_path / f"r{number:02d}/long.json").write_text("x" * (1 << 20))
+        (tmp_path / f"r{number:02d}/end.json").write_text("{}")
+    files = client.collect(str(tmp_path), ["*/long.json", "*/end.json"])
+    assert [file.path for file in files] == [f"r{n:02d}/{name}.json" for name in ("long", "end") for n in range(20)]
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../b"])
@@ -330,6 +343,18 @@ def test_http_goes_nowhere_but_to_loopback(client: RelayClient, url: str) -> Non
     with pytest.raises(RelayError) as error:
         client.http(url)
     assert kind_of(error) == "refused"
+
+
+def test_http_knows_a_timeout_of_older_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = type("timeout", (OSError,), {})  # a TimeoutError only since Python 3.10
+
+    def request(*_: object) -> None:
+        raise older("timed out")
+
+    monkeypatch.setattr(socket, "timeout", older)
+    monkeypatch.setattr(http.client.HTTPConnection, "request", request)
+    answer = carry_out({"op": "http", "url": "http://127.0.0.1:9/"})
+    assert (answer["kind"], answer["error"]) == ("timeout", "timed out")
 
 
 def test_http_failures_have_their_kinds(client: RelayClient) -> None:

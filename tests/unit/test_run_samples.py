@@ -107,7 +107,7 @@ def test_words_patterns_and_steps(client: RelayClient, tmp_path: Path) -> None:
     assert steps(r"re:two\\nlines") == [(12, "two\nlines")]
     assert steps("re:^nothing") == []
     assert [one.step for one in last(client, file, grep="two", order="best").samples] == [1, 12]
-    for text in ("step:x", "re:("):
+    for text in ("step:x", "step:²", "re:("):
         with pytest.raises(UsageError):
             read_sample_query(text)
     with pytest.raises(RelayError, match="pattern cannot be read"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -251,6 +252,25 @@ def test_a_full_device_does_not_end_it() -> None:
     sink = sampler.Sink("/dev/full")
     for _ in range(3):
         sink.write(b"line\n")
+
+
+def test_a_full_disk_does_not_end_it_where_there_is_something_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    reports, full = [["Xid 79"], [], []], [True, True, False]
+
+    def log_event(attempt: str, kind: str, text: str, **details: Any) -> None:
+        if full.pop(0) if full else False:
+            raise OSError(errno.ENOSPC, "full")
+        told.append(f"{kind} {text}")
+
+    monkeypatch.setattr(sampler.rundir, "log_event", log_event)
+    monkeypatch.setattr(sampler.Sampler, "xids", lambda _: reports.pop(0) if reports else [])
+    monkeypatch.setattr(sampler.Sampler, "line", lambda _: b"{}\n")
+    (tmp_path / "attempt").mkdir()
+    sampler.sample_until_end(str(tmp_path / "attempt"), "none", 0.01, None, most_s=0.2)
+    assert told == ["xid Xid 79"]
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from watch_support import (
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.onnode import server_notes
+from rltui.onnode.ask_http import ask
 from rltui.onnode.server_notes import LOGICAL, NODES, STATE_API, ServerNotes
 from rltui.watch import actors as watched
 from rltui.watch.notes import parse_actors_note, parse_status_note
@@ -186,3 +190,42 @@ def test_the_notes_end_with_its_pipe_after_a_last_look(server: Server, run: Path
     finally:
         process.kill()
         process.wait()
+
+
+def test_what_a_thousand_actors_died_of_fits_into_a_note(client: RelayClient, run: Path, server: Server) -> None:
+    cause = {"actor_died_error_context": {"error_message": f"ImportError: first\n{'x' * 3000}\nlast line"}}
+    names = [f"reward worker {number}" for number in range(1000)]
+    dead = [actor(name=name, actor_id=name, state="DEAD", death_cause=cause) for name in names]
+    server.pages[STATE_API] = (200, state_answer(*dead))
+    ServerNotes(str(run / "attempts/01")).look()
+    picture = RunWatcher(client, str(run)).snapshot()
+    assert (picture.actors_problem, len(picture.actors)) == ("", 1000)
+    assert picture.actors[0].death_cause.startswith("ImportError: first")
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", b"no HTTP\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n{"]
+)
+def test_a_server_that_is_ended_as_it_answers_is_a_problem_like_any_other(said: bytes) -> None:
+    def answer() -> None:
+        link, _ = listener.accept()
+        with link:
+            link.recv(4096)
+            link.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        reply = ask(f"http://127.0.0.1:{listener.getsockname()[1]}/api/x", "", 30.0)
+        answered.result()
+    assert (reply.value, reply.status) == (None, 0)
+    assert "does not answer" in reply.problem
+
+
+def test_a_whole_answer_is_read_as_python_3_8_can(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = http.client.HTTPResponse.read
+
+    def older(self: http.client.HTTPResponse, amt: int | None = None) -> bytes:
+        return read(self, None if amt is None else len(bytearray(amt)))  # which makes a place for it first
+
+    monkeypatch.setattr(http.client.HTTPResponse, "read", older)
+    assert ask(server.url + server_notes.STATUS, TOKEN, 30.0).value == STATUS

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from rltui.diagnose.recent import RunPicture, Step
 from rltui.diagnose.stacks import Collective, Observed
@@ -225,6 +226,19 @@ BY_STACKS: dict[str, tuple[list[Observed], list[str]]] = {
 def test_of_a_program_without_a_record_the_odd_one_is_named(case: str) -> None:
     processes, expected = BY_STACKS[case]
     assert said(*processes) == expected
+
+
+def test_processes_of_one_number_on_several_nodes_are_kept_apart() -> None:
+    same = [structs.replace(one, pid=7, host=f"n{at}") for at, one in enumerate(foreign(READS, READS, LOADS, READS))]
+    assert said(*same) == [
+        "stuck: python (pid 7 on n2) is in load_batch (train.py:8), while python (pid 7 on n0), "
+        "python (pid 7 on n1), python (pid 7 on n3) are in train_step (trainer.py:88)"
+    ]
+    stopped = Observed(1001, "python x.py", "T", host="n9")
+    late = structs.replace(rank(1, call(7, 1, ended=True)), pid=1001, host="n1")
+    assert "stuck: python (pid 1001 on n9) is stopped (state T: SIGSTOP, or a debugger)" in said(
+        rank(0, call(8, 0)), late, stopped
+    )
 
 
 ALIKE: dict[str, list[Observed]] = {

@@ -16,7 +16,7 @@ from watch_support import append
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk
 from rltui.watch import lines
-from rltui.watch.attempt_logs import AttemptLogs
+from rltui.watch.attempt_logs import AttemptLogs, merged
 from rltui.watch.lines import AttemptLines, LineFollower, follow, parse_object
 from rltui.watch.runs import last_metrics
 
@@ -140,6 +140,21 @@ def test_however_a_file_is_cut_into_reads_its_lines_come_out_whole(parts: list[b
         assert follower.want().offset == offset
     assert got == content.split(b"\n")[:-1]
     assert follower.line_end == content.rfind(b"\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "order"),
+    [
+        (["23:59:58 a", "23:59:59 b", "00:00:01 c"], "00:00:00 o", "a b o c"),
+        (["22:00:00 a", "  more", "07:00:00 c"], "06:00:00 o", "a more o c"),
+        (["08:00:00 a", "23:00:00 b"], "09:00:00 o", "a o b"),
+        (["19:59:59 a", "04:00:00 utc", "20:00:01 b", "04:00:02 utc"], "04:00:01 o", "b utc o utc"),
+    ],
+)
+def test_logs_merge_over_midnight(own: list[str], other: str, order: str) -> None:
+    found = [text.split()[-1] for text in merged([("own", own), ("other", [other])])]
+    assert " ".join(found).endswith(order)
+    assert len(found) == len(own) + 1
 
 
 def test_attempts_are_read_each_to_its_end_in_order(client: RelayClient, tmp_path: Path) -> None:

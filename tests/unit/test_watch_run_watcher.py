@@ -124,6 +124,37 @@ def test_the_next_attempt_takes_over(client: RelayClient, tmp_path: Path) -> Non
     assert [event["attempt"] for event in resumed.events] == [1, 2]
 
 
+def test_steps_are_read_on_while_the_rest_of_a_chain_waits(client: RelayClient, tmp_path: Path) -> None:
+    def begins(number: int, at: float, step: int) -> None:
+        write_json(path / f"attempts/{number:02d}/job.json", {})
+        write_json(path / f"attempts/{number:02d}/supervisor.json", supervisor())
+        stage = {"stage": "training", "history": [{"stage": "training", "at": at}]}
+        write_json(path / f"attempts/{number:02d}/stage.json", stage)
+        append(path / f"attempts/{number:02d}/metrics.jsonl", {"step": step})
+
+    def ends(number: int, at: float) -> None:
+        write_json(path / f"attempts/{number:02d}/end.json", {"outcome": "failed", "reason": "x", "at": at})
+
+    path = make_run(tmp_path)
+    for number in (1, 2, 3):
+        write_json(path / f"attempts/{number:02d}/job.json", {})
+    begins(1, 1.0, 1)
+    watcher = RunWatcher(client, str(path))
+    assert watcher.snapshot().metrics.steps == (1,)
+    append(path / "attempts/01/metrics.jsonl", {"step": 2})
+    append(path / "attempts/01/events.jsonl", {"time": 2.0, "kind": "error", "text": "late"})
+    picture = watcher.snapshot()
+    assert (picture.metrics.steps, len(picture.events)) == ((1, 2), 1)
+    # one that is requeued takes the number behind the chain, and begins before the rest of it
+    ends(1, 2.0)
+    begins(4, 3.0, 3)
+    assert watcher.snapshot().metrics.steps == (1, 2, 3)
+    ends(4, 4.0)
+    begins(2, 5.0, 4)
+    picture = watcher.snapshot()
+    assert (picture.summary.attempt, picture.metrics.steps) == (2, (1, 2, 3, 4))
+
+
 def test_a_run_that_has_only_just_begun(client: RelayClient, tmp_path: Path) -> None:
     path = make_run(tmp_path)
     watcher = RunWatcher(client, str(path))
