@@ -96,6 +96,7 @@ FORMS = [
     ("boxed", r"\boxed{1}", "boxed 1"),
     ("answer_tags", "so <answer>1</answer>\n", "<answer>1</answer> or <answer>2</answer>"),
     ("answer_tags", "<answer>1</answer>", "<answer>1</answer> I think"),
+    ("answer_tags", "<think>a</think><answer>1</answer>", "<answer>1</answer> <b>I think</b>"),
     ("think_answer", "<think>hm</think>\n<answer>1</answer>", "hm <think>hm</think><answer>1</answer>"),
     ("think_answer", "<think>a\nb</think><answer>1</answer>", "<think></think><answer>1</answer>"),
     ("code_block", "```python\nx\n```", "```python\nx\n```\n```\ny\n```"),
