@@ -69,7 +69,7 @@ def same_number(one: str, other: str) -> bool:
 
 
 def _plain(number: str) -> str:
-    """``number`` without dollar sign and thousands separators; a comma elsewhere is between two numbers: 3,5 is no 35."""
+    """``number`` without dollar sign and thousands separators; any other comma is between two numbers."""
     bare = number.strip(" $")
     return bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
 
