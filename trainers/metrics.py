@@ -55,7 +55,7 @@ def merge(everyone: Sequence[StepReport], sharing: int = 1, *, truncates: bool =
     return ({} if truncates else parity(reports)) | {
         # each rank's share has the whole batch's denominator, so the shares add up
         "loss": sum(report.loss for report in reports),
-        "grad_norm": max(report.grad_norm for report in reports),
+        "grad_norm": worst(report.grad_norm for report in reports),
         "clip_fraction": sum(report.clipped_tokens for report in reports) / max(1, trained),
         "entropy": sum(report.entropy_sum for report in reports) / max(1, tokens),
         "learning_rate": reports[0].learning_rate,
@@ -67,9 +67,9 @@ def merge(everyone: Sequence[StepReport], sharing: int = 1, *, truncates: bool =
 
 
 def _scaling(loss_scale: float, overflow_steps: int, prefix: str = "") -> dict[str, float]:
-    """How fp16 fares; nothing where no loss is scaled. All ranks skip the same steps."""
-    if loss_scale == 1.0:
-        return {}
+    """How fp16 fares; of steps that were not made, also without it. All ranks skip the same steps."""
+    if loss_scale == 1.0:  # DeepSpeed leaves out what has no finite gradient in every precision
+        return {f"{prefix}overflow_steps": float(overflow_steps)} if overflow_steps else {}
     return {f"{prefix}loss_scale": loss_scale, f"{prefix}overflow_steps": float(overflow_steps)}
 
 
@@ -90,7 +90,7 @@ def critic_metrics(reports: Sequence[CriticReport]) -> dict[str, float]:
     tokens = sum(report.tokens for report in reports)
     return {
         "critic_loss": sum(report.loss for report in reports),
-        "critic_grad_norm": max(report.grad_norm for report in reports),
+        "critic_grad_norm": worst(report.grad_norm for report in reports),
         "value_clip_fraction": sum(report.clipped_tokens for report in reports) / max(1, tokens),
         "critic_memory_gib": max(report.memory_gib for report in reports),
         **_scaling(reports[0].loss_scale, reports[0].overflow_steps, "critic_"),
@@ -198,12 +198,16 @@ def check_numbers(step: int, metrics: Mapping[str, float], layout: Layout, *, ha
     """End the run where its numbers are wrong.
 
     Raises:
-        TrainingError: The loss is not a number, or trainer and engine disagree by more than their precision allows.
+        TrainingError: A loss or gradient is not a number, or trainer and engine disagree by more than their precision
+            allows.
     """
-    if not math.isfinite(metrics["loss"]):
-        raise TrainingError(
-            f"step {step}: the loss is {metrics['loss']}; lower train.learning_rate, or train in bf16 instead of fp16"
-        )
+    # of gradients too: they have spoiled the weights already, and the next checkpoint would be of these
+    for name in ("loss", "grad_norm", "critic_loss", "critic_grad_norm"):
+        if not math.isfinite(metrics.get(name, 0.0)):
+            raise TrainingError(
+                f"step {step}: the {name.replace('_', ' ').replace('grad norm', 'gradient')} is {metrics[name]}; "
+                "lower train.learning_rate, or train in bf16 instead of fp16"
+            )
     if "parity_max_abs" in metrics:
         apart = LogProbGap(metrics["parity_max_abs"], metrics["fresh_mismatch_kl"])
         check_parity(f"step {step}: trainer and engine", apart, layout, has_experts=has_experts)

@@ -162,7 +162,8 @@ class Ppo(Loop):
             "time/update_critic": max(r.ended_at for r in critics) - min(r.began_at for r in critics),
             "time/update_overlap": overlap_s(learners, critics),
         }
-        return merge(learners, self.layout.sharing_of("learner")) | critic_metrics(critics) | updates
+        policy = merge(learners, self.layout.sharing_of("learner"), truncates=self.layout.train.truncates)
+        return policy | critic_metrics(critics) | updates
 
 
 def _column(rows: Rows, name: str) -> torch.Tensor:

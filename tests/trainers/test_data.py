@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from trainer_support import LAYOUT
 from transformers import AutoModelForCausalLM
 
@@ -158,3 +159,17 @@ def test_coin_is_fair_repeatable_and_blind() -> None:
     assert flips != training_rewards("coin", wrong, 5, 2)
     assert 0.45 < sum(map(sum, flips)) / 2000 < 0.55
     assert [len(group) for group in flips] == [100] * 20
+
+
+def test_a_model_of_the_hub_comes_with_its_chat_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers saves it in a file of its own, and no longer in the tokenizer's configuration."""
+    wanted = ["chat_template.jinja", "config.json", "model-00001-of-00002.safetensors", "tokenizer.json"]
+    came: list[str] = []
+
+    def download(_: str, allow_patterns: list[str]) -> str:
+        came.extend(filter_repo_objects([*wanted, "pytorch_model.bin"], allow_patterns=allow_patterns))
+        return "/models/own"
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert resolve_model("somebody/own", load_layout(LAYOUT).layout, lambda words, done: None) == "/models/own"
+    assert came == wanted

@@ -369,3 +369,17 @@ def test_only_16_bits_report_a_loss_scale(model_path: str) -> None:
     assert "loss_scale" not in metrics
     assert "overflow_steps" not in metrics
     assert list(exported_shapes(learner._engine.module)) == list(weights_of(learner))
+
+
+@pytest.mark.parametrize(
+    "words", [["zero_stage=0"], ["zero_stage=2"], ["zero_stage=2", "precision=bf16"]], ids=" ".join
+)
+def test_a_gradient_that_is_no_number_is_told_in_every_precision(words: list[str], model_path: str) -> None:
+    learner = learner_of(model_path, *full(words))
+    next(iter(learner._engine.module.parameters())).register_hook(lambda grad: grad * np.nan)
+    metrics = merge(train(learner, 1))
+    if words == ["zero_stage=0"]:  # torch's optimizer makes the step
+        assert np.isnan(metrics["grad_norm"])
+    else:
+        assert metrics["overflow_steps"] == 1.0
+    assert np.isfinite(metrics["loss"])

@@ -20,8 +20,10 @@ from rltui.layout.schema import Rollout
 from trainers import weight_sync
 from trainers.data.prompts import Prompt
 from trainers.metrics import LogProbGap, TrainingError, check_parity, log_prob_gap, merge
+from trainers.ppo import Ppo
 from trainers.roles.calls import Role
 from trainers.roles.completions import Completion
+from trainers.roles.critic import CriticReport
 from trainers.roles.engine import EngineActor
 from trainers.roles.sampling import training_settings
 from trainers.roles.step_report import StepReport
@@ -132,3 +134,12 @@ def test_a_proof_is_sampled_from_the_whole_distribution_and_samples_of_a_part_ar
     report = StepReport(**{one.name: 1 for one in fields(StepReport)})
     assert "parity_max_abs" in merge([report])
     assert "parity_max_abs" not in merge([report], truncates=layout.train.truncates)
+
+
+@pytest.mark.parametrize(("words", "compares"), [([], True), (["train.top_p=0.9"], False)])
+def test_ppo_compares_no_samples_of_a_part_either(words: list[str], compares: bool) -> None:
+    loop: Any = object.__new__(Ppo)
+    loop.layout = load_layout(LAYOUT, words).layout
+    report = StepReport(**{one.name: 1 for one in fields(StepReport)})
+    values = CriticReport(**{one.name: 1 for one in fields(CriticReport)})
+    assert ("parity_max_abs" in loop._merged([report], [values])) == compares

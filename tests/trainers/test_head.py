@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainers.data.tensors import RowTensors
+from trainers.divergences import divergence
 from trainers.losses import token_log_probs
 from trainers.roles import forward
 from trainers.roles.forward import measure_log_probs, response_scores, response_top_tokens, scorer
@@ -127,6 +128,24 @@ def test_a_model_learns_the_same_with_and_without_chunks(
                 torch.testing.assert_close(gradients[name], gradient, atol=1e-10, rtol=0)
     assert len(caplog.records) == (1 if make is gemma2 else 0)
     assert "forward" not in model.get_output_embeddings().__dict__
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_model_has_no_token_for_what_only_a_larger_vocabulary_knows(chunked: bool) -> None:
+    """Of one tokenizer, models of two sizes may have embeddings of other lengths, as Qwen2.5 has."""
+    torch.manual_seed(0)
+    model, batch = qwen3().double(), rows()
+    known = batch.token_ids[:, -40:].flip(1).unsqueeze(-1)
+    wanted = response_scores(model, batch, 0.8, known, chunked=chunked).candidates
+    beyond = torch.full_like(known, VOCABULARY + 5)
+    found = response_scores(model, batch, 0.8, torch.cat([known, beyond], dim=-1), chunked=chunked).candidates
+    assert wanted is not None
+    assert found is not None
+    torch.testing.assert_close(found[..., :1], wanted)
+    assert found[..., 1].eq(forward.NEVER).all()
+    distance = divergence(found, torch.tensor([0.3, 0.01]).double().log().expand_as(found), "reverse_kl")
+    distance.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("make", [qwen3, gemma2])

@@ -95,6 +95,8 @@ def test_all_forms_in_which_datasets_hold_images(tmp_path: Path) -> None:
     said = [{"role": "user", "content": [{"type": "image", "image": "seven.png"}, {"type": "text", "text": "?"}]}]
     forms: list[Any] = ["seven.png", str(tmp_path / "seven.png"), coded, f"data:image/png;base64,{coded}", SMALL]
     forms += [{"bytes": SMALL, "path": None}, {"bytes": None, "path": "seven.png"}]
+    dark = base64.b64encode(bytes(900)).decode()  # one text without a slash: no file system has such a name
+    assert row_images({"image": dark}, "image", "messages", tmp_path) == (bytes(900),)
     for form in forms:
         assert row_images({"image": form}, "image", "messages", tmp_path) == (SMALL,), str(form)[:30]
         assert row_images({"images": [form, form]}, "images", "messages", tmp_path) == (SMALL, SMALL)

@@ -77,6 +77,9 @@ def test_sample_metrics() -> None:
     ("metrics", "words", "message"),
     [
         ({"loss": math.nan, "parity_max_abs": 0.0}, [], r"step 9: the loss is nan"),
+        ({"loss": 0.0, "grad_norm": math.nan}, [], r"step 9: the gradient is nan"),
+        ({"loss": 0.0, "grad_norm": 1.0, "critic_grad_norm": math.inf}, [], r"step 9: the critic gradient is inf"),
+        ({"loss": 0.0, "critic_loss": math.nan}, [], r"step 9: the critic loss is nan"),
         ({"loss": 0.0, "parity_max_abs": 1.1e-4}, [], r"disagree by 1\.1e-04"),
         ({"loss": 0.0, "parity_max_abs": math.nan}, [], "disagree by nan"),
         ({"loss": 0.0, "parity_max_abs": 0.9e-4}, [], None),

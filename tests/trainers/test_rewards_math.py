@@ -84,6 +84,10 @@ def test_plain_answers_need_no_algebra() -> None:
     assert quick("42", "so 42") == 1.0
     assert quick("42", "") == 0.0
     assert quick("1/2", r"\boxed{0.5}") is None
+    assert quick("1234", r"\boxed{$1,234.0}") == 1.0
+    assert quick("-1,234,567", r"\boxed{$-1234567}") == 1.0
+    assert quick("12", r"\boxed{1,2}") is None
+    assert quick("3,5,7", r"\boxed{357}") is None
     assert gold_of(r"thus \boxed{\frac{1}{2}}.") == r"\frac{1}{2}"
     assert boxed(r"\boxed{a{b}c} and \fbox{d}") == "d"
     assert boxed(r"\boxed{a{b}") is None
@@ -96,6 +100,7 @@ FORMS = [
     ("boxed", r"\boxed{1}", "boxed 1"),
     ("answer_tags", "so <answer>1</answer>\n", "<answer>1</answer> or <answer>2</answer>"),
     ("answer_tags", "<answer>1</answer>", "<answer>1</answer> I think"),
+    ("answer_tags", "<think>a</think><answer>1</answer>", "<answer>1</answer> <b>I think</b>"),
     ("think_answer", "<think>hm</think>\n<answer>1</answer>", "hm <think>hm</think><answer>1</answer>"),
     ("think_answer", "<think>a\nb</think><answer>1</answer>", "<think></think><answer>1</answer>"),
     ("code_block", "```python\nx\n```", "```python\nx\n```\n```\ny\n```"),

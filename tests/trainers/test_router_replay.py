@@ -295,7 +295,7 @@ def test_routes_that_did_not_come_end_the_run() -> None:
 def answer(sample: vllm_samples.Sample, routes: Any = None) -> RequestOutput:
     """vLLM's of a step that sampled token 7, with its own classes; the last has routes."""
     output = CompletionOutput(0, "", [7], None, [{7: SimpleNamespace(logprob=-0.5)}], routed_experts=routes)  # type: ignore[list-item]
-    output.weight_versions = [SimpleNamespace(version="3")]
+    output.weight_versions = None if routes is None else [SimpleNamespace(version="3")]
     return RequestOutput(sample.name, None, [3, 4, 5], None, [output], finished=routes is not None)
 
 
@@ -303,8 +303,8 @@ def answer(sample: vllm_samples.Sample, routes: Any = None) -> RequestOutput:
 def test_vllm_tells_the_routes_of_a_sample_at_its_end(told: Any, kept: Any, expert: int) -> None:
     request = Request(1, [3, 4, 5], sampling(samples_per_prompt=1, max_tokens=2))
     sample = vllm_samples.Sample(request, 0, {}, Stops((STOP,), (), ""))
-    sample.take(answer(sample))
-    sample.take(answer(sample, np.full((4, LAYERS, TOP_K), expert, told)))
+    sample.take(answer(sample), 3)
+    sample.take(answer(sample, np.full((4, LAYERS, TOP_K), expert, told)), 3)
     routes = sample.completion().routes
     assert routes is not None
     assert routes.dtype == kept

@@ -176,6 +176,10 @@ def test_reward_is_the_share_of_tests_passed(patient: Sandbox) -> None:
     assert score(patient, *answers, all_or_nothing=True) == [1.0, 0.0, 0.0]
 
 
+def test_prompts_of_the_same_words_have_their_own_tests(patient: Sandbox) -> None:
+    assert score(patient, answer(RIGHT, ASSERTIONS[:1]), answer(RIGHT, ["assert add(1, 2) == 4"])) == [1.0, 0.0]
+
+
 def test_reward_of_programs_that_read_and_print(patient: Sandbox) -> None:
     tests = [{"input": "6\n7\n", "output": "42"}, {"input": "-2\n3\n", "output": "-6\n"}]
     program = "print(int(input()) * int(input()))"

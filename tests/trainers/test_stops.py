@@ -98,7 +98,7 @@ class FakeVllm:
             told = SimpleNamespace(
                 token_ids=[token],
                 logprobs=[{token: SimpleNamespace(logprob=-1.0)}],
-                weight_versions=[SimpleNamespace(version="3")],
+                weight_versions=[SimpleNamespace(version="3")] if finished else None,  # as vLLM: only at its end
                 routed_experts=None,
             )
             outputs.append(SimpleNamespace(request_id=name, outputs=[told], finished=finished, prompt_token_ids=[1]))
@@ -113,7 +113,8 @@ def test_each_end_token_and_text_ends_samples_of_vllm(
     settings = sampling(max_tokens=6, stop_token_ids=ends, stop_texts=texts)
     samples = VllmSamples(engine, slots=4)
     samples.add(Request(3, [1], settings), {"prompt_token_ids": [1]}, Stops(ends, texts, str(folder)), "")
-    found = samples.run(0, lambda: None).answers[3]
+    found = samples.run(0, lambda: 3).answers[3]
+    assert [(one.weight_version, one.newest_version) for one in found] == [(3, 3)] * 4
     assert [one.token_ids for one in found] == [(5, 6, 7, 99, 8, 9)[:length]] * 4
     assert {one.finish_reason for one in found} == {"stop" if length < 6 else "length"}
     assert len(engine.aborted) == (4 if texts else 0)
@@ -135,7 +136,7 @@ def test_samples_that_vllm_has_no_cache_for_wait_and_take_no_slot(folder: Path) 
     for key in (3, 4):
         asked = Request(key, [1], sampling(max_tokens=2, samples_per_prompt=4, stop_token_ids=()))
         samples.add(asked, {"prompt_token_ids": [1]}, Stops((), (), str(folder)), "")
-    found = samples.run(8, lambda: None)
+    found = samples.run(8, lambda: 3)
     assert found.cache_share == 0.97
     assert found.preempted >= 1
     assert found.waited_s == pytest.approx(3 * found.busy_slot_s)  # six of eight

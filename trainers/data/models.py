@@ -92,7 +92,7 @@ def _download(name: str) -> str:
     from huggingface_hub import snapshot_download
 
     try:
-        return str(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]))
+        return str(snapshot_download(name, allow_patterns=["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model"]))
     except (OSError, ValueError) as error:  # the hub's errors derive from these
         raise ValueError(
             f"the model {name!r} is neither a folder here nor in reach at the Hugging Face hub: {error}"

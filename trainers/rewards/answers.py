@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainers.data.prompts import Prompt
 
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 
 
@@ -62,9 +63,15 @@ def last_number(text: str) -> str | None:
 def same_number(one: str, other: str) -> bool:
     """Whether both are plain decimal numbers of one value."""
     try:
-        return Decimal(one.replace(",", "").strip(" $")) == Decimal(other.replace(",", "").strip(" $"))
+        return Decimal(_plain(one)) == Decimal(_plain(other))
     except InvalidOperation:
         return False
+
+
+def _plain(number: str) -> str:
+    """``number`` without dollar sign and thousands separators; any other comma is between two numbers."""
+    bare = number.strip(" $")
+    return bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare
 
 
 def code_of(text: str) -> str:

@@ -27,12 +27,14 @@ class Code:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="code")
 
     def score(self, answers: Sequence[Answer]) -> list[float]:
-        """The reward of each answer; equal programs for one prompt run once."""
-        found = dict.fromkeys((answer.prompt.token_ids, answer.text) for answer in answers)
-        tests = {answer.prompt.token_ids: trials_of(answer.prompt.row) for answer in answers}
-        jobs = [(code_of(text), tests[prompt]) for prompt, text in found]
-        scores = dict(zip(found, self._threads.map(lambda job: self._score(*job), jobs), strict=True))
-        return [scores[answer.prompt.token_ids, answer.text] for answer in answers]
+        """The reward of each answer; equal programs with equal tests run once."""
+        prompts = {id(answer.prompt): answer.prompt for answer in answers}
+        # not by a prompt's tokens: rows of a dataset may ask the same and have other tests
+        tests = {number: tuple(trials_of(prompt.row)) for number, prompt in prompts.items()}
+        jobs = [(code_of(answer.text), tests[id(answer.prompt)]) for answer in answers]
+        found = dict.fromkeys(jobs)
+        scores = dict(zip(found, self._threads.map(lambda job: self._score(*job), found), strict=True))
+        return [scores[job] for job in jobs]
 
     def _score(self, code: str, tests: Sequence[tuple[Trial, str | None]]) -> float:
         if not code.strip() or not tests:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trainers.rewards.answers import Answer, Reward, boxed
 from trainers.rewards.parts import SumOfParts
 
-_ANSWER_TAGS = re.compile(r"<answer>(?:(?!</?answer>).)*</answer>\s*", re.DOTALL)
+_ANSWER_TAGS = re.compile(r"<answer>(?:(?!</?answer>).)*</answer>\s*\Z", re.DOTALL)
 _THINK_THEN_ANSWER = re.compile(
     r"\s*<think>(?:(?!</?think>).)+</think>\s*<answer>(?:(?!</?answer>).)*</answer>\s*", re.DOTALL
 )
@@ -24,7 +24,7 @@ def has_format(kind: str, text: str) -> bool:
     if kind == "boxed":
         return boxed(text) is not None
     if kind == "answer_tags":
-        return text.count("<answer>") == 1 and _ANSWER_TAGS.search(text) is not None and text.rstrip().endswith(">")
+        return text.count("<answer>") == 1 and _ANSWER_TAGS.search(text) is not None
     if kind == "think_answer":
         return _THINK_THEN_ANSWER.fullmatch(text) is not None
     return len(_FENCED.findall(text)) == 1

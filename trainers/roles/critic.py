@@ -29,7 +29,7 @@ class CriticReport:
         grad_norm: Norm of the whole gradient before clipping, the largest of the steps.
         tokens: Response tokens that the gradient was taken of.
         clipped_tokens: Those among them whose value had moved too far.
-        overflow_steps: Optimizer steps that were not made because the gradient overflowed fp16.
+        overflow_steps: Optimizer steps that were not made because the gradient was not finite.
         loss_scale: By which losses are multiplied in the backward pass; 1 but in fp16.
         began_at: Epoch seconds, by the clock of the rank's node.
         ended_at: Epoch seconds, by the clock of the rank's node.
@@ -103,6 +103,8 @@ class Critic(DeepSpeedRank):
 
     def train(self, shard: Shard) -> CriticReport:
         """Make one optimizer step for each of this rank's mini-batches; all ranks must have as many rows."""
+        import numpy as np
+
         began, losses, tokens, clipped = time.time(), 0.0, 0, 0
         norms: list[float | None] = []
         for batch in shard.trained:
@@ -111,7 +113,8 @@ class Critic(DeepSpeedRank):
             norms.append(self.step())
         return CriticReport(
             loss=losses / max(1, len(norms)),
-            grad_norm=max((norm for norm in norms if norm is not None), default=0.0),
+            # NaN where one is, which max may overlook
+            grad_norm=float(np.max([norm for norm in norms if norm is not None], initial=0.0)),
             tokens=tokens,
             clipped_tokens=clipped,
             overflow_steps=norms.count(None),

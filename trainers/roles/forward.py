@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 EVERYTHING = slice(None)
 
+NEVER = -20.0
+"""Log-probability of a candidate that the model has no token for: a teacher's embedding may have more rows."""
+
 
 def load_frozen(model_path: str, precision: str, pack_tokens: int = 0, divided: Mapping[str, Any] | None = None) -> Any:
     """The causal language model in a folder, on the card where there is one, as it is: nothing of it is trained.
@@ -109,12 +112,15 @@ def response_scores(
         chunked: Never hold the logits of all tokens; false is the plain computation, in float32 at once.
         entropy_gradient: Whether entropies are differentiable, for a loss that has them.
     """
-    token_ids = response_tokens(rows).unsqueeze(-1)
+    token_ids, unknown = response_tokens(rows).unsqueeze(-1), None
     if candidates is not None:
+        vocabulary = getattr(model, "module", model).config.get_text_config().vocab_size
+        # an index out of range breaks the process's CUDA context
+        unknown, candidates = candidates >= vocabulary, candidates.clamp(max=vocabulary - 1)
         token_ids = torch.cat([token_ids, gather(candidates, rows)], dim=-1)
     found = _log_probs(model, rows, token_ids, temperature, chunked=chunked, entropy_gradient=entropy_gradient)
     entropies = found[..., -1] if entropy_gradient else found[..., -1].detach()
-    return Scores(found[..., 0], entropies, None if candidates is None else found[..., 1:-1])
+    return Scores(found[..., 0], entropies, None if unknown is None else found[..., 1:-1].masked_fill(unknown, NEVER))
 
 
 def _log_probs(

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trainers.data.batch import ENGINE_LOG_PROBS, STALENESS
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class StepReport:
         fresh_mismatch_kl_sum: The same over ``fresh_tokens``.
         parity_max_abs: Largest |trainer - engine log-prob| over ``fresh_tokens``, before the optimizer step.
         learning_rate: That of this step.
-        overflow_steps: Optimizer steps that were not made because the gradient overflowed fp16.
+        overflow_steps: Optimizer steps that were not made because the gradient was not finite.
         loss_scale: By which losses are multiplied in the backward pass; 1 but in fp16.
         began_at: Epoch seconds, by the clock of the rank's node.
         ended_at: Epoch seconds, by the clock of the rank's node.
@@ -123,7 +125,7 @@ class StepSums:
 
         return StepReport(
             loss=_sum(self._loss) / max(1, len(self._grad_norms) + self._skipped),
-            grad_norm=max(self._grad_norms, default=0.0),
+            grad_norm=float(np.max(self._grad_norms, initial=0.0)),  # NaN where one is, which max may overlook
             optimizer_steps=len(self._grad_norms),
             tokens=int(_sum(self._tokens)),
             trained_tokens=int(_sum(self._trained_tokens)),

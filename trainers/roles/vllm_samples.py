@@ -48,6 +48,7 @@ class VllmSamples:
         self._counters = counters or VllmCounters()
         self._groups: dict[int, list[Sample]] = {}
         self._running: dict[str, Sample] = {}
+        self._version = 0
 
     @property
     def are_under_way(self) -> bool:
@@ -67,16 +68,17 @@ class VllmSamples:
         self._groups[request.key] = [Sample(request, number, prompt, stops) for number in numbers]
         self._begin(self._groups[request.key], salt)
 
-    def run(self, low: int, give_way: Callable[[], Any]) -> Streamed:
+    def run(self, low: int, give_way: Callable[[], int]) -> Streamed:
         """Sample until some is done; see ``trainers.roles.engine.Engine.stream``.
 
         Args:
             low: Samples under way at which it returns, 0: when any prompt is done.
-            give_way: Called before each step of the engine; new weights may come while it lasts.
+            give_way: Called before each step of the engine; new weights may come while it lasts. Returns the version of
+                those that are there then.
         """
         found, ends_at = Streamed(), time.monotonic() + STREAM_S
         while self._running:
-            give_way()
+            self._version = give_way()
             began, present = time.monotonic(), len(self._running)
             self.step()
             now = time.monotonic()
@@ -100,7 +102,7 @@ class VllmSamples:
             sample = self._running.get(output.request_id)
             if sample is None:
                 continue  # it was ended by a text while vLLM computed one more token
-            ended = sample.take(output)
+            ended = sample.take(output, self._version)
             if ended and not output.finished:
                 self._engine.abort_request([sample.name])
             if ended or output.finished:
@@ -175,7 +177,7 @@ class Sample:
         stops: What ends it.
         token_ids: What vLLM told of so far.
         log_probs: Of these.
-        versions: Of the weights that sampled it, oldest first; empty before its end.
+        versions: Of the weights that sampled it, oldest first; one may come again.
         routes: Of all its tokens but the last, where vLLM was asked for them; they come at its end.
     """
 
@@ -193,10 +195,17 @@ class Sample:
         """Id of its request at vLLM: prompt's key and number of the sample."""
         return f"{self.request.key}.{self.number}"
 
-    def take(self, answer: Any) -> bool:
-        """Append what is new in vLLM's ``RequestOutput``, up to a text that ends it; returns whether one does."""
+    def take(self, answer: Any, version: int) -> bool:
+        """Append what is new in vLLM's ``RequestOutput``, up to a text that ends it; returns whether one does.
+
+        Args:
+            answer: What vLLM says.
+            version: Of the weights that are there.
+        """
         output = answer.outputs[0]
-        self.versions = [int(span.version) for span in output.weight_versions or ()] or self.versions
+        # vLLM tells versions as it ends a request, and one that a text ends was aborted
+        told = [int(span.version) for span in output.weight_versions or ()]
+        self.versions = told or [*self.versions, *([version] if output.token_ids else [])]
         if (routes := output.routed_experts) is not None:
             # torch computes with no 16 bits that are unsigned
             self.routes = routes if routes.dtype == np.uint8 else routes.astype(np.int16)
