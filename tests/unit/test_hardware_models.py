@@ -95,6 +95,7 @@ def test_bad_config_is_one_clear_error(tmp_path: Path, content: bytes, words: st
 
 def test_a_path_that_is_not_here_is_known_by_its_last_part(tmp_path: Path) -> None:
     assert find_model("/models/Qwen3-8B/") == find_model("Qwen/Qwen3-8B")
+    assert find_model("~no-such-user/models/Qwen3-8B") == find_model("Qwen/Qwen3-8B")
     (tmp_path / "Qwen3-8B").mkdir()
     with pytest.raises(UsageError, match="cannot be read"):  # it is here, and is no model
         find_model(str(tmp_path / "Qwen3-8B"))
