@@ -184,7 +184,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {reason}.", "Name the folder that holds config.json.") from error
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
         ) from error
