@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
+from rltui.importers.shell_arithmetic import assigned
 from rltui.importers.shell_children import Child, child_of, script_in
 from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
@@ -141,6 +142,7 @@ class _Follower:
             self.functions[node.name] = node.body
         else:
             self.block(node.body)
+            self.alive |= node.is_subshell
 
     def and_or(self, node: syntax.AndOr) -> None:
         """``&&``, ``||``, ``|``; an ordinary command is taken to succeed."""
@@ -250,6 +252,7 @@ class _Follower:
         words = None if node.words is None else expand_words(node.words, self.scope, self.line)
         if words is None or len(words) > MAX_ROUNDS or any(HOLE in word for word in words):
             words = [HOLE]
+            self.variables |= dict.fromkeys(assigned(node.name, self.scope.get), HOLE)
         for word in words:
             if node.name.isidentifier():
                 self.variables[node.name] = word
@@ -258,7 +261,10 @@ class _Follower:
     def command(self, node: syntax.Command) -> None:
         """Follow a simple command: it sets, exports, calls a function, or starts a program."""
         self.line = node.line
-        if node.words[:1] in (("[",), ("[[",), ("test",)) or (node.words and node.words[0].startswith("((")):
+        if node.words[:1] in (("[",), ("[[",), ("test",)):
+            return
+        if node.words and node.words[0].startswith("(("):
+            self.variables |= assigned(expand_text(node.words[0][2:-2], self.scope, node.line), self.scope.get)
             return
         words = expand_words(node.words, self.scope, node.line)
         declares = bool(words) and words[0] in ("export", "local", "declare", "readonly", "typeset")
@@ -316,6 +322,9 @@ class _Follower:
             self.variables.update(dict.fromkeys(names, here))
         elif head == "shift":
             self.arguments = self.arguments and self.arguments[to_int("".join(words[1:2])) or 1 :]
+        elif head == "let":
+            for word in words[1:]:
+                self.variables |= assigned(word, self.scope.get)
         elif head == "set" and "--" in words:
             self.arguments = words[words.index("--") + 1 :]
         elif head in self.functions:
