@@ -196,7 +196,8 @@ def _is_optional(kind: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _fields(struct: Any) -> dict[str, Any]:
-    return typing.get_type_hints(struct, include_extras=True)
+    hints = typing.get_type_hints(struct, include_extras=True)  # those of class variables as well
+    return {field.name: hints[field.name] for field in msgspec.structs.fields(struct)}
 
 
 def _description(kind: Any) -> str:

@@ -56,6 +56,7 @@ VALUES = {
     "a pool that is a list": "pools=[4, 4]",
     "a name with a path": "name=../../etc",
     "another version": "layout=2",
+    "what a role has and no layout sets": "roles.reward_model.tensor_parallel=2",
     "bytes that are no text": "slurm.account=caf\udce9",
     "a very long name": "data.train=" + "x" * 600,
 }
