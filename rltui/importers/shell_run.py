@@ -18,7 +18,7 @@ from rltui.importers.shell_arithmetic import assigned
 from rltui.importers.shell_children import Child, child_of, script_in
 from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
-from rltui.importers.shell_joins import joined
+from rltui.importers.shell_joins import counted, joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE, to_int
@@ -253,10 +253,12 @@ class _Follower:
         if words is None or len(words) > MAX_ROUNDS or any(HOLE in word for word in words):
             words = [HOLE]
             self.variables |= dict.fromkeys(assigned(node.name, self.scope.get), HOLE)
+        before = dict(self.variables)
         for word in words:
             if node.name.isidentifier():
                 self.variables[node.name] = word
             self.block(node.body)
+        self.variables |= counted(before, self.variables) if words == [HOLE] else {}
 
     def command(self, node: syntax.Command) -> None:
         """Follow a simple command: it sets, exports, calls a function, or starts a program."""

@@ -86,6 +86,7 @@ def test_words_are_those_that_bash_would_give(script: str, expected: list[str]) 
         ('if [ "$MODE" = quick ]; then A=2; else A=1; fi\nrun $A', [HOLE]),
         ("read A\nrun $A", [HOLE]),
         ("declare -A M=([gpu]=8 [cpu]=1)\nrun ${M[gpu]} ${!M[@]} ${A//x/y} ${A[@]:0:2}", [HOLE, HOLE, HOLE, HOLE]),
+        ("N=1\nfor i in $(seq 4); do N=$((N * 2)); done\nrun $N", [HOLE]),
         ("N=0\nfor ((N=0; N<4; N++)); do :; done\nM=3\nrun $N $((M++))", [HOLE, HOLE]),
         ("A=$((1 / 0)) B=$((010))\nrun $A $B", [HOLE, HOLE]),
         ("A=(--x 1)\nif [ -f y ]; then A+=(--y 2 z=3); fi\nrun ${A[@]}", ["--x", "1", f"--y={HOLE}", f"z={HOLE}"]),
