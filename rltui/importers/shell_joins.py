@@ -27,6 +27,16 @@ def joined(outcomes: Sequence[dict[str, Value]]) -> dict[str, Value]:
     return result
 
 
+def appended(before: Value | None, value: Value) -> Value:
+    """The value after ``NAME+=value``: texts are joined, arrays grow."""
+    if before is None:
+        return value
+    if isinstance(value, tuple) or isinstance(before, tuple):
+        first = before if isinstance(before, tuple) else (before,)
+        return first + (value if isinstance(value, tuple) else (value,))
+    return before + value
+
+
 def counted(before: dict[str, Value], after: dict[str, Value]) -> dict[str, Value]:
     """Holes for numbers that a body has changed which was followed once: how often it runs is not known."""
     changed = {name for name, value in after.items() if name in before and value != before[name]}

@@ -18,7 +18,7 @@ from rltui.importers.shell_arithmetic import assigned
 from rltui.importers.shell_children import Child, child_of, script_in
 from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
-from rltui.importers.shell_joins import counted, joined
+from rltui.importers.shell_joins import appended, counted, joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE, to_int
@@ -86,6 +86,10 @@ def read_shell(
 
 def _taken(device: str) -> str:
     return f"the branch for {device!r} is taken; which device there is shows only in a run"
+
+
+def _fits(subject: str, patterns: Sequence[str], scope: Scope) -> bool:
+    return any(fnmatch.fnmatchcase(subject, expand_text(pattern, scope)) for pattern in patterns)
 
 
 class _Follower:
@@ -198,10 +202,7 @@ class _Follower:
         """Follow the arm that matches; of arms for several kinds of device, the one for GPUs."""
         subject = expand_text(node.subject, self.scope, self.line)
         if HOLE not in subject:
-            for patterns, body in node.arms:
-                if any(fnmatch.fnmatchcase(subject, expand_text(pattern, self.scope)) for pattern in patterns):
-                    self.block(body)
-                    return
+            self.block(next((body for patterns, body in node.arms if _fits(subject, patterns, self.scope)), ()))
             return
         for patterns, body in node.arms:
             if GPU_WORDS.intersection(patterns):
@@ -296,15 +297,7 @@ class _Follower:
                 value = tuple(expand_words(item.value, self.scope, self.line))
             else:
                 value = expand_text(item.value, self.scope, self.line)
-            self.variables[item.name] = self.appended(item.name, value) if item.append else value
-
-    def appended(self, name: str, value: Value) -> Value:
-        """The value after ``NAME+=value``: texts are joined, arrays grow."""
-        before = self.variables.get(name, () if isinstance(value, tuple) else "")
-        if isinstance(value, tuple) or isinstance(before, tuple):
-            first = before if isinstance(before, tuple) else (before,)
-            return first + (value if isinstance(value, tuple) else (value,))
-        return before + value
+            self.variables[item.name] = appended(self.variables.get(item.name), value) if item.append else value
 
     def builtin(self, words: list[str]) -> bool:
         """Do what a shell's own command does to the reading; tells whether it was one."""
