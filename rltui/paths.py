@@ -44,6 +44,11 @@ def _directory(own_variable: str, xdg_variable: str, default: str) -> Path:
     return base / "rltui"
 
 
+def with_home(name: str) -> Path:
+    """``name`` with its ``~`` filled in; as it stands where nobody here is called so, as for a path of a cluster."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111  # pathlib raises for those that are not known
+
+
 def is_file(path: Path) -> bool:
     """Whether ``path`` is a regular file; no name that a user or a script gives makes this fail, however long it is."""
     return os.path.isfile(path)  # noqa: PTH113  # pathlib raises for names that are too long

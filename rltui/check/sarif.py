@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import rltui
 from rltui.check.catalog import RULES
@@ -37,7 +39,10 @@ def _rule(code: str) -> dict[str, Any]:
 
 
 def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
-    location = {"artifactLocation": {"uri": finding.file}, "region": {"startLine": max(1, finding.line)}}
+    location = {
+        "artifactLocation": {"uri": quote(os.fsencode(finding.file))},
+        "region": {"startLine": max(1, finding.line)},
+    }
     return {
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rltui.cli.output import add_cluster, add_json, print_json, print_lines, talk, wrapped
 from rltui.cli.sources import add_source, load, said
@@ -18,7 +17,7 @@ from rltui.memory.bars import lines
 from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.json_form import as_json
 from rltui.memory.layouts import estimate_layout
-from rltui.paths import is_file
+from rltui.paths import is_file, with_home
 
 CARD = "H100-SXM-80GB"
 
@@ -63,7 +62,7 @@ def _model(word: str) -> Architecture | None:
     """
     if word.startswith(PREFIX):
         return hub_model(word)
-    path = Path(word).expanduser()
+    path = with_home(word)
     if path.name == CONFIG or is_file(path / CONFIG):
         return find_model(str(path.absolute()))
     return None if is_file(path) else known_model(word)
@@ -75,7 +74,7 @@ def _layout(options: argparse.Namespace) -> Layout:
     try:
         return load(word, options.overrides, said(options)).layout
     except UsageError as error:
-        near = [] if Path(word).expanduser().exists() or "Did you mean" in error.hint else nearest_models(word)
+        near = [] if with_home(word).exists() or "Did you mean" in error.hint else nearest_models(word)
         if not near:
             raise
         hint = f"If it is a model: the nearest known are {', '.join(near)}. {error.hint}"

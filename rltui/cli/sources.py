@@ -13,7 +13,7 @@ from rltui.errors import UsageError
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import LoadedLayout, load_layout, load_text
 from rltui.layout.presets import resolve
-from rltui.paths import is_file
+from rltui.paths import is_file, with_home
 
 SCRIPT_ENDINGS = (".sh", ".bash", ".sbatch", ".slurm", ".toml", ".py")
 _LAYOUT_ENDINGS = (".yaml", ".yml")
@@ -57,7 +57,7 @@ def find(word: str) -> Path:
     Raises:
         UsageError: There is none.
     """
-    return Path(word).expanduser() if word.endswith(SCRIPT_ENDINGS) else resolve(word)
+    return with_home(word) if word.endswith(SCRIPT_ENDINGS) else resolve(word)
 
 
 def is_script(path: Path) -> bool:

@@ -27,7 +27,7 @@ def stored_parameters(folder: Path, config: dict[str, Any]) -> int | None:
         if path.stat().st_size > INDEX_BYTES_MAX:
             return None
         index = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     metadata = index.get("metadata")
     if not isinstance(metadata, dict):

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from rltui.errors import UsageError
+from rltui.paths import with_home
 
 PREFIX = "hf:"
 CONFIG = "config.json"
@@ -26,8 +27,8 @@ def cached_config(repo: str) -> Path | None:
     """
     if not _REPO.fullmatch(repo):
         raise UsageError(f"{repo[:100]!r} is not the name of a model.", "Write it as hf:ORG/NAME.")
-    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
-    folder = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser() / f"models--{repo.replace('/', '--')}"
+    home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+    folder = with_home(os.environ.get("HF_HUB_CACHE") or f"{home}/hub") / f"models--{repo.replace('/', '--')}"
     try:
         revision = (folder / "refs" / "main").read_text().strip()
     except (OSError, ValueError):

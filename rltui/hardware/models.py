@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rltui.errors import UsageError
 from rltui.hardware.architecture import Architecture
-from rltui.paths import is_file, is_folder
+from rltui.paths import is_file, is_folder, with_home
 
 _VARIANT = re.compile(
     r"-(instruct|base|it|chat|pt|hf|thinking|think|sft|dpo|rlvr|preview|\d{4}|fp8|bf16|fp16|awq|gptq|gguf|int[48]"
@@ -117,7 +117,7 @@ def find_model(name: str) -> Architecture | None:
     Raises:
         UsageError: The local config cannot be read or describes an architecture that is not understood.
     """
-    path = Path(name).expanduser()
+    path = with_home(name)
     looks_local = name.startswith((".", "/", "~")) or name.endswith(".json")
     if looks_local or is_file(path / "config.json"):
         if looks_local and not (is_file(path) or is_folder(path)) and (named := known_model(name)) is not None:
@@ -184,7 +184,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {reason}.", "Name the folder that holds config.json.") from error
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
         ) from error

@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from rltui.errors import UsageError
 from rltui.importers.values import product, to_int
+from rltui.layout.convert import field_type, value_problems
 from rltui.layout.document import dotted
 from rltui.layout.errors import LayoutError
 from rltui.layout.overrides import parse_override
+from rltui.layout.schema import Layout
 
 if TYPE_CHECKING:
     from rltui.importers.facts import Facts
@@ -54,6 +56,9 @@ def read_overrides(words: Sequence[str]) -> Overrides:
             continue
         try:
             path, value = parse_override(word)
+            problems = () if isinstance(value, dict) else value_problems(field_type(Layout, path), value, path)
+            if problems:
+                raise LayoutError(problems)
         except LayoutError as error:
             hint = "Write a layout's key (hardware.gpus_per_node=8) or a variable of the script (NNODES=4)."
             raise UsageError(f"{word[:80]}: {error}", hint) from error

@@ -9,10 +9,13 @@ from rltui.importers.values import HOLE, to_int
 
 MAX_LENGTH = 500
 MAX_VALUE = 10**18
-_TOKEN = re.compile(r"\s*(\d+|[A-Za-z_]\w*|\*\*|<=|>=|==|!=|&&|\|\||[-+*/%()<>!?:])")
+_TOKEN = re.compile(r"\s*(\d+|[A-Za-z_]\w*|\*\*|\+\+|--|<=|>=|==|!=|&&|\|\||[-+*/%()<>!?:])")
 _LEVELS: tuple[tuple[str, ...], ...] = (
     ("||",), ("&&",), ("==", "!="), ("<", ">", "<=", ">="), ("+", "-"), ("*", "/", "%"), ("**",),
 )  # fmt: skip
+
+
+_SET = re.compile(r"([A-Za-z_]\w*)\s*(?:(\+\+|--)|(<<|>>|[-+*/%&|^])?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)")
 
 
 class _Unknown(Exception):  # noqa: N818 (not an error: the value is just not known)
@@ -34,6 +37,23 @@ def evaluate(expression: str, lookup: Callable[[str], str | None]) -> str:
     except (_Unknown, RecursionError):
         return HOLE
     return str(value) if at == len(tokens) else HOLE
+
+
+def assigned(expression: str, lookup: Callable[[str], str | None]) -> dict[str, str]:
+    """Variables that ``((…))`` or ``let`` sets, as ``N=2*M``, ``N*=2`` or ``N++``; holes where it sets several.
+
+    Args:
+        expression: As for ``evaluate``.
+        lookup: As for ``evaluate``.
+    """
+    found = list(_SET.finditer(expression))
+    if len(found) != 1 or expression[: found[0].start()].strip():
+        return dict.fromkeys((match[1] or match[4] for match in found), HOLE)
+    match, rest = found[0], expression[found[0].end() :].strip()
+    name, step, operator = match[1] or match[4], match[2] or match[0][:2], match[3]
+    if match[2] or match[4]:
+        return {name: HOLE if rest else evaluate(f"{name}{step[0]}1", lookup)}
+    return {name: evaluate(f"{name}{operator}({rest})" if operator else rest, lookup)}
 
 
 def _tokens(expression: str) -> list[str]:
@@ -65,7 +85,7 @@ def _binary(tokens: list[str], at: int, level: int, lookup: Callable[[str], str 
     value, at = _binary(tokens, at, level + 1, lookup)
     while at < len(tokens) and tokens[at] in _LEVELS[level]:
         operator = tokens[at]
-        right, at = _binary(tokens, at + 1, level + 1, lookup)
+        right, at = _binary(tokens, at + 1, level + (operator != "**"), lookup)
         value = _apply(operator, value, right)
     return value, at
 

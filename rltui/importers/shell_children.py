@@ -22,11 +22,13 @@ _SWITCHES = frozenset({
     "--exclusive", "--overlap", "--wait", "--parsable", "--hold", "--requeue", "--no-requeue", "--unbuffered",
     "--label", "--pty", "--no-container-mount-home", "--container-remap-root", "--verbose", "--quiet", "--test-only",
     "--no-kill", "--exact", "--overcommit", "--no-container-remap-root", "--container-writable", "--kill-on-bad-exit",
+    "--contiguous", "--oversubscribe", "--reboot", "--spread-job", "--use-min-nodes", "--get-user-env", "--ignore-pbs",
+    "--nice", "--propagate",
 })  # fmt: skip
 _TMUX = frozenset({"send-keys", "send", "new-session", "new", "new-window", "neww"})
 _TMUX_VALUES = frozenset({"-t", "-s", "-n", "-c", "-e", "-x", "-y", "-N"})
 _ENTER = frozenset({"c-m", "enter", "kpenter"})
-_SLURM_VALUES = frozenset("ApqtJoeNnGcwxdC")
+_SLURM_VALUES = frozenset("AaBbCcDdeFGiJLMmNnopqStwx")
 
 
 class Child(Struct, frozen=True):

@@ -16,6 +16,8 @@ _COUNT = re.compile(r"\"?\$\{#(\w+)\[[@*]\]\}\"?")
 GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
 """What scripts call the kind of device that is taken where only a run shows which there is."""
 _SAME = ("=", "==", "!=")
+_QUOTED = re.compile(r"(\"[^\"]*\"|'[^']*')")
+_WILD = re.compile(r"[*?\[]")
 _OTHER_DEVICES = frozenset({"npu", "xpu", "hpu", "tpu", "musa", "ascend"})
 _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda left, right: left == right,
@@ -156,6 +158,14 @@ def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> boo
             return None
         return _NUMBERS[operator](numbers[0], numbers[1])
     if operator in _SAME:
-        same = fnmatch.fnmatchcase(left, right) if "*" in raw and '"' not in raw else left == right
-        return same == (operator != "!=")
+        return _matches(left, raw, scope, line) == (operator != "!=")
     return None
+
+
+def _matches(text: str, raw: str, scope: Scope, line: int) -> bool:
+    """Whether ``text`` is as a pattern says, of which what stands in quotes counts as it stands."""
+    if not _WILD.search(_QUOTED.sub("", raw)):
+        return text == _text(raw, scope, line)
+    parts = [(part, _text(part, scope, line)) for part in _QUOTED.split(raw)]
+    pattern = "".join(_WILD.sub(r"[\g<0>]", value) if _QUOTED.fullmatch(part) else value for part, value in parts)
+    return fnmatch.fnmatchcase(text, pattern)

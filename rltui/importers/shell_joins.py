@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, to_int
 
 _COMMAND_WORDS = 3
 Value = str | tuple[str, ...]
@@ -25,6 +25,22 @@ def joined(outcomes: Sequence[dict[str, Value]]) -> dict[str, Value]:
         else:
             result[name] = HOLE
     return result
+
+
+def appended(before: Value | None, value: Value) -> Value:
+    """The value after ``NAME+=value``: texts are joined, arrays grow."""
+    if before is None:
+        return value
+    if isinstance(value, tuple) or isinstance(before, tuple):
+        first = before if isinstance(before, tuple) else (before,)
+        return first + (value if isinstance(value, tuple) else (value,))
+    return before + value
+
+
+def counted(before: dict[str, Value], after: dict[str, Value]) -> dict[str, Value]:
+    """Holes for numbers that a body has changed which was followed once: how often it runs is not known."""
+    changed = {name for name, value in after.items() if name in before and value != before[name]}
+    return {name: HOLE for name in changed if None not in (to_int(before[name]), to_int(after[name]))}
 
 
 def _commands(values: Sequence[Value | None]) -> list[tuple[str, ...]]:

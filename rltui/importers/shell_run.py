@@ -14,10 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
+from rltui.importers.shell_arithmetic import assigned
 from rltui.importers.shell_children import Child, child_of, script_in
 from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
-from rltui.importers.shell_joins import joined
+from rltui.importers.shell_joins import appended, counted, joined
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE, to_int
@@ -87,6 +88,10 @@ def _taken(device: str) -> str:
     return f"the branch for {device!r} is taken; which device there is shows only in a run"
 
 
+def _fits(subject: str, patterns: Sequence[str], scope: Scope) -> bool:
+    return any(fnmatch.fnmatchcase(subject, expand_text(pattern, scope)) for pattern in patterns)
+
+
 class _Follower:
     """The state of a reading."""
 
@@ -141,6 +146,7 @@ class _Follower:
             self.functions[node.name] = node.body
         else:
             self.block(node.body)
+            self.alive |= node.is_subshell
 
     def and_or(self, node: syntax.AndOr) -> None:
         """``&&``, ``||``, ``|``; an ordinary command is taken to succeed."""
@@ -196,10 +202,7 @@ class _Follower:
         """Follow the arm that matches; of arms for several kinds of device, the one for GPUs."""
         subject = expand_text(node.subject, self.scope, self.line)
         if HOLE not in subject:
-            for patterns, body in node.arms:
-                if any(fnmatch.fnmatchcase(subject, expand_text(pattern, self.scope)) for pattern in patterns):
-                    self.block(body)
-                    return
+            self.block(next((body for patterns, body in node.arms if _fits(subject, patterns, self.scope)), ()))
             return
         for patterns, body in node.arms:
             if GPU_WORDS.intersection(patterns):
@@ -250,15 +253,21 @@ class _Follower:
         words = None if node.words is None else expand_words(node.words, self.scope, self.line)
         if words is None or len(words) > MAX_ROUNDS or any(HOLE in word for word in words):
             words = [HOLE]
+            self.variables |= dict.fromkeys(assigned(node.name, self.scope.get), HOLE)
+        before = dict(self.variables)
         for word in words:
             if node.name.isidentifier():
                 self.variables[node.name] = word
             self.block(node.body)
+        self.variables |= counted(before, self.variables) if words == [HOLE] else {}
 
     def command(self, node: syntax.Command) -> None:
         """Follow a simple command: it sets, exports, calls a function, or starts a program."""
         self.line = node.line
-        if node.words[:1] in (("[",), ("[[",), ("test",)) or (node.words and node.words[0].startswith("((")):
+        if node.words[:1] in (("[",), ("[[",), ("test",)):
+            return
+        if node.words and node.words[0].startswith("(("):
+            self.variables |= assigned(expand_text(node.words[0][2:-2], self.scope, node.line), self.scope.get)
             return
         words = expand_words(node.words, self.scope, node.line)
         declares = bool(words) and words[0] in ("export", "local", "declare", "readonly", "typeset")
@@ -288,15 +297,7 @@ class _Follower:
                 value = tuple(expand_words(item.value, self.scope, self.line))
             else:
                 value = expand_text(item.value, self.scope, self.line)
-            self.variables[item.name] = self.appended(item.name, value) if item.append else value
-
-    def appended(self, name: str, value: Value) -> Value:
-        """The value after ``NAME+=value``: texts are joined, arrays grow."""
-        before = self.variables.get(name, () if isinstance(value, tuple) else "")
-        if isinstance(value, tuple) or isinstance(before, tuple):
-            first = before if isinstance(before, tuple) else (before,)
-            return first + (value if isinstance(value, tuple) else (value,))
-        return before + value
+            self.variables[item.name] = appended(self.variables.get(item.name), value) if item.append else value
 
     def builtin(self, words: list[str]) -> bool:
         """Do what a shell's own command does to the reading; tells whether it was one."""
@@ -316,6 +317,9 @@ class _Follower:
             self.variables.update(dict.fromkeys(names, here))
         elif head == "shift":
             self.arguments = self.arguments and self.arguments[to_int("".join(words[1:2])) or 1 :]
+        elif head == "let":
+            for word in words[1:]:
+                self.variables |= assigned(word, self.scope.get)
         elif head == "set" and "--" in words:
             self.arguments = words[words.index("--") + 1 :]
         elif head in self.functions:

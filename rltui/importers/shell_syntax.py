@@ -75,9 +75,10 @@ class Function(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """``{ …; }`` or ``( … )``."""
+    """``{ …; }`` or ``( … )``; an ``exit`` in the second, a subshell, ends no more than that."""
 
     body: Block
+    is_subshell: bool = False
 
 
 Node = Command | AndOr | If | Case | For | While | Function | Group
@@ -169,7 +170,7 @@ class _Parser:
         if self.accept("{"):
             return self.closed(Group(self.block(frozenset({"}"}))), "}")
         if self.accept("("):
-            return self.closed(Group(self.block(frozenset({")"}))), ")")
+            return self.closed(Group(self.block(frozenset({")"})), is_subshell=True), ")")
         if self.is_word("function") or self.defines_function():
             return self.function()
         return self.simple()

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rltui.importers.values import HOLE, product, quotient, to_int
 
-_LINE = re.compile(r"^#SBATCH\s+(.*?)\s*$", re.MULTILINE)
+_LINE = re.compile(r"^#SBATCH[ \t]+(.*?)\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _OPTION = re.compile(r"(?:^|(?<=\s))(--[a-z][a-z-]*|-[A-Za-z])(?:=\s*|\s+(?!-)|(?=[^\s-]))?(\"[^\"]*\"|'[^']*'|\S*)")
 _SHORT = {
@@ -71,10 +71,18 @@ def read_slurm(text: str) -> SlurmJob:
             options[_SHORT.get(flag, flag.lstrip("-"))] = value.strip("\"'")
     if not options:
         return SlurmJob()
-    nodes = to_int(options.get("nodes", "1").split("-")[-1])
+    nodes = to_int(options["nodes"].split("-")[-1]) if "nodes" in options else _nodes_of_tasks(options)
     kind, per_node = _per_node(options, nodes)
     settings = _settings(options)
     return SlurmJob(present=True, nodes=nodes, gpus_per_node=per_node, gpu=kind, settings=settings, options=options)
+
+
+def _nodes_of_tasks(options: dict[str, str]) -> int | None:
+    """Nodes where only tasks are counted: as many as hold all of them, one where nothing more is said."""
+    if not {"ntasks", "ntasks-per-node"} <= options.keys():
+        return 1
+    tasks, each = to_int(options["ntasks"]), to_int(options["ntasks-per-node"])
+    return -(-tasks // each) if tasks and each else None
 
 
 def _per_node(options: dict[str, str], nodes: int | None) -> tuple[str, int | None]:

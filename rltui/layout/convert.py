@@ -31,6 +31,11 @@ def to_struct(kind: type[Any], document: Document) -> Any:
         raise LayoutError([Problem(str(error), file=document.name)]) from error
 
 
+def value_problems(kind: Any, value: Any, path: Path_) -> tuple[Problem, ...]:
+    """What is wrong with a value that stands at ``path`` of no file; ``kind`` is its declared type."""
+    return tuple(_problems(kind, value, path, Document({}, {}, ""), kind))
+
+
 def _problems(kind: Any, value: Any, path: Path_, document: Document, root: Any) -> Iterator[Problem]:
     struct, named = _struct_of(kind), _mapping_values(kind)
     if named is not None and isinstance(value, dict):
@@ -191,7 +196,8 @@ def _is_optional(kind: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _fields(struct: Any) -> dict[str, Any]:
-    return typing.get_type_hints(struct, include_extras=True)
+    hints = typing.get_type_hints(struct, include_extras=True)  # those of class variables as well
+    return {field.name: hints[field.name] for field in msgspec.structs.fields(struct)}
 
 
 def _description(kind: Any) -> str:

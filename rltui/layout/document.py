@@ -141,7 +141,7 @@ def parse(text: str, name: str, expected: str = "a layout starts with 'layout: 1
         raise LayoutError(
             [Problem(f"is not valid YAML: {what}", file=name, line=mark.line + 1 if mark else 0)]
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # what is no UTF-8 in an argument comes as half a character
         raise LayoutError([Problem(f"is not valid YAML: {' '.join(str(error).split())}", file=name)]) from error
     if reader.problems:
         raise LayoutError(reader.problems)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rltui.errors import UsageError
-from rltui.paths import is_file
+from rltui.paths import is_file, with_home
 
 FIRST = "local/grpo-tiny"
 """What somebody who has chosen nothing yet begins with: it needs no GPU, and two minutes."""
@@ -36,7 +36,7 @@ def resolve(name_or_file: str) -> Path:
         UsageError: No preset has this name, or several do.
     """
     if name_or_file.endswith((".yaml", ".yml")) or name_or_file.startswith((".", "/", "~")):
-        return Path(name_or_file).expanduser()
+        return with_home(name_or_file)
     presets = dict(preset_files())
     if name_or_file in presets:
         return presets[name_or_file]

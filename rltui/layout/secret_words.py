@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 
 SECRET_VALUE = re.compile(
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}|//[^/@\s]+:[^/@\s]+@"
-    r"|hooks\.slack\.com/\w+/\w|discord(?:app)?\.com/api/webhooks/\w"
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}"
+    r"|//[^/@:\s]+:[^/@\s]+@|hooks\.slack\.com/\w+/\w|discord(?:app)?\.com/api/webhooks/\w"
 )
 """Tokens of Hugging Face, OpenAI, W&B (new and old) and AWS, URLs with a password in them, and chats' webhooks."""
 
@@ -28,11 +28,12 @@ def is_secret_name(name: str) -> bool:
 
 MASK = "[masked]"
 
+# a name is looked for where a word begins alone: at each of its letters, a word of 100,000 would take minutes
 _ASSIGNED = re.compile(
-    r"""([A-Za-z_][A-Za-z0-9_-]*)(\\?["']?\s*[=:]\s*)"""
+    r"""(?<![A-Za-z0-9_-])[0-9-]*([A-Za-z_][A-Za-z0-9_-]*)(\\?["']?\s*[=:]\s*)"""
     r"""(?!(?:\d{1,6}|null|None|true|false)\b)(?:(\\?["'])(?:(?!\3).)*\3|[^\s"',;\\{\[]+)"""
 )
-_OPTION = re.compile(r"(--?)([A-Za-z][A-Za-z0-9_-]*)([ =]+)(\S+)")
+_OPTION = re.compile(r"(?<![A-Za-z0-9_-])-+([A-Za-z][A-Za-z0-9_-]*)([ =]+)()\S+")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9+/=._~-]{8,}")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
@@ -49,14 +50,18 @@ def masked(text: str, known: Iterable[str] = ()) -> str:
             text = text.replace(secret, MASK)
     text = _PRIVATE_KEY.sub(MASK, text)
     text = _BEARER.sub(rf"\1\2{MASK}", text)
-    text = _OPTION.sub(lambda m: f"{m[1]}{m[2]}{m[3]}{MASK}" if is_secret_name(m[2]) else m[0], text)
-    return SECRET_VALUE.sub(MASK, _without_assigned(text))
+    return SECRET_VALUE.sub(MASK, _without(_ASSIGNED, _without(_OPTION, text)))
 
 
-def _without_assigned(text: str) -> str:
-    """``text`` without values of secret names; values of others may hold such, as in ``--export=HF_TOKEN=…``."""
+def _without(given: re.Pattern[str], text: str) -> str:
+    """``text`` without values of secret names; those of others may hold such, as in ``--export=HF_TOKEN=…``.
+
+    Args:
+        given: A name, what stands between, an opening quote, and a value.
+        text: What is masked.
+    """
     kept, at = [], 0
-    while (found := _ASSIGNED.search(text, at)) is not None:
+    while (found := given.search(text, at)) is not None:
         head = text[at : found.end(2)]
         quote = found[3] or ""
         is_secret = is_secret_name(found[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,7 @@ def test_a_place_that_cannot_be_written_is_said(attempt: Path, capsys: pytest.Ca
         "Authorization: Bearer abc-123-def",
         "-----BEGIN RSA PRIVATE KEY-----\nabc-123-def\n-----END RSA PRIVATE KEY-----",
         "postgres://me:abc-123-def@host/db",
+        "run --verbose --wandb-api-key abc-123-def",
     ],
 )
 def test_secrets_are_masked(text: str) -> None:
@@ -133,6 +135,13 @@ def test_secrets_are_masked(text: str) -> None:
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert masked(text) == text
+
+
+@pytest.mark.parametrize("piece", ["a", "a1", "-a"])
+def test_a_long_word_is_read_once(piece: str) -> None:
+    began = time.process_time()
+    masked(piece * (60_000 // len(piece)))
+    assert time.process_time() - began < 5.0  # the square of the length takes 20 seconds and more
 
 
 def test_a_masked_json_line_is_still_one() -> None:

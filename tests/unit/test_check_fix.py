@@ -130,7 +130,7 @@ def test_write_needs_files_of_its_own(words: list[str], capsys: pytest.CaptureFi
 
 
 def test_sarif_has_rules_results_and_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, broken = tmp_path / "my.yaml", tmp_path / "broken.yaml"
+    path, broken = tmp_path / "my own 50 %.yaml", tmp_path / "broken.yaml"
     path.write_text(COMMENTED)
     broken.write_text("layout: 1\n")
     assert main(["check", str(path), str(broken), "--format", "sarif"]) == 2
@@ -140,7 +140,9 @@ def test_sarif_has_rules_results_and_lines(tmp_path: Path, capsys: pytest.Captur
     assert {"P101", "B202", "L001"} <= {result["ruleId"] for result in run["results"]}
     engines = next(result for result in run["results"] if result["ruleId"] == "P101")
     assert engines["level"] == "error"
-    assert engines["locations"][0]["physicalLocation"]["region"]["startLine"] == 12
+    place = engines["locations"][0]["physicalLocation"]
+    assert place["region"]["startLine"] == 12
+    assert place["artifactLocation"]["uri"] == f"{tmp_path}/my%20own%2050%20%25.yaml"
 
 
 def test_github_lines_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

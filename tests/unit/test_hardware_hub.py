@@ -28,11 +28,14 @@ def cache(hub: Path, repo: str) -> None:
 
 @pytest.fixture(autouse=True)
 def no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    for variable in ("HF_HUB_CACHE", "HF_HOME"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
 
 
-@pytest.mark.parametrize(("variable", "below"), [("HF_HOME", "hub"), ("HF_HUB_CACHE", "")])
+@pytest.mark.parametrize(
+    ("variable", "below"), [("HF_HOME", "hub"), ("HF_HUB_CACHE", ""), ("XDG_CACHE_HOME", "huggingface/hub")]
+)
 def test_cached_config_is_read(variable: str, below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, str(tmp_path))
     cache(tmp_path / below, "some-lab/Small-1B")

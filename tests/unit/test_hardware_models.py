@@ -81,6 +81,8 @@ def test_local_folder_comes_before_the_table(tmp_path: Path) -> None:
         (b"", "not a JSON object"),
         (b"[1, 2]", "not a JSON object"),
         (b"\xff\xfe\x00", "not a JSON object"),
+        (b'{"model_type": "caf\xe9"}', "not a JSON object"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not a JSON object"),
         (b"{}", "hidden_size"),
         (b'{"hidden_size": "64"}', "hidden_size"),
         (b'{"hidden_size": -1}', "hidden_size"),
@@ -95,6 +97,7 @@ def test_bad_config_is_one_clear_error(tmp_path: Path, content: bytes, words: st
 
 def test_a_path_that_is_not_here_is_known_by_its_last_part(tmp_path: Path) -> None:
     assert find_model("/models/Qwen3-8B/") == find_model("Qwen/Qwen3-8B")
+    assert find_model("~no-such-user/models/Qwen3-8B") == find_model("Qwen/Qwen3-8B")
     (tmp_path / "Qwen3-8B").mkdir()
     with pytest.raises(UsageError, match="cannot be read"):  # it is here, and is no model
         find_model(str(tmp_path / "Qwen3-8B"))
@@ -117,9 +120,10 @@ TINY = {
 TINY_PARAMETERS = 2 * 100 * 64 + 2 * (4 * 64**2 + 3 * 64 * 128 + 2 * 64) + 64
 
 
-def write_model(folder: Path, config: dict[str, object], metadata: dict[str, int]) -> str:
+def write_model(folder: Path, config: dict[str, object], metadata: dict[str, int] | bytes) -> str:
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": metadata, "weight_map": {}}))
+    index = metadata if isinstance(metadata, bytes) else json.dumps({"metadata": metadata, "weight_map": {}}).encode()
+    (folder / "model.safetensors.index.json").write_bytes(index)
     return str(folder)
 
 
@@ -130,11 +134,12 @@ def write_model(folder: Path, config: dict[str, object], metadata: dict[str, int
         ({"model_type": "brand_new"}, {"total_size": 2 * TINY_PARAMETERS}, "", 0),
         ({"model_type": "brand_new"}, {"total_parameters": 2 * TINY_PARAMETERS}, f"has {TINY_PARAMETERS:,}", 0),
         ({"vision_config": {"model_type": "moon"}}, {"total_parameters": TINY_PARAMETERS + 5000}, "", 5000),
+        ({"model_type": "brand_new"}, b'{"caf\xe9": 1}', "read as a Llama-like", 0),
         ({"vision_config": {"model_type": "moon"}}, {}, "tower of type 'moon' is not counted", 0),
     ],
 )
 def test_checkpoint_settles_what_the_config_leaves_open(
-    tmp_path: Path, config: dict[str, object], metadata: dict[str, int], caveat: str, vision: int
+    tmp_path: Path, config: dict[str, object], metadata: dict[str, int] | bytes, caveat: str, vision: int
 ) -> None:
     model = find_model(write_model(tmp_path, {**TINY, **config}, metadata))
     assert model is not None

@@ -197,3 +197,11 @@ def test_what_a_script_leaves_open_can_be_given(
 def test_an_override_that_is_no_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", _open_script(tmp_path), "--set", "hardware.nodez=2"]) == 2
     assert "hardware.nodez" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["train.prompts_per_step=many", "roles.rollout.tensor_parallel=null", "system=3"])
+def test_an_override_that_no_layout_takes_is_refused(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", _open_script(tmp_path), "--set", word]) == 2
+    assert "must be" in capsys.readouterr().err

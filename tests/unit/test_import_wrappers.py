@@ -67,6 +67,7 @@ def gpus(imported: Imported) -> tuple[int | None, ...]:
         ("nohup bash -x $HERE/inner.sh 2 &\n", (40, 8, 32, 2, 16)),
         ("sbatch --nodes=4 inner.sh 1\n", (32, 8, 16, 1, 16)),
         ("sbatch --exclusive -N 2 inner.sh\nsqueue\n", (16, 8, 16, 1, 16)),
+        ("sbatch -a 0-3 --oversubscribe -N 2 inner.sh\n", (16, 8, 16, 1, 16)),
         ("sbatch inner.sh; sbatch -N 2 inner.sh\n", (None, 8, 16, 1, 16)),
         ("bash missing.sh\nbash inner.sh\n", (24, 8, 16, 1, 16)),
         (

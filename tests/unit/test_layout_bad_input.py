@@ -56,6 +56,8 @@ VALUES = {
     "a pool that is a list": "pools=[4, 4]",
     "a name with a path": "name=../../etc",
     "another version": "layout=2",
+    "what a role has and no layout sets": "roles.reward_model.tensor_parallel=2",
+    "bytes that are no text": "slurm.account=caf\udce9",
     "a very long name": "data.train=" + "x" * 600,
 }
 
@@ -86,7 +88,7 @@ def test_values_that_no_layout_has(kind: str, tmp_path: Path, capsys: pytest.Cap
     assert all(len(line) < 400 for line in out.splitlines())
 
 
-@pytest.mark.parametrize("kind", ["missing", "directory", "loop", "unreadable", "fifo", "NUL"])
+@pytest.mark.parametrize("kind", ["missing", "directory", "loop", "unreadable", "fifo", "NUL", "nobody"])
 def test_paths_that_are_no_file(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.yaml"
     if kind == "directory":
@@ -100,7 +102,7 @@ def test_paths_that_are_no_file(kind: str, tmp_path: Path, capsys: pytest.Captur
         path.chmod(0)
         if os.access(path, os.R_OK):  # root reads everything
             path.unlink()
-    said(capsys, f"{path}\0.yaml" if kind == "NUL" else str(path))
+    said(capsys, {"NUL": f"{path}\0.yaml", "nobody": "~no-such-user/x.yaml"}.get(kind, str(path)))
 
 
 def test_one_bad_file_of_many_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 from rltui.check.rule import Subject, Trouble, rule, settled_by
@@ -15,6 +14,7 @@ from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model, nearest_models, read_config
 from rltui.layout.roles import SERVED
 from rltui.layout.settings import rewards_of
+from rltui.paths import with_home
 
 SAME_TOKENIZER = 0.01
 """Embeddings of one tokenizer are padded to different sizes: 151936 and 152064 entries are the same words."""
@@ -182,7 +182,7 @@ def no_reward_model(subject: Subject) -> Iterator[Trouble]:
 def _config_in(folder: str) -> dict[str, Any]:
     """What the model in a folder says of itself; nothing where there is none here."""
     try:
-        return read_config(Path(folder).expanduser() / "config.json")
+        return read_config(with_home(folder) / "config.json")
     except UsageError:
         return {}
 
