@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ from trainers.data.batch import ADVANTAGES
 from trainers.data.prompts import Prompt
 from trainers.environments import agent_host
 from trainers.environments.agent_host import AgentHost
+from trainers.environments.agents import DIED, AgentProcess
 from trainers.groups import Drawn
 from trainers.grpo import Grpo, owners_of
 from trainers.roles.completions import Completion
@@ -116,6 +119,19 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
     again = table.play("said")
     assert again.outcome is not None
     assert again.outcome.reward == 1.0
+
+
+def test_samples_of_a_process_that_ended_are_lost_also_where_the_next_one_is_there_before_its_end_is_heard() -> None:
+    process = object.__new__(AgentProcess)
+    process._lock, process._said = threading.Lock(), queue.Queue()
+    before: queue.Queue[str] = queue.Queue()
+    of_one: Future[dict[str, Any]] = Future()
+    of_next: Future[dict[str, Any]] = Future()
+    process._under_way = {1: (before, of_one), 2: (process._said, of_next)}
+    before.put("")
+    process._hear(before)
+    assert of_one.result(0) == {"error": DIED}
+    assert not of_next.done()
 
 
 def test_a_sample_that_cannot_be_started_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ class AgentProcess(Worker):
 
     def __init__(self, name: str) -> None:
         super().__init__(HOST, class_of(name))
-        self._under_way: dict[int, Future[dict[str, Any]]] = {}
+        self._under_way: dict[int, tuple[queue.Queue[str], Future[dict[str, Any]]]] = {}
         self._lock, self._heard = threading.Lock(), 0
         try:
             with self._lock:
@@ -53,7 +53,7 @@ class AgentProcess(Worker):
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             process = self._listening()
-            self._under_way[question["key"]] = future
+            self._under_way[question["key"]] = self._said, future
             try:
                 assert process.stdin is not None
                 process.stdin.write(json.dumps(question) + "\n")
@@ -88,12 +88,11 @@ class AgentProcess(Worker):
         while line := said.get():
             found = json.loads(line)
             with self._lock:
-                future = self._under_way.pop(found.pop("key"), None)
+                _, future = self._under_way.pop(found.pop("key"), (said, None))
             if future is not None:
                 future.set_result(found)
-        with self._lock:
-            if said is not self._said:
-                return  # another one is there already, and what is under way is its
-            lost, self._under_way = self._under_way, {}
-        for future in lost.values():
+        with self._lock:  # another process may be there already, which plays what was asked since
+            lost = [key for key, (of, _) in self._under_way.items() if of is said]
+            futures = [self._under_way.pop(key)[1] for key in lost]
+        for future in futures:
             future.set_result({"error": DIED})
