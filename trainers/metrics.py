@@ -7,7 +7,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from trainers.data.prompts import Prompt
 from trainers.full_disk import Lines
 from trainers.roles.completions import Completion
 from trainers.roles.critic import CriticReport
-from trainers.roles.step_report import StepReport
+from trainers.roles.step_report import StepReport, worst
 from trainers.tracking import Tracker
 
 LOG_INTERVAL_S = 0.5
@@ -259,12 +259,6 @@ def check_parity(who: str, apart: LogProbGap, layout: Layout, *, has_experts: bo
         f"{who} disagree {found} is the bound: the engine does not run the learner's weights; see events of weight "
         "transfers, and try roles.rollout.engine=hf"
     )
-
-
-def worst(values: Iterable[float]) -> float:
-    """The largest of ``values``; NaN where one of them is NaN, which ``max`` may overlook."""
-    numbers = list(values)
-    return math.nan if any(math.isnan(number) for number in numbers) else max(numbers, default=0.0)
 
 
 class MetricsLog:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainers.data.tensors import row_tensors
 from trainers.roles.deepspeed_rank import DeepSpeedRank
 from trainers.roles.meter import measured
+from trainers.roles.step_report import worst
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,8 +104,6 @@ class Critic(DeepSpeedRank):
 
     def train(self, shard: Shard) -> CriticReport:
         """Make one optimizer step for each of this rank's mini-batches; all ranks must have as many rows."""
-        import numpy as np
-
         began, losses, tokens, clipped = time.time(), 0.0, 0, 0
         norms: list[float | None] = []
         for batch in shard.trained:
@@ -114,7 +113,7 @@ class Critic(DeepSpeedRank):
         return CriticReport(
             loss=losses / max(1, len(norms)),
             # NaN where one is, which max may overlook
-            grad_norm=float(np.max([norm for norm in norms if norm is not None], initial=0.0)),
+            grad_norm=worst(norm for norm in norms if norm is not None),
             tokens=tokens,
             clipped_tokens=clipped,
             overflow_steps=norms.count(None),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from trainers.data.batch import ENGINE_LOG_PROBS, STALENESS
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from trainers.data.tensors import RowTensors
     from trainers.losses import PolicyLoss
     from trainers.roles.forward import Scores
+
+
+def worst(values: Iterable[float]) -> float:
+    """The largest of ``values``; NaN where one of them is NaN, which ``max`` may overlook."""
+    numbers = list(values)
+    return math.nan if any(math.isnan(number) for number in numbers) else max(numbers, default=0.0)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ class StepSums:
 
         return StepReport(
             loss=_sum(self._loss) / max(1, len(self._grad_norms) + self._skipped),
-            grad_norm=float(np.max(self._grad_norms, initial=0.0)),  # NaN where one is, which max may overlook
+            grad_norm=worst(self._grad_norms),
             optimizer_steps=len(self._grad_norms),
             tokens=int(_sum(self._tokens)),
             trained_tokens=int(_sum(self._trained_tokens)),
