@@ -9,8 +9,6 @@ from pathlib import Path
 
 from msgspec import structs
 
-from rltui.check.fix import apply, collect
-from rltui.check.live import check_on
 from rltui.check.reporters import as_json, as_text
 from rltui.check.run import Report, check_file, check_text
 from rltui.cli.output import add_json, print_json, print_lines, talk
@@ -62,6 +60,7 @@ def _on_cluster(name: str | None, live: bool) -> Callable[[Report], Report]:
         if live:
             raise UsageError("--live needs a cluster.", "rltui check --cluster NAME --live my.yaml")
         return lambda report: report
+    from rltui.check.live import check_on
     from rltui.cluster.profiles import load_profiles
 
     profile = load_profiles().get(name)
@@ -131,6 +130,8 @@ def _check(source: str, overrides: list[str], given: list[str]) -> Report:
 
 def _fix(report: Report, write: bool, on_cluster: Callable[[Report], Report]) -> Report:
     """Say, and with ``write`` do, what settles the report's findings; returns the report of what is then there."""
+    from rltui.check.fix import apply, collect
+
     found = collect(report.findings)
     if not found.words:
         talk(f"{report.file}: nothing that a fix is known for")
