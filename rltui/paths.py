@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from rltui.errors import RltuiError
@@ -15,28 +16,27 @@ are for the jobs that it submits, which inherit all that it has."""
 
 def state_dir() -> Path:
     """Journal and caches of the cockpit: ``$RLTUI_STATE_DIR`` or the XDG state directory."""
-    return _directory("RLTUI_STATE_DIR", "XDG_STATE_HOME", ".local/state")
+    return _directory((DECIDER_VARIABLE, "RLTUI_STATE_DIR"), "XDG_STATE_HOME", ".local/state")
 
 
 def run_root() -> Path:
     """Run directories of the local cluster: ``$RLTUI_RUN_ROOT`` or ``runs`` in the XDG data directory."""
     chosen = os.environ.get("RLTUI_RUN_ROOT")
-    return Path(chosen).expanduser() if chosen else _directory("", "XDG_DATA_HOME", ".local/share") / "runs"
+    return Path(chosen).expanduser() if chosen else _directory((), "XDG_DATA_HOME", ".local/share") / "runs"
 
 
 def cache_dir() -> Path:
     """Things that can be made again: ``$RLTUI_CACHE_DIR`` or the XDG cache directory."""
-    return _directory("RLTUI_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
+    return _directory((DECIDER_VARIABLE, "RLTUI_CACHE_DIR"), "XDG_CACHE_HOME", ".cache")
 
 
 def config_dir() -> Path:
     """The user's settings: ``$RLTUI_CONFIG_DIR`` or the XDG configuration directory."""
-    return _directory("RLTUI_CONFIG_DIR", "XDG_CONFIG_HOME", ".config")
+    return _directory(("RLTUI_CONFIG_DIR",), "XDG_CONFIG_HOME", ".config")
 
 
-def _directory(own_variable: str, xdg_variable: str, default: str) -> Path:
-    decider = own_variable in ("RLTUI_STATE_DIR", "RLTUI_CACHE_DIR") and os.environ.get(DECIDER_VARIABLE)
-    own = decider or (os.environ.get(own_variable) if own_variable else None)
+def _directory(own_variables: Sequence[str], xdg_variable: str, default: str) -> Path:
+    own = next(filter(None, map(os.environ.get, own_variables)), None)
     if own:
         return Path(own).expanduser()
     xdg = os.environ.get(xdg_variable)

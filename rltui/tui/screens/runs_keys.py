@@ -59,8 +59,8 @@ KEYS = keys.key_table(
 )
 
 
-class ListKeys(Part):
-    """How the list is shown: its order, marks, baseline and columns.
+class _OfTable(Part):
+    """What acts on the list of the home screen.
 
     Args:
         screen: The home screen.
@@ -70,6 +70,10 @@ class ListKeys(Part):
     def __init__(self, screen: CockpitScreen, table: RunsTable) -> None:
         super().__init__(screen)
         self._table = table
+
+
+class ListKeys(_OfTable):
+    """How the list is shown: its order, marks, baseline and columns."""
 
     # --- the order
 
@@ -132,17 +136,8 @@ class ListKeys(Part):
         self.cockpit.controller.want_gpus(GPUS in words)
 
 
-class SavedFilters(Part):
-    """The filter of the list, and filters with a name: kept, called, forgotten.
-
-    Args:
-        screen: The home screen.
-        table: The list.
-    """
-
-    def __init__(self, screen: CockpitScreen, table: RunsTable) -> None:
-        super().__init__(screen)
-        self._table = table
+class SavedFilters(_OfTable):
+    """The filter of the list, and filters with a name: kept, called, forgotten."""
 
     def read(self) -> None:
         """Know what is saved now."""
