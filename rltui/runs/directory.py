@@ -8,8 +8,8 @@ import re
 import secrets
 import time
 import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rltui.cluster.cluster import Attempt
 from rltui.errors import ClusterError, RltuiError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rltui.layout.schema import Layout
     from rltui.runs.code_snapshot import CodeSnapshot
     from rltui.runs.script_job import Work
+
+Made = TypeVar("Made")
 
 GRACE_S = 20
 
@@ -57,6 +59,20 @@ class ClaimedError(RltuiError):
 def new_run_id(name: str) -> str:
     """A name that nobody else has: the layout's, and four hex digits."""
     return f"{name[:48]}-{secrets.token_hex(2)}"
+
+
+def with_new_id(name: str, make: Callable[[str], Made]) -> Made:
+    """What ``make`` gives for a new run id; an id that a run has already is drawn anew.
+
+    Of fifty runs with one name two draw the same four digits once in fifty times.
+
+    Raises:
+        ClaimedError: Five ids were taken.
+    """
+    for _ in range(4):
+        with contextlib.suppress(ClaimedError):
+            return make(new_run_id(name))
+    return make(new_run_id(name))
 
 
 def plan_attempt(run_root: str, run_id: str, number: int, code: str) -> Attempt:

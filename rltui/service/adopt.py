@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from rltui.layout.settings import Slurm
 from rltui.onnode import processes, rundir
 from rltui.onnode.preflight import capacity
 from rltui.runs.code_snapshot import take_snapshot
-from rltui.runs.directory import make_attempt, make_run, new_run_id, plan_attempt, stage_code, write_run
+from rltui.runs.directory import make_attempt, make_run, plan_attempt, stage_code, with_new_id, write_run
 from rltui.runs.script_job import ScriptJob, script_files, script_job
 from rltui.service.all_clusters import AllClusters, with_name
 from rltui.service.cockpit import OpenJob
@@ -59,7 +60,7 @@ class Adopted(Struct, frozen=True, kw_only=True):
     cluster: str
     job_id: str
     dialect: str
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     path: str
 
 
@@ -211,10 +212,15 @@ def adopt_process(context: Context, pid: int, dialect: str = "", name: str = "")
 
 
 def _adopted(context: Context, source: _Source, job_id: str, wanted: str) -> Adopted:
+    """Make a run of ``source``, whose output is read as ``wanted`` says."""
+    dialect, notes = _dialect(context, source, wanted)
+    make = partial(_directory, context, source, job_id, dialect)
+    return replace(with_new_id(run_name(source.name), make), notes=notes)
+
+
+def _directory(context: Context, source: _Source, job_id: str, dialect: Dialect, run_id: str) -> Adopted:
     """Make the run's directory; listed from its last file on, so half of it is never seen."""
     cluster, client = context.cluster, context.cluster.client
-    dialect, notes = _dialect(context, source, wanted)
-    run_id = new_run_id(run_name(source.name))
     code = stage_code(client, cluster.run_root, take_snapshot())
     attempt = plan_attempt(cluster.run_root, run_id, 1, code)
     path = Path(source.script or "script.sh")
@@ -250,7 +256,6 @@ def _adopted(context: Context, source: _Source, job_id: str, wanted: str) -> Ado
         cluster=cluster.name,
         job_id=job_id,
         dialect=dialect.name,
-        notes=notes,
         path=f"{cluster.run_root}/{run_id}",
     )
 

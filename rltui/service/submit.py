@@ -26,14 +26,13 @@ from rltui.onnode import rundir
 from rltui.runs.claims import note_submitted, withdraw
 from rltui.runs.code_snapshot import MOST_BYTES, own_code, take_snapshot
 from rltui.runs.directory import (
-    ClaimedError,
     held,
     job,
     make_attempt,
     make_run,
-    new_run_id,
     plan_attempt,
     stage_code,
+    with_new_id,
     write_run,
 )
 from rltui.runs.script_job import ScriptJob, Work, script_files, script_job
@@ -145,10 +144,7 @@ def submit_new(
 ) -> Launched:
     """Make a new run of ``work`` and submit its first attempt; see ``submit_attempt``."""
     submit = partial(submit_attempt, context, text=text, after_job=after_job, share=share, sweep=sweep, origins=origins)
-    for _ in range(4):
-        with contextlib.suppress(ClaimedError):  # the id's four digits were drawn before; nothing of it is anywhere
-            return submit(new_run_id(work.name), 1, work)
-    return submit(new_run_id(work.name), 1, work)
+    return with_new_id(work.name, lambda run_id: submit(run_id, 1, work))
 
 
 def attempt_files(

@@ -232,7 +232,11 @@ def test_another_users_job_is_refused(slurm_cluster: Lab, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_fifty_jobs_are_watched_and_left_for_six_calls_a_minute(slurm_cluster: Lab, tmp_path: Path) -> None:
+def test_fifty_jobs_are_watched_and_left_for_six_calls_a_minute(
+    slurm_cluster: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter(f"job.sh-{number // 2:04x}" for number in range(100))  # each id but the first is one that a run has
+    monkeypatch.setattr("rltui.runs.directory.new_run_id", lambda _: next(drawn))
     context = context_on(LabTransport(slurm_cluster), tmp_path / "state", profile(python=sys.executable))
     script = "#!/bin/bash\n" + STEPS.format(last=100_000, step_s=5) + "\n"  # each step starts a process, in fifty jobs
     one = "sbatch --parsable -n1 -c1 --mem=100M --gres=none --output=fifty-%j.out"

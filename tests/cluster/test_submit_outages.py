@@ -180,7 +180,7 @@ def test_an_id_that_was_drawn_before_is_drawn_again(
 ) -> None:
     context = context_on(LabTransport(slurm_cluster), tmp_path)
     drawn = iter(("grpo-tiny-0001", "grpo-tiny-0001", "grpo-tiny-0002"))
-    monkeypatch.setattr("rltui.service.submit.new_run_id", lambda _: next(drawn))
+    monkeypatch.setattr("rltui.runs.directory.new_run_id", lambda _: next(drawn))
     assert [launch(context, "local/grpo-tiny").run_id for _ in range(2)] == ["grpo-tiny-0001", "grpo-tiny-0002"]
     assert {run.attempt for run in context.runs().runs} == {1}
     context.close()
