@@ -13,12 +13,12 @@ from rltui.diagnose.recent import EngineCounters
 
 _VLLM = re.compile(
     r"(?:Engine (?P<number>\d+): )?Avg prompt throughput: [\d.]+ tokens/s, "
-    r"Avg generation throughput: (?P<speed>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs?, "
-    r"Waiting: (?P<waiting>\d+) reqs?, (?:Swapped: \d+ reqs?, )?GPU KV cache usage: (?P<kv>[\d.]+)%"
+    r"Avg generation throughput: (?P<speed>\d+(?:\.\d+)?) tokens/s, Running: (?P<running>\d+) reqs?, "
+    r"Waiting: (?P<waiting>\d+) reqs?, (?:Swapped: \d+ reqs?, )?GPU KV cache usage: (?P<kv>\d+(?:\.\d+)?)%"
 )
 _SGLANG = re.compile(
-    r"Decode batch.{0,40}? #running-req: (?P<running>\d+),.{0,80}? token usage: (?P<kv>[\d.]+),"
-    r".{0,200}?gen throughput \(token/s\): (?P<speed>[\d.]+), #queue-req: (?P<waiting>\d+)"
+    r"Decode batch.{0,40}? #running-req: (?P<running>\d+),.{0,80}? token usage: (?P<kv>\d+(?:\.\d+)?),"
+    r".{0,200}?gen throughput \(token/s\): (?P<speed>\d+(?:\.\d+)?), #queue-req: (?P<waiting>\d+)"
 )
 _PROCESS = re.compile(r"\((?P<name>[\w. -]{1,40}?),? ?pid=(?P<pid>\d+)(?:, ip=(?P<ip>[\d.]+))?\)")
 _RANKS = re.compile(r"\b((?:DP|TP)\d+)\b")

@@ -28,7 +28,7 @@ def memory_numbers(text: str) -> dict[str, float]:
     return found
 
 
-_SIZE = r"([\d.]+) (bytes|[KMGT]iB)"
+_SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]iB)"
 
 _NUMBERS = {
     "asked": rf"[Tt]ried to allocate {_SIZE}",

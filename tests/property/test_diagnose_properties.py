@@ -7,6 +7,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -166,3 +167,20 @@ def test_the_scan_misses_no_line_that_a_pattern_matches(rule: Rule) -> None:
             assert anchor_words(rule.wording) <= words
 
     check()
+
+
+GARBLED = Path(__file__).parents[1] / "diagnose" / "failing_logs.txt"
+DIGITS = ("", ".", "..", "-", "9" * 30, "²", "٣", " ", "1.5.5")
+
+
+def test_real_failures_that_several_ranks_wrote_into_each_other_do_no_harm() -> None:
+    """Ranks that share a file tear each other's numbers and times apart; what is read as a number may be none."""
+    source = random.Random(3)
+    text = GARBLED.read_text(encoding="utf-8")
+    for _ in range(6):
+        torn = re.sub(r"\d", lambda digit: source.choice(DIGITS) if source.random() < 0.08 else digit[0], text)
+        assert_harmless(Source("log", [torn.encode()]))
+    numbers = "CUDA out of memory. Tried to allocate 512.031.75 MiB. GPU 0 has a total capacity of 79.3.1 GiB"
+    times = "2018-05-04T10:00:00 step 1\nslurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2018-05-04T77:06:42 ***"
+    for line in (f"torch.OutOfMemoryError: {numbers} of which 1.2.3 GiB is free", times):
+        assert_harmless(Source("log", [line.encode()]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from rltui.diagnose.cause import Cause, Fields, exclude_node
@@ -43,10 +44,10 @@ def read_silence(hit: Hit) -> Reading | None:
     """A job that was cancelled long after its last line hung: nothing else tells where there is no error line."""
     last = next((line.time for line in hit.context.before(200) if line.time[:1] == "2"), "")
     try:
-        before = datetime.fromisoformat(last[:19].replace("_", "T").replace(" ", "T"))
+        before, at = (datetime.fromisoformat(re.sub("[_ ]", "T", one[:19])) for one in (last, hit.groups["at"]))
     except ValueError:
         return None
-    waited = (datetime.fromisoformat(hit.groups["at"]) - before).total_seconds()
+    waited = (at - before).total_seconds()
     if not SILENCE_S <= waited <= LONGEST_SILENCE_S or not _NEAR_S < waited % ZONE_STEP_S < ZONE_STEP_S - _NEAR_S:
         return None
     return Reading(0.65, fields={"silent": f"{waited:.0f}"})

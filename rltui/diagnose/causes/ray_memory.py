@@ -14,8 +14,8 @@ PLENTY_GIB = 100.0
 
 def read_free_disk(hit: Hit) -> Reading | None:
     """Ray warns at 95 % of any disk and prints what is free, in bytes or GB; an old wording has no number."""
-    free = re.match(r"([\d.]+) ?(GB)?", hit.groups.get("available", ""))
-    if free is not None and float(free[1].rstrip(".")) / (1.0 if free[2] else 2**30) >= PLENTY_GIB:
+    free = re.match(r"(\d+(?:\.\d+)?)[.]? ?(GB)?", hit.groups.get("available", ""))
+    if free is not None and float(free[1]) / (1.0 if free[2] else 2**30) >= PLENTY_GIB:
         return None
     return Reading(0.85)
 

@@ -25,7 +25,7 @@ LONG_S = 180
 _NOTICE = 0.55
 """Confidence that a demand is never met which cannot be met right now: every start says so while actors come up."""
 _SOON_LINES = 200
-_AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: ([\d.]+)")
+_AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: (\d+(?:\.\d+)?)(?!\.?\d)")
 _DEMAND = re.compile(r"\{[^{}]{1,300}\}")
 _GPU_NAMES = ("GPU", "NPU", "accelerator_type")
 
@@ -67,7 +67,7 @@ def read_demand(hit: Hit) -> Reading | None:
     demand = hit.groups.get("demand", "")
     if not demand and (match := _DEMAND.search(hit.context.line.text)):
         demand = match[0]
-    amounts = {name: float(number) for name, number in _AMOUNT.findall(demand) if number.count(".") < 2}
+    amounts = {name: float(number) for name, number in _AMOUNT.findall(demand)}
     if amounts and all(value <= TINY or name.startswith("node:") for name, value in amounts.items()):
         return None
     wants_gpu = any(name.startswith(_GPU_NAMES) for name in amounts)
