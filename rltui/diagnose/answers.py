@@ -16,11 +16,13 @@ class Answer(NamedTuple):
         cause: Id of the cause.
         words: One of these stands in every such line, as a whole word, in lower case.
         pattern: Regular expression on the line.
+        unless: Regular expression; a line that it matches is no such complaint.
     """
 
     cause: str
     words: str
     pattern: str
+    unless: str = ""
 
 
 _COMPLAINS = r"(?:error|failed|failure|fatal|cannot|can't|couldn't|could not|unable|denied|refused|timed out|not found)"
@@ -31,7 +33,7 @@ _TOOL_NAMES = (
 _TOOLS = f"(?:{_TOOL_NAMES.replace(' ', '|')})"
 _PULLS = r"(?:ErrImagePull|ImagePullBackOff|CreateContainerConfigError|CreateContainerError|RunContainerError)"
 _AT_END = r"\W*(?:\((?:os error )?\d+\)|\[\d+\])?\W*$"
-_OUTSIDE = r"^(?!.*\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)\b)"
+_INSIDE = r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+)\b"
 _UNNAMED = (
     r"(?:could not resolve host|temporary failure in name resolution|name or service not known|"
     r"lookup [\w.-]+(?: on [\w.:-]+)?: no such host|getaddrinfo\b)"
@@ -73,19 +75,21 @@ ANSWERS = (
         rf"(?i)\b(?:c10d/socket|socket|TCPStore|TCPStoreLibUvBackend|gloo/[\w/]+)\.(?:cpp|cc|h):\d+.{{0,300}}\b{_COMPLAINS}\b",
     ),
     # servers that are asked for by a name of theirs
-    Answer("hf_offline_miss", "resolve name lookup getaddrinfo", rf"(?i){_OUTSIDE}.*\b{_UNNAMED}"),
-    Answer("hf_offline_miss", "certificate ssl tls handshake verification", rf"(?i){_OUTSIDE}.*\b{_UNTRUSTED}"),
+    Answer("hf_offline_miss", "resolve name lookup getaddrinfo", rf"(?i)^.*\b{_UNNAMED}", _INSIDE),
+    Answer("hf_offline_miss", "certificate ssl tls handshake verification", rf"(?i)^.*\b{_UNTRUSTED}", _INSIDE),
     Answer(
         "hf_offline_miss",
         _LOST_WORDS,
-        rf"(?i){_OUTSIDE}.{{0,300}}?\bhttps?://[a-z][\w-]*\.[\w-].{{0,300}}?"
+        r"(?i)^.{0,300}?\bhttps?://[a-z][\w-]*\.[\w-].{0,300}?"
         r"\b(?:timed out|refused|unreachable|reset by peer|failed|error)\b",
+        _INSIDE,
     ),
     Answer(
         "hf_offline_miss",
         _LOST_WORDS,
-        rf"(?i){_OUTSIDE}.{{0,300}}?\b(?:timed out|refused|unreachable|reset by peer|failed|error|unable)\b.{{0,300}}?"
+        r"(?i)^.{0,300}?\b(?:timed out|refused|unreachable|reset by peer|failed|error|unable)\b.{0,300}?"
         r"\bhttps?://[a-z][\w-]*\.[\w-]",
+        _INSIDE,
     ),
     # what the system answered, at the end of the line
     Answer("env_import_broken", "exec file", rf"(?i)\b(?:exec format error|cannot execute binary file){_AT_END}"),

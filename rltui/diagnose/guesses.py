@@ -135,7 +135,7 @@ WORDINGS = (
             anchor="",
             words=tuple(answer.words.split()),
             pattern=answer.pattern,
-            unless=_EXCUSED + _NO_COMPLAINT,
+            unless=_EXCUSED + _NO_COMPLAINT + (answer.unless and f"|{answer.unless}"),
             check=partial(_answer, answer.cause, place),
         )
         for place, answer in enumerate(ANSWERS)

@@ -159,8 +159,6 @@ _SUPPOSED = re.compile(
 def read(wording: Wording, context: Context) -> Reading | None:
     """Return what ``wording`` makes of the line in ``context``, whose anchor is known to be there."""
     text = context.line.text.lstrip()  # a whole log may be shown with blanks before it
-    if wording.unless and _is_excused(compiled(wording.unless), context.line):
-        return None
     groups: dict[str, str] = {}
     if not wording.pattern:
         begins = text.lower().find(wording.anchor)
@@ -170,6 +168,8 @@ def read(wording: Wording, context: Context) -> Reading | None:
             return None
         begins = match.start()
         groups = {name: value for name, value in match.groupdict().items() if value is not None}
+    if wording.unless and _is_excused(compiled(wording.unless), context.line):
+        return None
     if begins > 0 and _SUPPOSED.search(text, 0, begins):
         return None
     if wording.check is None:
