@@ -76,6 +76,11 @@ def test_the_score_counts_a_miss_and_an_alarm(monkeypatch: pytest.MonkeyPatch) -
     assert (round(alarms.value), alarms.held, alarms.cases) == (33, False, 3)
 
 
+def test_a_number_with_too_many_zeros_is_answered_without_trying_all_below_it() -> None:
+    found = codes("skyrl", {"trainer.micro_train_batch_size_per_gpu": 10**20}, "error")
+    assert found
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.code}-{case.base}")
 def test_a_fix_settles_its_finding_in_the_frameworks_own_words(case: Case) -> None:
     text, path = script(case.base, case.broken)

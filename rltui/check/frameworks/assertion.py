@@ -209,8 +209,8 @@ def choice(
 
 
 def _nearest(change: Setting, asked: Asked) -> Iterator[Number]:
-    """Values of a setting upwards from what it is, then downwards to 1."""
+    """Values of a setting upwards from what it is, then downwards, while they are near it."""
     now = change.value(asked)
     if now is not None:
         yield from range(int(now) + 1, int(now) + MAX_TRIES)
-        yield from range(int(now) - 1, 0, -1)
+        yield from range(int(now) - 1, max(0, int(now) - MAX_TRIES), -1)
