@@ -133,6 +133,16 @@ def test_the_same_code_is_packed_and_stored_once(
     assert stage_code(client, str(tmp_path), take_snapshot()) == str(tmp_path / ".code" / take_snapshot().digest)
 
 
+def test_code_that_a_purge_of_old_files_has_thinned_out_is_stored_anew(client: RelayClient, tmp_path: Path) -> None:
+    snapshot = CodeSnapshot(digest="d", contents={"a.py": b"1", "b.py": b"2"})
+    folder = Path(stage_code(client, str(tmp_path), snapshot))
+    for name in (".whole", "b.py"):
+        (folder / name).unlink()
+    assert stage_code(client, str(tmp_path), snapshot) == str(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [".whole", "a.py", "b.py"]
+    assert [path.name for path in folder.parent.iterdir()] == ["d"]
+
+
 def test_of_many_at_once_exactly_one_gets_the_next_attempt(client: RelayClient, tmp_path: Path) -> None:
     first = made(client, tmp_path)
 
