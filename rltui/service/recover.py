@@ -21,7 +21,7 @@ from rltui.cluster.cluster import Cluster
 from rltui.errors import ClusterError
 from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
-from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
+from rltui.runs.claims import if_there, note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
 from rltui.runs.journal import LOOK_UP_FOR_S, NEVER_SENT, Journal, Submission, fold_submissions
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
@@ -145,13 +145,15 @@ class Recoverer:
             self._write(submission, "adopted", job=job_id, recorded=evidence.noted)
             if not evidence.noted:
                 self._record(submission, job_id)
-        elif evidence.is_there and evidence.ended:
+        elif evidence.ended if evidence.is_there else submission.phase == "absent":
+            # a job that finds no folder of its attempt ends at once
             self._write(submission, "superseded")
         elif self._clock() - submission.sent_at >= LOOK_UP_FOR_S and submission.phase != "absent":
             self._write(submission, "absent")
 
     def _record(self, submission: Submission, job_id: str) -> None:
-        note_submitted(self._cluster.client, submission.path, submission.uuid, job_id)
+        # a folder that somebody removed needs no note
+        if_there(lambda: note_submitted(self._cluster.client, submission.path, submission.uuid, job_id))
         self._write(submission, "recorded")
 
     def _write(self, submission: Submission, phase: str, **details: object) -> None:

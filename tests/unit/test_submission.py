@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,11 +15,11 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import chain, rundir
 from rltui.runs import claims
-from rltui.runs.journal import Submission, fold_submissions
+from rltui.runs.journal import Journal, Submission, fold_submissions
 from rltui.runs.script_job import read_script_job
 from rltui.service.context import find_run
 from rltui.service.fixes import choose, shares_gpu
-from rltui.service.recover import in_words
+from rltui.service.recover import Recoverer, in_words
 from rltui.watch.run_facts import run_facts
 from rltui.watch.snapshots import RunSummary
 
@@ -171,6 +172,20 @@ def test_a_submission_is_barred_unless_it_has_started_even_as_a_requeue(client: 
     assert not claims.read_evidence(client, str(path), "u").started
     assert claims.withdraw(client, str(path), "u", "refused")
     assert not tmp_path.exists()  # with the run, which never was one
+
+
+@pytest.mark.parametrize(
+    "before", [[("unknown", {}), ("absent", {})], [("done", {"job": "7", "recorded": False})]], ids=["absent", "done"]
+)
+def test_a_submission_whose_folder_somebody_removed_is_looked_at_once_and_never_again(
+    client: RelayClient, tmp_path: Path, before: list[tuple[str, dict[str, object]]]
+) -> None:
+    journal, path = Journal(tmp_path / "state"), str(tmp_path / "removed" / "attempts" / "01")
+    for phase, told in [("intent", {}), ("submitting", {}), *before]:
+        journal.write("submit", phase, uuid="u", run="r", attempt=1, cluster="c", path=path, **told)
+    cluster = SimpleNamespace(name="c", client=client, find_submission=lambda *_: None)
+    assert Recoverer(cluster, journal).recover() == ()  # type: ignore[arg-type]
+    assert not Path(path).exists()
 
 
 def row(run_id: str, name: str, created_at: float) -> RunSummary:
