@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from rltui.cluster.cluster import Cluster
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
 from rltui.runs.claims import if_there, note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
@@ -65,13 +65,13 @@ class Recoverer:
     def recover(self) -> tuple[Submission, ...]:
         """Look at every unfinished submission that is due; returns those that are still open.
 
-        A cluster that is away leaves them as they are.
+        A cluster that is away leaves them as they are, and so does a disk that takes nothing more of the journal.
         """
         for submission in self.open_submissions():
             if self._is_due(submission.uuid) and not _is_at_it(submission, self._clock()):
                 try:
                     self._look(submission)
-                except ClusterError:
+                except RltuiError:
                     continue
         return self.open_submissions()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -186,6 +188,22 @@ def test_a_submission_whose_folder_somebody_removed_is_looked_at_once_and_never_
     cluster = SimpleNamespace(name="c", client=client, find_submission=lambda *_: None)
     assert Recoverer(cluster, journal).recover() == ()  # type: ignore[arg-type]
     assert not Path(path).exists()
+
+
+def test_a_full_disk_keeps_nobody_from_looking_at_runs_while_a_submission_is_open(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    journal = Journal(tmp_path / "state")
+    for phase in ("intent", "submitting", "unknown"):
+        journal.write(
+            "submit", phase, uuid="u", run="r", attempt=1, cluster="c", path=str(tmp_path / "attempts" / "01")
+        )
+    monkeypatch.setattr(os, "fsync", full)
+    cluster = SimpleNamespace(name="c", client=client, find_submission=lambda *_: "7")
+    assert [one.uuid for one in Recoverer(cluster, journal).recover()] == ["u"]  # type: ignore[arg-type]
 
 
 def row(run_id: str, name: str, created_at: float) -> RunSummary:
