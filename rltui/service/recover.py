@@ -302,6 +302,7 @@ def _of(entry: Mapping[str, Any]) -> Interrupted:
 def _interrupted(run: RunSummary, entry: Mapping[str, Any] | None) -> Interrupted | None:
     if (run.state == "unknown" and run.submission) or (run.end is not None and run.end.reason == NEVER_SENT):
         return Interrupted(lost_attempt=run.attempt)
-    if run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
+    if entry is None or run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
         return None
-    return _of(entry) if entry is not None else None
+    went_on = run.end is not None and run.end.at - entry["time"] > WANTED_S
+    return None if went_on else _of(entry)

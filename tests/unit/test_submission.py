@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.verdicts import Change, Diagnosis, Remedy
@@ -21,9 +23,9 @@ from rltui.runs.journal import Journal, Submission, fold_submissions
 from rltui.runs.script_job import read_script_job
 from rltui.service.context import find_run
 from rltui.service.fixes import choose, shares_gpu
-from rltui.service.recover import Recoverer, in_words
+from rltui.service.recover import Recoverer, Replacements, in_words
 from rltui.watch.run_facts import run_facts
-from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import EndSnapshot, RunSummary
 
 
 def entry(phase: str, **keys: object) -> dict[str, object]:
@@ -211,6 +213,19 @@ def row(run_id: str, name: str, created_at: float) -> RunSummary:
         run_id=run_id, name=name, algorithm="grpo", cluster="local", state="running", attempt=1, created_at=created_at,
         nodes=1, gpus_per_node=1, gpu="cpu",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("ended_after_s", "is_half_done"), [(60.0, True), (5 * 86400.0, False)])
+def test_a_change_is_not_half_done_of_a_run_that_went_on_and_ended_days_later(
+    tmp_path: Path, ended_after_s: float, is_half_done: bool
+) -> None:
+    changes = Replacements(Journal(tmp_path), "c")
+    run = row("grpo-1", "grpo", 0.0)
+    changes.note(run, ("train.learning_rate=1e-6",), ())
+    end = EndSnapshot(outcome="failed", at=time.time() + ended_after_s)
+    run = structs.replace(run, state="failed", end=end)
+    assert (changes.interrupted(run) is not None) == is_half_done
+    assert ("is half done" in changes.unfinished_words(run)) == is_half_done
 
 
 def test_a_word_names_one_run_or_is_refused() -> None:
