@@ -87,13 +87,16 @@ class HostsCluster:
         relay = self._chosen(attempt)
         try:
             answer = relay.run(argv, env=self.environment(attempt.code), timeout_s=START_S)
-            if answer.rc == 0:
-                return str(self.supervisor(attempt.path).pid)
         except RelayError as error:
             if error.kind in OUTCOME_UNKNOWN:
                 raise SubmitUnknownError(f"It is unknown whether the run started: {error.message}") from error
             raise SubmitRefusedError(f"The run could not be started: {error.message}", error.hint) from error
-        raise SubmitRefusedError(f"The run could not be started: {plain(answer.err.strip()[-300:])}")
+        if answer.rc:
+            raise SubmitRefusedError(f"The run could not be started: {plain(answer.err.strip()[-300:])}")
+        try:
+            return str(self.supervisor(attempt.path).pid)
+        except ClusterError as error:  # another machine's file may be seen a little later
+            raise SubmitUnknownError(f"The run has started, and its pid is not known yet: {error.message}") from error
 
     def environment(self, code: str = "") -> dict[str, str]:
         """Variables of what is started there, with ``code`` on its path."""

@@ -42,15 +42,20 @@ class Machines(RelayClient):
         Raises:
             ClusterError: It is none of them, as far as they can be reached.
         """
-        unknown = [name for name in self.by_name if name not in self._hosts]
-        in_time([partial(self._learn, name) for name in unknown])
-        found = next((name for name, told in dict(self._hosts).items() if told == host), None)
+        found = self._called(host)
+        if found is None:  # one that is off costs the whole time, so none is asked where the answer is known
+            unknown = [name for name in self.by_name if name not in self._hosts]
+            in_time([partial(self._learn, name) for name in unknown])
+            found = self._called(host)
         if found is not None:
             return self.by_name[found]
         away = [name for name in self.by_name if name not in self._hosts]
         if away:
             raise ClusterError(f"{host} does not answer: {', '.join(away)} cannot be reached.", "Try again later.")
         raise ClusterError(f"{host} is none of {', '.join(self.by_name)}.")
+
+    def _called(self, host: str) -> str | None:
+        return next((name for name, told in dict(self._hosts).items() if told == host), None)
 
     def _learn(self, name: str) -> None:
         with suppress(ClusterError):

@@ -346,7 +346,7 @@ class HostKeys:
             f"{host} shows another key than the one that is known ({', '.join(self.known.places[:3])}): {shown}. "
             "Somebody may be listening in, or the machine was set up anew.",
             f"Compare with what the site publishes. Only if it is right: "
-            f"ssh-keygen -R '{self.known.name}' -f {self._host.known_hosts_files[0]}",
+            f"ssh-keygen -R '{self.known.name}' -f {self.known.places[0].rpartition(':')[0]}",
         )
 
     def _confirm(self, key: paramiko.PKey, shown: str, prompter: Prompter) -> None:

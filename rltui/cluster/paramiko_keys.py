@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_ssh_public_identity
 from cryptography.hazmat.primitives.serialization.ssh import SSHCertificate
 
@@ -104,6 +105,9 @@ class KeyRing:
             except (OSError, ValueError, TypeError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as error:
                 last = printable(str(error)) or type(error).__name__
                 continue
+            except UnsupportedAlgorithm as error:  # of some ciphers and kinds of keys that OpenSSH has
+                last = printable(str(error))
+                break
             for certificate in self._certificates(file):
                 _certify(key, certificate)
             return key

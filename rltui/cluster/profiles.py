@@ -47,11 +47,16 @@ class Profiles(Struct, frozen=True, kw_only=True):
         if name in self.by_name:
             return self.by_name[name]
         if name in self.broken:
-            own = [str(problem) for problem in self.problems if problem.key.split(".")[0] == name]
+            own = [str(problem) for problem in self.problems if self._cluster_of(problem) == name]
             raise UsageError(f"The profile of cluster {name!r} cannot be used:", "\n  ".join(own))
         near = difflib.get_close_matches(name, self.by_name, n=1)
         known = f"Known: {', '.join(self.by_name)}. `rltui setup` adds one."
         raise UsageError(f"There is no cluster {name[:60]!r}.", f"Did you mean {near[0]!r}? {known}" if near else known)
+
+    def _cluster_of(self, problem: Problem) -> str:
+        """The broken cluster that ``problem`` is about; names may have dots, and one may begin another."""
+        fitting = (name for name in self.broken if f"{problem.key}.".startswith(f"{name}."))
+        return max(fitting, key=len, default="")
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -70,6 +70,10 @@ class UnattendedPrompter:
 NEXT_STEP = "Connect in a terminal once: `rltui doctor CLUSTER` asks you what it needs."
 
 
+_asking = threading.Lock()
+"""Of several machines that ask at once, one is answered after the other: a password must not reach the wrong one."""
+
+
 class TerminalPrompter:
     """Asks on the controlling terminal, whatever stdin and stdout are; a process without one is unattended."""
 
@@ -88,9 +92,10 @@ class TerminalPrompter:
             return UnattendedPrompter().ask(question)
         restore_at_exit()
         try:
-            with open("/dev/tty", "w") as terminal:  # noqa: PTH123
-                terminal.write("".join(f"{line}\n" for line in (f"{question.title}:", *question.instructions)))
-            return tuple(_read(field) for field in question.fields)
+            with _asking:
+                with open("/dev/tty", "w") as terminal:  # noqa: PTH123
+                    terminal.write("".join(f"{line}\n" for line in (f"{question.title}:", *question.instructions)))
+                return tuple(_read(field) for field in question.fields)
         except (EOFError, KeyboardInterrupt) as error:
             raise NeedsAttentionError(f"You did not answer {question.title}.", "Run it again to be asked.") from error
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from rltui.cluster.cluster import Attempt, SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.jobs import JobSnapshot, JobsSnapshot, JobState
 from rltui.cluster.plain_text import plain
-from rltui.cluster.profile import Profile
+from rltui.cluster.profile import Profile, job_variables
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import HttpAnswer, RelayError
 from rltui.cluster.remote_paths import RemoteRoot
@@ -24,7 +24,8 @@ from rltui.cluster.transport import Transport
 from rltui.cluster.trusted_server import TOKEN_FILE, trust_ray
 from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.onnode import rundir
-from rltui.onnode.standing_job import DASHBOARD_VARIABLE
+from rltui.onnode.environment import ENV_FILE_VARIABLE
+from rltui.onnode.standing_job import ACTORS_VARIABLE, DASHBOARD_VARIABLE
 
 ASK_TIMEOUT_S = 10.0
 SUBMIT_TIMEOUT_S = 60.0
@@ -313,9 +314,9 @@ class RayCluster:
     def submit(self, attempt: Attempt, after_job: str = "", hold_s: float = 0.0) -> str:  # noqa: ARG002 (Slurm's)
         """Hand the attempt to Ray; see ``Cluster``."""
         self._look_at = 0.0
-        environment = {"PYTHONPATH": attempt.code, DASHBOARD_VARIABLE: self.profile.ray_address, **self.profile.env}
-        if self.profile.env_file:
-            environment["RLTUI_ENV_FILE"] = self.profile.env_file
+        variables = job_variables(self.profile)
+        environment = {"PYTHONPATH": attempt.code, DASHBOARD_VARIABLE: self.profile.ray_address, **variables}
+        environment[ACTORS_VARIABLE] = ",".join(name for name in variables if name != ENV_FILE_VARIABLE)
         argv = [self.python, "-m", "rltui.onnode.standing_job", "--attempt", attempt.path]
         return self.ray.submit(
             attempt.uuid, argv, env=environment, metadata={"name": attempt.run_id, "comment": f"rltui:{attempt.uuid}"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
@@ -15,6 +17,9 @@ TOKEN_FILE = ".ray/auth_token"
 """Where Ray keeps the token of the clusters that a user talks to; it is read there and never stored here."""
 
 LARGEST = 1 << 14
+KEPT_S = 60.0
+"""How long what was read is used: a token that is put there, or renewed, counts while a cockpit stays open."""
+
 _HEADER = re.compile(r"([A-Za-z0-9-]+):[ \t]*(\S.*?)[ \t]*\Z")
 # ls, as the options of stat(1) differ from system to system
 _MODE = ["sh", "-c", 'ls -ldL -- "$1"', "sh"]
@@ -25,13 +30,14 @@ class TrustedServer:
 
     Args:
         address: Its URL; what begins at another scheme, host or port is not trusted.
-        headers: Reads what it wants to see; called for the first question.
+        headers: Reads what it wants to see; called for the first question, and from time to time.
     """
 
     def __init__(self, address: str, headers: Callable[[], Mapping[str, str]]) -> None:
         self._origin = _origin(address)
         self._read = headers
-        self._headers: Mapping[str, str] | None = None
+        self._headers: Mapping[str, str] = {}
+        self._read_at = -math.inf
 
     def headers_for(self, url: str) -> Mapping[str, str] | None:
         """What it wants to see; None where ``url`` is not of this server.
@@ -41,8 +47,8 @@ class TrustedServer:
         """
         if _origin(url) != self._origin:
             return None
-        if self._headers is None:
-            self._headers = self._read()
+        if time.monotonic() - self._read_at > KEPT_S:
+            self._headers, self._read_at = self._read(), time.monotonic()
         return self._headers
 
 

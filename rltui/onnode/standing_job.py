@@ -21,6 +21,9 @@ DASHBOARD_VARIABLE = "RLTUI_RAY_DASHBOARD"
 LONGEST_HOLD_S = 86400.0
 """Until quiet hours are over; a pause after attempts in vain is shorter."""
 
+ACTORS_VARIABLE = "RLTUI_ACTORS_INHERIT"
+"""Where rltui names the profile's variables, with commas: this Ray's processes have none of the job's."""
+
 ACTORS_INHERIT = ("PYTHONPATH", "PYTHONUNBUFFERED", "SPT_NOENV", rundir.ATTEMPT_VARIABLE)
 
 
@@ -113,8 +116,9 @@ def with_variables(config: str, environment: Dict[str, str]) -> Dict[str, Any]:
         value = {}
     settings: Dict[str, Any] = value if isinstance(value, dict) else {}
     runtime = settings.setdefault("runtime_env", {})
+    told = environment.get(ACTORS_VARIABLE, "").split(",")
     runtime.setdefault("env_vars", {}).update(
-        {name: environment[name] for name in ACTORS_INHERIT if name in environment}
+        {name: environment[name] for name in (*told, *ACTORS_INHERIT) if name in environment}
     )
     return settings
 

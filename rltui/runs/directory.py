@@ -29,8 +29,11 @@ GRACE_S = 20
 
 UNPACK = """
 cd "$1" && tar -xzf code.tar.gz && rm code.tar.gz && : >.whole || { rm -rf "$1"; exit 1; }
-if [ -e "$2" ]; then rm -rf "$1"; else mv "$1" "$2"; fi
+if [ -e "$2/.whole" ]; then rm -rf "$1"; exit; fi
+[ ! -e "$2" ] || mv "$2" "$1.old"
+mv "$1" "$2"; rm -rf "$1.old"
 """
+"""Sites purge scratch disks of files that nobody has read for weeks: code that has lost some is replaced."""
 
 SHARE = """
 group=$1; shift

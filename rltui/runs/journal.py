@@ -10,7 +10,7 @@ failed      the scheduler refused it, or it was never handed over
 unknown     the answer was lost
 adopted     looked up and found: as good as done
 absent      looked up for long enough and not found; whether to submit again is the user's decision
-superseded  absent, and barred from ever starting because a new attempt took its place
+superseded  absent, and barred from ever starting: a new attempt took its place, or its folder is gone
 recorded    what the journal knows is now on the cluster's disk too
 """
 

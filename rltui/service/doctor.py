@@ -119,13 +119,13 @@ def _about_login(opened: Opened, way: Way) -> Iterator[Check]:
 
 REACH = """
 group=$1 folder=$2
-id -Gn | tr ' ' '\\n' | grep -qxF -- "$group" || echo "you are not in group $group"
+case " $(id -Gn) " in *" $group "*) ;; *) echo "you are not in group $group" ;; esac
 while folder=$(dirname -- "$folder"); [ "$folder" != / ]; do
-  set -- $(stat -L -c '%a %G' -- "$folder") || continue
-  mode=$((0$1))
+  said=$(stat -L -c '%a %G' -- "$folder") || continue
+  mode=$((0${said%% *}))
   [ $((mode & 1)) -ne 0 ] && continue
-  [ $((mode & 8)) -ne 0 ] && [ "$2" = "$group" ] && continue
-  echo "$group cannot pass $folder ($1 $2)"
+  [ $((mode & 8)) -ne 0 ] && [ "${said#* }" = "$group" ] && continue
+  echo "$group cannot pass $folder ($said)"
 done
 exit 0
 """

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from rltui.check.live_subject import duration
 from rltui.cluster.facts import ClusterFacts
 from rltui.cluster.gather_facts import cluster_name, federation, gather_facts
 from rltui.cluster.host_facts import HostState, host_states
@@ -112,7 +113,7 @@ def _partition(tested: ClusterUnderTest, facts: ClusterFacts) -> Check:
     if not known.is_up:
         return warning("partition", known.name, "it is down: jobs wait", f"Others: {names}.")
     limit = known.max_time_s
-    longest = f"jobs up to {limit / 3600:.0f} h" if limit else "no time limit"
+    longest = f"jobs up to {duration(limit)}" if limit else "no time limit"
     return ok("partition", f"{known.name}{'' if wanted else ' (the default)'}, {longest}")
 
 

@@ -218,7 +218,10 @@ def valid_values(said: str, facts: ClusterFacts, ask: Callable[[Sequence[str]], 
     for word, (what, argv) in ASKED.items():
         if word in low and "limit" not in low:
             pattern = NAMED.get(word, r"(?m)^([\w.-]+)$")
-            names = re.findall(pattern, ask(argv))
+            try:
+                names = re.findall(pattern, ask(argv))
+            except ClusterError:  # no sacctmgr there, or no accounting: the refusal stands without them
+                return ""
             return f"; {what}: {_some(names)}" if names else f"; there are no {what}"
     return ""
 

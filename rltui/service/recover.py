@@ -18,10 +18,10 @@ from typing import Any
 from msgspec import Struct, structs
 
 from rltui.cluster.cluster import Cluster
-from rltui.errors import ClusterError
+from rltui.errors import ClusterError, RltuiError
 from rltui.onnode import processes
 from rltui.onnode.rundir import attempt_folder
-from rltui.runs.claims import note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
+from rltui.runs.claims import if_there, note_submitted, read_evidence, read_uuid, settle_unstarted, withdraw
 from rltui.runs.directory import draft_folder
 from rltui.runs.journal import LOOK_UP_FOR_S, NEVER_SENT, Journal, Submission, fold_submissions
 from rltui.watch.snapshots import RunsSnapshot, RunSummary
@@ -65,13 +65,13 @@ class Recoverer:
     def recover(self) -> tuple[Submission, ...]:
         """Look at every unfinished submission that is due; returns those that are still open.
 
-        A cluster that is away leaves them as they are.
+        A cluster that is away leaves them as they are, and so does a disk that takes nothing more of the journal.
         """
         for submission in self.open_submissions():
             if self._is_due(submission.uuid) and not _is_at_it(submission, self._clock()):
                 try:
                     self._look(submission)
-                except ClusterError:
+                except RltuiError:
                     continue
         return self.open_submissions()
 
@@ -145,13 +145,15 @@ class Recoverer:
             self._write(submission, "adopted", job=job_id, recorded=evidence.noted)
             if not evidence.noted:
                 self._record(submission, job_id)
-        elif evidence.is_there and evidence.ended:
+        elif evidence.ended if evidence.is_there else submission.phase == "absent":
+            # a job that finds no folder of its attempt ends at once
             self._write(submission, "superseded")
         elif self._clock() - submission.sent_at >= LOOK_UP_FOR_S and submission.phase != "absent":
             self._write(submission, "absent")
 
     def _record(self, submission: Submission, job_id: str) -> None:
-        note_submitted(self._cluster.client, submission.path, submission.uuid, job_id)
+        # a folder that somebody removed needs no note
+        if_there(lambda: note_submitted(self._cluster.client, submission.path, submission.uuid, job_id))
         self._write(submission, "recorded")
 
     def _write(self, submission: Submission, phase: str, **details: object) -> None:
@@ -300,6 +302,7 @@ def _of(entry: Mapping[str, Any]) -> Interrupted:
 def _interrupted(run: RunSummary, entry: Mapping[str, Any] | None) -> Interrupted | None:
     if (run.state == "unknown" and run.submission) or (run.end is not None and run.end.reason == NEVER_SENT):
         return Interrupted(lost_attempt=run.attempt)
-    if run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
+    if entry is None or run.is_live or run.state == "finished" or run.last_attempt > run.attempt:
         return None
-    return _of(entry) if entry is not None else None
+    went_on = run.end is not None and run.end.at - entry["time"] > WANTED_S
+    return None if went_on else _of(entry)

@@ -168,7 +168,7 @@ def attempt_files(
     else:
         told = job(work, attempt, cluster.profile.python if is_slurm else cluster.python)
         files = {rundir.LAYOUT: dump_layout(work).encode()}
-        if archive := own_code(work, Path.cwd()) or _own_code_of(cluster.client, before):
+        if archive := own_code(work, Path()) or _own_code_of(cluster.client, before):
             files[rundir.OWN_CODE] = archive
     if after_job and attempt.number > 1:  # a link of a chain, which looks back at the run's attempts first
         told["after_job"] = after_job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from rltui.cluster.profile import Profile
 from rltui.errors import RltuiError, UsageError, tried
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
-from rltui.runs.directory import new_run_id
 from rltui.runs.script_job import is_script
 from rltui.service.context import Context
 from rltui.service.launch import RefusedError, advised, launch, launchable
@@ -92,7 +92,7 @@ def sweep_layout(
     for point, (_, report) in zip(points, swept, strict=True):
         if not report.ok:
             raise _refused(point, RefusedError(report))
-    sweep = new_run_id(_layout_name(source, overrides) or run_name(Path(source).stem))
+    sweep = _new_sweep(_layout_name(source, overrides) or run_name(Path(source).stem))
     return [partial(launch, context, source, words, unchecked=unchecked, sweep=sweep) for words, _ in swept]
 
 
@@ -110,7 +110,7 @@ def sweep_script(
             raise _refused(point, UsageError(one.problem))
         if one.prepared.problems and not wishes.anyway:
             raise _refused(point, RltuiError(f"Not launched: {one.prepared.problems[0]}"))
-    sweep = new_run_id(run_name(wishes.name or Path(source).stem))
+    sweep = _new_sweep(run_name(wishes.name or Path(source).stem))
     submit = partial(launch_script, context, anyway=wishes.anyway, unchecked=unchecked, sweep=sweep)
     return [partial(submit, one.prepared) for one in swept]
 
@@ -180,6 +180,11 @@ def submit_sweep(launches: Sequence[Launch], at_once: int, tell: Callable[[Launc
             raise
         tell(made[-1])
     return made
+
+
+def _new_sweep(name: str) -> str:
+    """What the runs of a sweep have in common; nobody types it, and nothing else would tell two of one name apart."""
+    return f"{name}-{secrets.token_hex(8)}"
 
 
 def _layout_name(source: str, overrides: Sequence[str]) -> str:

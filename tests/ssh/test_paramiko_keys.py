@@ -54,6 +54,17 @@ def test_a_wrong_passphrase_is_asked_for_three_times_and_never_reaches_the_serve
     assert "publickey" not in server.log
 
 
+def test_a_key_in_a_cipher_that_paramiko_lacks_is_passed_over(tmp_path: Path, client: Client, server: Sshd) -> None:
+    locked, own = make_key(tmp_path / "locked"), make_key(tmp_path / "own")
+    words = ["ssh-keygen", "-q", "-p", "-N", "secret words", "-Z", "aes128-gcm@openssh.com", "-f", str(locked)]
+    subprocess.run(words, check=True, capture_output=True)
+    server.let_in(own)
+    client.host("other", server.port, key=own)
+    me = Scripted(passphrase="secret words")
+    assert says_hello(connect(me, "other", identity_file=str(locked)))
+    assert len(me.asked) == 1, "no other passphrase would help"
+
+
 def test_an_encrypted_key_asks_nothing_from_the_background(tmp_path: Path, client: Client, server: Sshd) -> None:
     key = make_key(tmp_path / "locked", passphrase="secret words")
     client.host("other", server.port, key=key)

@@ -5,6 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import paramiko
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,9 +13,11 @@ from ssh_lab import Client, make_key
 
 from rltui.cluster.known_hosts import KnownHosts, read_known_hosts, remember
 from rltui.cluster.open_transport import choose_way, open_transport
+from rltui.cluster.paramiko_auth import HostKeys
 from rltui.cluster.profile import Profile
 from rltui.cluster.prompts import UnattendedPrompter
-from rltui.cluster.ssh_host import Hop, parse_hop, resolve_host, resolve_profile
+from rltui.cluster.ssh_host import Hop, SshHost, parse_hop, resolve_host, resolve_profile
+from rltui.cluster.transport import HostKeyError
 from rltui.errors import UsageError
 
 HOSTILE = [
@@ -304,3 +307,17 @@ def test_an_authority_is_no_key_of_the_host(tmp_path: Path) -> None:
 
 def test_the_user_is_who_runs_this(client: Client) -> None:
     assert resolve_host(Hop("h")).user == getpass.getuser()
+
+
+def test_a_changed_key_is_taken_out_of_the_file_that_has_the_known_one(tmp_path: Path) -> None:
+    known, shown = (paramiko.ECDSAKey.generate() for _ in range(2))
+    site = tmp_path / "ssh_known_hosts"
+    remember(site, "login", 22, known.get_name(), known.asbytes())
+    for own in ((), (str(tmp_path / "known_hosts"),)):
+        host = SshHost(
+            hop=Hop("login"), hostname="login", user="alice", port=22, known_hosts_files=own,
+            global_known_hosts_files=(str(site),),
+        )  # fmt: skip
+        with pytest.raises(HostKeyError) as caught:
+            HostKeys(host).check(shown, UnattendedPrompter())
+        assert caught.value.hint.endswith(f"ssh-keygen -R 'login' -f {site}")

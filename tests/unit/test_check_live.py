@@ -16,8 +16,10 @@ from rltui.check.reporters import as_text
 from rltui.check.run import REGISTRY, Report, check_layout
 from rltui.cluster.facts import ClusterFacts, NodeFacts, PartitionFacts
 from rltui.cluster.profile import BadNode, Profile
+from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble
 from rltui.layout.load import load_text
 from rltui.layout.settings import Container
+from rltui.service.login_facts import valid_values
 
 PROFILE = Profile(
     name="alps",
@@ -238,3 +240,10 @@ def test_a_fix_can_be_pasted_into_a_shell() -> None:
     lines = as_text(report(("slurm.exclude=[n1, n3, x9]",), {}, {}))
     [line] = [line.strip() for line in lines if "slurm.exclude" in line and "fix:" in line]
     assert shlex.split(line.removeprefix("fix: ")) == ["slurm.exclude=[n1, n3]"]
+
+
+def test_a_refusal_of_slurm_stands_where_nobody_tells_what_would_be_valid() -> None:
+    def without_sacctmgr(_: object) -> str:
+        raise SlurmUnansweredError(Trouble("missing", "sacctmgr cannot be run here"))
+
+    assert valid_values("Invalid qos specification", ClusterFacts(), without_sacctmgr) == ""

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from rltui.cluster.facts import ClusterFacts, PartitionFacts
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Completed, Hello
+from rltui.service.doctor import REACH
 from rltui.service.doctor_checks import ClusterUnderTest
-from rltui.service.doctor_links import NEEDED, check_python, check_run_root, python_words
+from rltui.service.doctor_links import NEEDED, _partition, check_python, check_run_root, python_words
 from rltui.service.doctor_nodes import ON_NODE, TORCH, check_nodes
 
 
@@ -118,3 +120,25 @@ def test_a_torch_without_cuda_is_not_well_where_nodes_have_gpus(tmp_path: Path, 
     finally:
         relay.close()
     assert [check.state for check in found] == [state]
+
+
+def test_a_group_whose_name_has_a_blank_is_one_group(tmp_path: Path) -> None:
+    for name, says in (("id", "staff domain users"), ("stat", "750 domain users")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+
+    def said(group: str) -> str:
+        argv = ["sh", "-c", REACH, "sh", group, "/home/alice/runs"]
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert said("domain users") == ""
+    assert said("users domain").startswith(
+        "you are not in group users domain\nusers domain cannot pass /home/alice (750"
+    )
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1800.0, "jobs up to 00:30:00"), (None, "no time limit")])
+def test_a_partition_of_half_an_hour_is_not_one_of_no_hours(seconds: float | None, said: str) -> None:
+    facts = ClusterFacts(partitions=(PartitionFacts(name="debug", is_default=True, max_time_s=seconds),))
+    assert _partition(under_test(Answering("")), facts).found.endswith(said)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from rltui.cluster.cluster import Attempt, SubmitUnknownError
 from rltui.cluster.host_facts import HostCard, HostState, HostTicket, best_host, facts_of
+from rltui.cluster.hosts import HostsCluster
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.machines import Machines
-from rltui.cluster.relay_types import ProcessIdentity
+from rltui.cluster.profile import Profile
+from rltui.cluster.relay_client import RelayClient
+from rltui.cluster.relay_types import Completed, ProcessIdentity
 from rltui.cluster.transport import ByteStream
 from rltui.errors import ClusterError
 from rltui.onnode.host_tickets import RUNNING, WAITING
@@ -62,8 +66,10 @@ def test_a_new_profile_of_a_box_has_what_its_driver_says() -> None:
 
 class NoWay:
     place = "gpu9"
+    tries = 0
 
     def open(self) -> ByteStream:
+        self.tries += 1
         raise AWAY
 
 
@@ -75,3 +81,23 @@ def test_of_a_machine_that_is_away_nobody_says_that_a_process_died() -> None:
     with pytest.raises(ClusterError, match="gpu9 cannot"):
         relay.of_host("gpu9")
     relay.close()
+
+
+def test_a_machine_that_is_known_is_not_waited_for_because_another_is_away() -> None:
+    away = NoWay()
+    relay = Machines({"here": LocalTransport(), "gpu9": away})
+    host = relay.hello().host
+    assert relay.of_host(host) is relay
+    tried = away.tries
+    relay.by_name["gpu9"].close()  # what failed before is not remembered
+    assert relay.of_host(host) is relay
+    assert away.tries == tried
+    relay.close()
+
+
+def test_a_supervisor_that_started_and_cannot_be_seen_yet_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = HostsCluster(Profile(name="box", scheduler="hosts"), RelayClient(LocalTransport()))
+    monkeypatch.setattr(cluster.client, "run", lambda *_, **__: Completed(0, "", ""))
+    with pytest.raises(SubmitUnknownError, match="has started"):
+        cluster.submit(Attempt(run_id="r-1", number=1, uuid="u", path="/nowhere/attempts/01", code="/nowhere"))
+    cluster.close()

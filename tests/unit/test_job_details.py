@@ -39,6 +39,8 @@ def test_a_task_of_an_array_has_its_own_id_and_one_log() -> None:
     (found,) = read_jobs(ARRAY)
     assert (found.job.job_id, found.command, found.logs) == ("8_3", "", ("/x/8_3.out",))
     assert (found.gpus, found.gpu) == (4, "a100")
+    (found,) = read_jobs(ARRAY.replace("%A_%a", "%A-%j"))
+    assert found.logs == ("/x/8-9.out",)
 
 
 def test_tasks_of_an_array_that_wait_are_named_by_the_first_of_them() -> None:

@@ -161,6 +161,15 @@ def test_problems_have_a_place(files: Files, text: str, problem: str) -> None:
     assert "local" in profiles.by_name
 
 
+def test_problems_are_those_of_the_cluster_whose_name_has_a_dot(files: Files) -> None:
+    files.write("user", "hpc: {hots: h}\nhpc.new: {usr: u}\n")
+    for name, wrong in (("hpc", "hpc.hots: "), ("hpc.new", "hpc.new.usr: ")):
+        with pytest.raises(UsageError) as caught:
+            load_profiles().get(name)
+        assert wrong in caught.value.hint
+        assert "\n" not in caught.value.hint
+
+
 def test_one_bad_cluster_leaves_the_others(files: Files) -> None:
     files.write("user", "good: {host: h}\nbad: {hots: h}\n")
     profiles = load_profiles()

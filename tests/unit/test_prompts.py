@@ -6,9 +6,12 @@ import pty
 import select
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rltui.cluster import prompts
 from rltui.cluster.openssh_transport import answering
 from rltui.cluster.prompts import Field, Question, SwitchedPrompter, UnattendedPrompter
 from rltui.cluster.transport import NeedsAttentionError
@@ -46,6 +49,24 @@ def on_a_terminal(*keys: bytes) -> str:
     os.waitpid(pid, 0)
     os.close(master)
     return said.decode()
+
+
+def test_of_two_machines_that_ask_at_once_one_is_answered_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def read(field: Field) -> str:
+        asked.append(f"{field.text} begins")
+        time.sleep(0.2)
+        asked.append(f"{field.text} is answered")
+        return ""
+
+    monkeypatch.setattr(prompts.TerminalPrompter, "attended", True)
+    monkeypatch.setattr(prompts, "restore_at_exit", lambda: None)
+    monkeypatch.setattr(prompts, "open", lambda *_: open(os.devnull, "w"), raising=False)  # noqa: SIM115
+    monkeypatch.setattr(prompts, "_read", read)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda host: prompts.TerminalPrompter().ask(Question("password", host, (Field(host),))), "ab"))
+    assert asked[0].partition(" ")[0] == asked[1].partition(" ")[0]
 
 
 def test_the_terminal_is_asked_and_secrets_are_not_shown() -> None:

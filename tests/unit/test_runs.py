@@ -16,6 +16,7 @@ import pytest
 from msgspec import structs
 
 import trainers
+from rltui.cluster.hosts import LocalCluster
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import RltuiError
 from rltui.layout.load import dump_layout, load_layout
@@ -37,6 +38,7 @@ from rltui.runs.directory import (
     write_run,
 )
 from rltui.runs.journal import Journal
+from rltui.service.submit import attempt_files
 
 LAYOUT = load_layout(resolve("local/grpo-tiny")).layout
 
@@ -133,6 +135,16 @@ def test_the_same_code_is_packed_and_stored_once(
     assert stage_code(client, str(tmp_path), take_snapshot()) == str(tmp_path / ".code" / take_snapshot().digest)
 
 
+def test_code_that_a_purge_of_old_files_has_thinned_out_is_stored_anew(client: RelayClient, tmp_path: Path) -> None:
+    snapshot = CodeSnapshot(digest="d", contents={"a.py": b"1", "b.py": b"2"})
+    folder = Path(stage_code(client, str(tmp_path), snapshot))
+    for name in (".whole", "b.py"):
+        (folder / name).unlink()
+    assert stage_code(client, str(tmp_path), snapshot) == str(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [".whole", "a.py", "b.py"]
+    assert [path.name for path in folder.parent.iterdir()] == ["d"]
+
+
 def test_of_many_at_once_exactly_one_gets_the_next_attempt(client: RelayClient, tmp_path: Path) -> None:
     first = made(client, tmp_path)
 
@@ -160,6 +172,18 @@ def test_a_run_root_that_cannot_be_written_is_named(client: RelayClient, tmp_pat
         make_run(client, str(tmp_path / "file"), "grpo-tiny-0001")
     assert "RLTUI_RUN_ROOT" in caught.value.hint
     assert "run_root: of the cluster" in caught.value.hint
+
+
+def test_who_stands_in_a_folder_that_is_gone_can_submit_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("RLTUI_RUN_ROOT", str(tmp_path / "runs"))
+    cluster = LocalCluster()
+    assert "layout.yaml" in attempt_files(cluster, LAYOUT, plan_attempt(cluster.run_root, "r-1", 1, "/code"))
 
 
 def test_the_journal_survives_a_torn_line(tmp_path: Path) -> None:

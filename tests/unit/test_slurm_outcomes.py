@@ -12,7 +12,7 @@ from rltui.cluster.gather_facts import gather_facts, recent_facts
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk, RelayError
 from rltui.cluster.slurm.client import SlurmClient
-from rltui.cluster.slurm.replies import SlurmRefusedError
+from rltui.cluster.slurm.replies import SlurmRefusedError, SlurmUnansweredError
 from rltui.cluster.slurm.runner import on_cluster
 from rltui.errors import ClusterError
 
@@ -176,3 +176,15 @@ def test_accounts_of_other_clusters_in_the_same_database_are_none_here(slurm: Sc
     slurm.associations += "jura|elsewhere\n"
     slurm.config += "ClusterName             = alps\n"
     assert gather_facts(relay).accounts == ("team", "other")
+
+
+def test_what_slurm_failed_to_tell_of_a_job_is_not_that_there_is_none(
+    slurm: ScriptedSlurm, client: SlurmClient
+) -> None:
+    slurm.failures["scontrol"] = "slurm_load_jobs error: Invalid job id specified"
+    assert (client.allocations("7"), client.details("7"), client.batch_script("7")) == ((), (), "")
+    slurm.failures["scontrol"] = "slurm_load_jobs error: Unspecified error"
+    for ask in (client.allocations, client.details):
+        with pytest.raises(SlurmUnansweredError, match="Unspecified error"):
+            ask("7")
+    assert client.batch_script("7") == ""

@@ -19,6 +19,7 @@ from scripted_slurm import DOWN, UUID, ScriptedSlurm
 from rltui.cluster.relay_types import Completed
 from rltui.cluster.slurm.client import SlurmClient
 from rltui.cluster.slurm.poller import JobPoller, Needs, accounting_delay_s, next_look_s
+from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble
 from rltui.runs.journal import Journal
 from rltui.service import job_changes
 
@@ -323,3 +324,15 @@ def test_where_jobs_are_private_no_place_in_the_queue_is_claimed(slurm: Scripted
     slurm.config = "PrivateData = accounts,jobs\n"
     slurm.queue = [{"id": "1", "state": "PENDING", "reason": "Priority"}]
     assert poller.jobs(["1"]).jobs["1"].queue_position is None
+
+
+def test_jobs_are_of_now_where_their_places_in_the_queue_cannot_be_told(
+    slurm: ScriptedSlurm, client: SlurmClient, poller: JobPoller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: object) -> None:
+        raise SlurmUnansweredError(Trouble("controller", "squeue did not answer within 25 s"))
+
+    monkeypatch.setattr(client, "pending", away)
+    slurm.queue = [{"id": "1", "state": "PENDING", "reason": "Priority"}]
+    picture = poller.jobs(["1"])
+    assert (picture.problem, picture.taken_at, picture.jobs["1"].reason) == ("", slurm.now, "Priority")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.diagnose.verdicts import Change, Diagnosis, Remedy
@@ -14,13 +19,13 @@ from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.onnode import chain, rundir
 from rltui.runs import claims
-from rltui.runs.journal import Submission, fold_submissions
+from rltui.runs.journal import Journal, Submission, fold_submissions
 from rltui.runs.script_job import read_script_job
 from rltui.service.context import find_run
 from rltui.service.fixes import choose, shares_gpu
-from rltui.service.recover import in_words
+from rltui.service.recover import Recoverer, Replacements, in_words
 from rltui.watch.run_facts import run_facts
-from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import EndSnapshot, RunSummary
 
 
 def entry(phase: str, **keys: object) -> dict[str, object]:
@@ -173,11 +178,54 @@ def test_a_submission_is_barred_unless_it_has_started_even_as_a_requeue(client: 
     assert not tmp_path.exists()  # with the run, which never was one
 
 
+@pytest.mark.parametrize(
+    "before", [[("unknown", {}), ("absent", {})], [("done", {"job": "7", "recorded": False})]], ids=["absent", "done"]
+)
+def test_a_submission_whose_folder_somebody_removed_is_looked_at_once_and_never_again(
+    client: RelayClient, tmp_path: Path, before: list[tuple[str, dict[str, object]]]
+) -> None:
+    journal, path = Journal(tmp_path / "state"), str(tmp_path / "removed" / "attempts" / "01")
+    for phase, told in [("intent", {}), ("submitting", {}), *before]:
+        journal.write("submit", phase, uuid="u", run="r", attempt=1, cluster="c", path=path, **told)
+    cluster = SimpleNamespace(name="c", client=client, find_submission=lambda *_: None)
+    assert Recoverer(cluster, journal).recover() == ()  # type: ignore[arg-type]
+    assert not Path(path).exists()
+
+
+def test_a_full_disk_keeps_nobody_from_looking_at_runs_while_a_submission_is_open(
+    client: RelayClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    journal = Journal(tmp_path / "state")
+    for phase in ("intent", "submitting", "unknown"):
+        journal.write(
+            "submit", phase, uuid="u", run="r", attempt=1, cluster="c", path=str(tmp_path / "attempts" / "01")
+        )
+    monkeypatch.setattr(os, "fsync", full)
+    cluster = SimpleNamespace(name="c", client=client, find_submission=lambda *_: "7")
+    assert [one.uuid for one in Recoverer(cluster, journal).recover()] == ["u"]  # type: ignore[arg-type]
+
+
 def row(run_id: str, name: str, created_at: float) -> RunSummary:
     return RunSummary(
         run_id=run_id, name=name, algorithm="grpo", cluster="local", state="running", attempt=1, created_at=created_at,
         nodes=1, gpus_per_node=1, gpu="cpu",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("ended_after_s", "is_half_done"), [(60.0, True), (5 * 86400.0, False)])
+def test_a_change_is_not_half_done_of_a_run_that_went_on_and_ended_days_later(
+    tmp_path: Path, ended_after_s: float, is_half_done: bool
+) -> None:
+    changes = Replacements(Journal(tmp_path), "c")
+    run = row("grpo-1", "grpo", 0.0)
+    changes.note(run, ("train.learning_rate=1e-6",), ())
+    end = EndSnapshot(outcome="failed", at=time.time() + ended_after_s)
+    run = structs.replace(run, state="failed", end=end)
+    assert (changes.interrupted(run) is not None) == is_half_done
+    assert ("is half done" in changes.unfinished_words(run)) == is_half_done
 
 
 def test_a_word_names_one_run_or_is_refused() -> None:

@@ -13,7 +13,7 @@ from rltui.cluster.profile import Profile
 from rltui.errors import RltuiError, UsageError
 from rltui.service.review import review_launch
 from rltui.service.submit import Launched
-from rltui.service.sweep import submit_sweep
+from rltui.service.sweep import _new_sweep, submit_sweep
 from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of, read_sweep
 
 LOCAL_PROFILE = Profile(name="local", scheduler="local")
@@ -141,3 +141,8 @@ def test_the_review_of_a_script_s_sweep(tmp_path: Path) -> None:
     assert review.can_launch
     refused = review_launch(LOCAL_PROFILE, str(script), ("--nodes",), sweep=Sweep(("lr=1,2",)))
     assert not refused.can_launch
+
+
+def test_no_two_of_many_sweeps_of_one_name_are_one() -> None:
+    # of four hex digits a thousand draws have two that are equal, all but surely
+    assert len({_new_sweep("grpo") for _ in range(1000)}) == 1000

@@ -75,7 +75,7 @@ def _details(pairs: Mapping[str, str], line: str) -> JobDetails:
         time_limit_s=read_duration_s(pairs.get("TimeLimit", "")) or 0.0,
         restarts=whole(pairs.get("Restarts", "")) or 0,
     )
-    outputs = (_filled(_last(line, name), job) for name in ("StdOut", "StdErr"))
+    outputs = (_filled(_last(line, name), job, pairs["JobId"]) for name in ("StdOut", "StdErr"))
     return JobDetails(
         job=job,
         uid=uid,
@@ -126,9 +126,10 @@ def _gpus(pairs: Mapping[str, str]) -> tuple[str, int]:
     return per_node[1] or "", int(per_node[2]) * (whole(pairs.get("NumNodes", "").partition("-")[0]) or 1)
 
 
-def _filled(path: str, job: JobSnapshot) -> str:
+def _filled(path: str, job: JobSnapshot, number: str) -> str:
     """A path with the signs filled in that older releases leave there."""
     identity = read_id(job.job_id)
     base, task = (identity.base, identity.task) if identity else (job.job_id, "")
-    signs = {"%": "%", "j": base, "J": base, "A": base, "a": task, "b": task[-1:], "u": job.user, "x": job.name}
+    # a task of an array has a number of its own, and A is the array's
+    signs = {"%": "%", "j": number, "J": number, "A": base, "a": task, "b": task[-1:], "u": job.user, "x": job.name}
     return _PLACEHOLDER.sub(lambda match: signs[match[1]], path)

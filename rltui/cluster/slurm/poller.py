@@ -248,7 +248,9 @@ class JobPoller:
         if not waiting or not self.is_watched or 0 <= now - self._places_at < PLACES_S:
             return False
         self._places_at = now
-        self._places = self._client.pending([job.partition for job in waiting])
+        # what the queue said of the jobs themselves stands without it
+        with contextlib.suppress(ClusterError):
+            self._places = self._client.pending([job.partition for job in waiting])
         for job in waiting:
             self._known[job.job_id] = placed(job, self._places.get(job.job_id))
         return True

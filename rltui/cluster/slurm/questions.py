@@ -29,7 +29,7 @@ from rltui.cluster.slurm.queries import (
     told_apart,
 )
 from rltui.cluster.slurm.records import new_mark
-from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble, is_format_refused
+from rltui.cluster.slurm.replies import SlurmUnansweredError, Trouble, TroubleKind, is_format_refused
 from rltui.cluster.slurm.runner import SlurmRunner
 from rltui.cluster.slurm.steps import Allocation, read_allocations, read_steps, steps_argv
 
@@ -139,13 +139,20 @@ class SlurmQuestions:
 
     def batch_script(self, job_id: str) -> str:
         """The text that a job was submitted with; empty where it has none, or the controller gives none away."""
-        return self._told_of(["scontrol", "write", "batch_script", checked(job_id), "-"], str, "")
+        argv = ["scontrol", "write", "batch_script", checked(job_id), "-"]
+        return self._told_of(argv, str, "", but=("gone", "refused", "unknown"))
 
-    def _told_of(self, argv: Sequence[str], read: Callable[[str], Answer], otherwise: Answer) -> Answer:
+    def _told_of(
+        self,
+        argv: Sequence[str],
+        read: Callable[[str], Answer],
+        otherwise: Answer,
+        but: Sequence[TroubleKind] = ("gone", "refused"),
+    ) -> Answer:
         try:
             return read(self.runner.ask(argv))
         except SlurmUnansweredError as error:
-            if error.trouble.kind not in ("gone", "refused", "unknown"):
+            if error.trouble.kind not in but:
                 raise
             return otherwise
 
