@@ -207,7 +207,8 @@ def write_json(path: str, value: Any, mode: Optional[int] = None, exclusive: boo
     # in its own folder, as rename(2) does not cross file systems
     handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        # half a character, as JSON of others may hold, is none in UTF-8
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
             json.dump(value, stream, ensure_ascii=False, separators=(",", ":"))
             stream.write("\n")
         os.chmod(temporary, file_mode(path) if mode is None else mode)
