@@ -314,15 +314,11 @@ def _worded(text: str) -> Iterator[Tuple[str, float]]:
 
 def _number(value: Any) -> Optional[float]:
     """A number, also one in a text such as ``1,234.5``; None for what is none."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        return float(value)
-    if not isinstance(value, str):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        return float(value.replace(",", "").replace("_", ""))
-    except ValueError:
+        return float(value.replace(",", "").replace("_", "") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
         return None
 
 

@@ -19,10 +19,11 @@ from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
 from rltui.dialects.load import load_dialects
 from rltui.onnode import rundir
 from rltui.onnode.line_reader import LineReader
-from rltui.onnode.metric_files import EventFile, WandbFile, wandb_file
+from rltui.onnode.metric_files import EventFile, JsonFile, WandbFile, wandb_file
+from rltui.onnode.metric_names import canonical_values
 from rltui.onnode.metric_sources import CONSOLE, COUNTED, FILE, WANDB, Sources, StepLines
 from rltui.onnode.progress import step_times
-from rltui.onnode.script_output import Follower
+from rltui.onnode.script_output import Follower, parse_values
 from rltui.service.wandb_history import read_history
 from rltui.watch.runs import last_metrics
 
@@ -122,6 +123,24 @@ def test_typed_whole_numbers_are_read_with_their_sign(long_run: tuple[Path, str]
     assert found == [(0, {"reward": -5.0}), (7, {"reward": 2.0})]
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1", "1" + 400 * "0"])
+def test_a_step_that_is_none_costs_only_its_record(long_run: tuple[Path, str], tmp_path: Path, number: str) -> None:
+    rows = [f'{{"step": 4, "loss": 1{400 * "0"}}}', f'{{"step": {number}, "loss": 2}}', '{"step": 5, "loss": 3}']
+    (tmp_path / "own.jsonl").write_text("\n".join([*rows, ""]))
+    read = [(record.step, record.values) for record in JsonFile(str(tmp_path / "own.jsonl")).read()]
+    assert read == [(4, {}), (5, {"loss": 3.0})]
+    path = tmp_path / "run-x.wandb"
+    path.write_bytes(Path(wandb_file(str(long_run[0])) or "").read_bytes()[:7])
+    with path.open("ab") as stream:
+        for step in (number, "6"):
+            items = [HistoryItem(key="_step", value_json="3"), HistoryItem(key="training_step", value_json=step)]
+            body = WandbRecord(history=HistoryRecord(item=items)).SerializeToString()
+            stream.write(struct.pack("<IHB", 0, len(body), 1) + body)
+    assert [record.step for record in WandbFile(str(path)).read()][-1] == 6
+    assert parse_values(f"{{'a': 1{400 * '0'}, 'b': 2}}", "python") == {"b": 2.0}
+    assert canonical_values({"step": int("1" + 400 * "0"), "loss": 1}) == {"loss": 1.0}
+
+
 def test_a_broken_block_costs_only_its_records(long_run: tuple[Path, str], tmp_path: Path) -> None:
     data = bytearray(Path(wandb_file(str(long_run[0])) or "").read_bytes())
     data[32768:65536] = bytes(32768)
@@ -195,6 +214,7 @@ def test_the_files_of_a_real_tensorboard_writer_are_read(tmp_path: Path) -> None
         for step in range(1, 50):
             writer.add_scalar("train/reward", step / 3, step)
             writer.add_text("note", "no number", step)
+        writer.add_scalar("before/reward", 0.1, -1)
     sources = Sources(msgspec.to_builtins(DIALECTS["openrlhf"].metrics), tensorboard=str(folder))
     follow(tmp_path, "openrlhf", "Global step 1: {'reward': 0.3, 'x': 1}\n", sources)
     assert by_step(tmp_path, "reward") == pytest.approx({step: step / 3 for step in range(1, 50)}, rel=1e-6)
