@@ -21,6 +21,7 @@ from rltui.onnode.allocation import NoAllocationError, end_step
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_sources import Sources
 from rltui.onnode.node_network import NoPortsError
+from rltui.onnode.script_exports import script_place
 from rltui.onnode.script_output import Follower, fill
 
 POLL_S = 0.5
@@ -80,7 +81,9 @@ class ScriptRun:
         """Where its metrics are looked for beside the console."""
         told = self.told["dialect"]
         tensorboard = fill(told["export"].get("TENSORBOARD_DIR", ""), self.places)
-        return Sources(told["metrics"], fill(told["metrics"]["file"], self.places), tensorboard, time.time())
+        place = script_place(self.attempt, dict(os.environ))
+        file, folder = fill(told["metrics"]["file"], self.places), place.folder if place else self.folder
+        return Sources(told["metrics"], file, tensorboard, time.time(), folder)
 
     def command(self) -> List[str]:
         """The script with its words."""

@@ -24,6 +24,7 @@ from rltui.onnode.metric_names import canonical_values
 from rltui.onnode.metric_sources import CONSOLE, COUNTED, FILE, WANDB, Sources, StepLines
 from rltui.onnode.progress import step_times
 from rltui.onnode.script_output import Follower, parse_values
+from rltui.onnode.script_run import ScriptRun
 from rltui.service.wandb_history import read_history
 from rltui.watch.runs import last_metrics
 
@@ -166,6 +167,19 @@ def test_wandbs_own_word_leads_to_its_file_and_its_numbers_replace_the_consoles(
     assert (follower.step, follower.steps) == (598, 598)
     assert by_step(tmp_path, "reward") == {2 * step: step / 3 for step in range(300)}
     assert written(tmp_path)[-1]["time"] > 1.7e9
+
+
+def test_wandbs_word_counts_from_where_the_script_runs(
+    long_run: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.sh").write_text("cd wandb\npython train.py\n")
+    told = {"script": "script.sh", "folder": str(long_run[0].parents[1]), "dialect": "trl", "words": []}
+    dialect = {"metrics": msgspec.to_builtins(DIALECTS["trl"].metrics), "export": {}}
+    rundir.write_json(str(tmp_path / rundir.SCRIPT_RUN), {**told, "dialect": dialect})
+    monkeypatch.chdir(tmp_path)
+    sources = ScriptRun(str(tmp_path)).sources()
+    follow(tmp_path, "trl", f"wandb: Run data is saved locally in ./{long_run[0].name}\n", sources)
+    assert by_step(tmp_path, "reward")[598] == 299 / 3
 
 
 def test_a_wandb_run_beside_the_trainings_is_not_read_and_the_next_one_is(tmp_path: Path) -> None:
