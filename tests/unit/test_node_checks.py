@@ -17,7 +17,7 @@ from watch_support import await_that
 from rltui import paths
 from rltui.onnode import hands_off, node_check, node_network, node_report, processes, ray_nodes, ray_process, rundir
 from rltui.onnode.allocation import cause_of_signal, start_step, step_command
-from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
+from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_environment, read_private_file
 from rltui.onnode.ray_agents import progress, rendezvous_s
 from rltui.onnode.requeue import folder_of_start
 
@@ -305,6 +305,14 @@ def test_private_variables_are_read_as_text_and_only_if_private(
     path.write_text("# note\nHF_TOKEN=abc\nexport B=\"x y\"\n C='$(touch no)' \nnonsense\n1A=x\nD=a=b\n")
     path.chmod(0o600)
     assert read_private_file(str(path)) == {"HF_TOKEN": "abc", "B": "x y", "C": "$(touch no)", "D": "a=b"}
+    edited = '\ufeffWANDB_API_KEY=k#1\nexport HF_TOKEN=hf_1  # of the team\nA=\'x # y\' # z\nB="a" # "b"\nC= # none\n'
+    path.write_text(edited, newline="\r\n")
+    assert read_private_file(str(path)) == {
+        "WANDB_API_KEY": "k#1", "HF_TOKEN": "hf_1", "A": "x # y", "B": "a", "C": "",
+    }  # fmt: skip
+    path.write_text("HF_TOKEN=abc\n")
+    (tmp_path / "env").write_text("A=1\u2028B=2\x0cC=3\n")
+    assert read_environment(str(tmp_path / "env")) == {"A": "1\u2028B=2\x0cC=3"}
     monkeypatch.setenv("RLTUI_ENV_FILE", str(path))
     environment = attempt_environment(str(tmp_path), {"uuid": "u", "code": "/code"})
     assert (environment["HF_TOKEN"], environment["RLTUI_ATTEMPT"]) == ("abc", "u")
