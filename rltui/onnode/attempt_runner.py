@@ -345,8 +345,7 @@ class AttemptRunner:
         if self.superseded or not rundir.write_end(self.attempt, *verdict, **details):
             return None
         self._tell_people("ended")
-        decides = hands_off.is_on(self.attempt) and not self.comes_again()
-        return hands_off.start(self.attempt) if decides else None
+        return None if self.comes_again() else hands_off.decide(self.attempt)
 
     def _tell_people(self, kind: str, words: Callable[[], str] = str) -> None:
         """Tell beside what else there is to do, which is not to wait for a network."""

@@ -358,15 +358,17 @@ def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str,
         return False
     with contextlib.suppress(OSError):  # an older attempt has none
         os.unlink(os.path.join(attempt, ROOM))
-    # before the end itself: whoever sees that takes all other files for final
-    write_stage(attempt, "ended", reason)
+    # before the end itself: whoever sees that takes all other files for final; a full disk may have room for one
+    with contextlib.suppress(OSError):
+        write_stage(attempt, "ended", reason)
     end = {"schema": SCHEMA, "outcome": outcome, "exit_code": exit_code, "reason": reason, "at": time.time()}
     end.update(details)
     try:
         write_json(path, end, exclusive=True)
     except FileExistsError:
         return False
-    log_event(attempt, "end", "%s: %s" % (outcome, reason))
+    with contextlib.suppress(OSError):
+        log_event(attempt, "end", "%s: %s" % (outcome, reason))
     return True
 
 

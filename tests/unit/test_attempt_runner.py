@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rltui.onnode import rundir
+from rltui.onnode import hands_off, rundir
 from rltui.onnode.allocation_step import CancelFile
 from rltui.onnode.attempt_runner import AttemptRunner, Request, Verdict
 
@@ -51,3 +51,19 @@ def test_a_trainer_that_was_done_when_it_was_to_end_has_finished(tmp_path: Path,
     if is_script:  # many a script ends with 0 when it was told to
         rundir.write_json(os.path.join(made.attempt, rundir.SCRIPT_RUN), {})
     assert made.verdict().outcome == outcome
+
+
+def test_an_end_is_written_where_there_is_no_room_for_its_event(tmp_path: Path) -> None:
+    (tmp_path / rundir.EVENTS).mkdir()  # cannot be written, whatever room there is
+    assert rundir.write_end(str(tmp_path), "failed", 1, "the disk is full")
+    assert not rundir.write_end(str(tmp_path), "lost", None, "later")
+    assert (rundir.read_json(str(tmp_path / rundir.END)) or {})["reason"] == "the disk is full"
+
+
+def test_where_nothing_can_decide_how_a_run_goes_on_that_is_said(tmp_path: Path) -> None:
+    made = runner(tmp_path, "true")
+    assert hands_off.decide(made.attempt) is None, "the mode is off"
+    rundir.write_json(str(tmp_path / rundir.HANDS_OFF), {"on": True})
+    Path(made.attempt, "hands-off.log").mkdir()
+    assert hands_off.decide(made.attempt) is None
+    assert "what decides cannot be started: " in Path(made.attempt, rundir.EVENTS).read_text()
