@@ -164,7 +164,8 @@ def _look(follower: Follower, problem: str, limit: Optional[int] = None, is_last
     except OSError as error:
         if str(error) != problem:
             with contextlib.suppress(OSError):
-                rundir.log_event(follower.attempt, "error", "what the script says cannot be written down: %s" % error)
+                # no error: the newest of those counts as what ended the attempt, hours later too
+                rundir.log_event(follower.attempt, "warning", "what the script says cannot be written down: %s" % error)
         return str(error)
     return ""
 

@@ -253,6 +253,7 @@ def submitted(run: Path) -> Path:
     attempt = run / "attempts" / "01"
     attempt.mkdir(parents=True)
     (attempt / "layout.yaml").write_text("layout: 1\n")
+    (attempt / "origins.json").write_text('{"keys": {}}')
     job = {"uuid": "u", "attempt": 1, "argv": ["python", "-m", "trainers.grpo", "--attempt", str(attempt)]}
     rundir.write_json(str(attempt / "job.json"), job)
     rundir.write_json(str(attempt / "submitted.json"), {"job_id": "7"})
@@ -277,6 +278,7 @@ def test_later_starts_have_folders_of_their_own(tmp_path: Path) -> None:
     assert (job["attempt"], job["requeue_of"], job["uuid"]) == (2, 1, "u")
     assert job["argv"][-1] == str(second)
     assert (second / "layout.yaml").read_text() == "layout: 1\n"
+    assert (second / "origins.json").exists(), "the layout's settings are from where they were"
     assert rundir.read_json(str(second / "submitted.json")) == {"job_id": "7"}, "known before the start says more"
     rundir.write_json(str(second / "slurm.json"), {"job_id": 7, "restart": 1})
     rundir.write_end(str(second), "cancelled", 143, "requeued")
