@@ -124,6 +124,8 @@ def test_a_line_of_many_words_takes_no_longer_than_its_length() -> None:
         "a/b": 1.5,
         "c": -2.0,
     }
+    assert parse_values("answer: " + 20_000 * "9" + "x", "words") == {}  # as a model that loops says it
+    assert parse_values(20_000 * "=1" + " loss=2", "pairs") == {"loss": 2.0}
     assert time.process_time() - began < 1.0
 
 
