@@ -63,8 +63,10 @@ def catch_up(attempt: str) -> bool:
     with open(os.path.join(attempt, LOCK), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError:  # Lustre without flock, NFS without lockd: two may read at once then
+            pass
         _read_new(attempt)
     return True
 
