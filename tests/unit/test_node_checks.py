@@ -325,6 +325,16 @@ def test_private_variables_are_read_as_text_and_only_if_private(
         read_private_file(str(tmp_path / "none"))
 
 
+def test_a_node_without_the_users_own_file_says_so(tmp_path: Path) -> None:
+    attempt = submitted(tmp_path)
+    (attempt / ray_nodes.FOLDER).mkdir()
+    words = ["--attempt", str(attempt), "--head", "127.0.0.1:1", "--folder", str(tmp_path), "--job", "7", "--cpus", "1"]
+    environment = {**os.environ, "RLTUI_ENV_FILE": str(tmp_path / "none"), "SLURMD_NODENAME": "n2"}
+    argv = [sys.executable, "-m", "rltui.onnode.ray_nodes", *words]
+    assert subprocess.run(argv, stdin=subprocess.DEVNULL, env=environment, timeout=60).returncode == 1
+    assert "cannot be read: No such file" in ray_nodes.failed_agents(str(attempt), ["n2"])["n2"]
+
+
 def test_a_users_own_file_sets_path_and_preload_but_not_what_finds_and_guards_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
