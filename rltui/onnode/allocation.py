@@ -1,6 +1,7 @@
 """What Slurm gave this job, and how steps are started in it."""
 
 import calendar
+import math
 import os
 import re
 import subprocess
@@ -143,6 +144,13 @@ def end_time(job: str) -> Optional[float]:
     # in UTC, as ask() wants it; a job without a limit has EndTime=Unknown
     match = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", job)
     return float(calendar.timegm(time.strptime(match.group(1), "%Y-%m-%dT%H:%M:%S"))) if match else None
+
+
+def left_s(job: str, end_at: Optional[float], otherwise_s: float) -> float:
+    """Seconds to ``end_at``, the end of a job of ``shown``: infinite without a limit, else ``otherwise_s`` for None."""
+    if end_at is not None:
+        return end_at - time.time()
+    return math.inf if " TimeLimit=UNLIMITED" in job else otherwise_s
 
 
 def is_being_preempted(job: str) -> bool:

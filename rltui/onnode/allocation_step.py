@@ -1,5 +1,6 @@
 """A run as a step of somebody's allocation: how it is asked to end, and what it says when the allocation does."""
 
+import contextlib
 import os
 import time
 from typing import Optional, Tuple
@@ -26,8 +27,10 @@ class CancelFile:
         if now - self._looked_at < LOOK_S:
             return False
         self._looked_at = now
-        # a look at the folder is what makes network file systems ask again
-        return rundir.CANCEL in os.listdir(self._attempt)
+        with contextlib.suppress(OSError):  # away for a moment
+            # a look at the folder is what makes network file systems ask again
+            return rundir.CANCEL in os.listdir(self._attempt)
+        return False
 
 
 def end_of_allocation(job_id: int, end_at: Optional[float]) -> Tuple[str, str]:

@@ -253,8 +253,10 @@ class AttemptRunner:
             if problem and self.request is None:
                 self._end_trainer()
                 return Verdict("failed", 1, problem)
-            self.tick()
-            self._watch()
+            for look in (self.tick, self._watch):
+                # a disk that is away for a moment, a node without room for a process: no reason to end what trains
+                with contextlib.suppress(OSError):
+                    look()
             if self.superseded:
                 return Verdict("lost", None, "another start took its place")
             time.sleep(POLL_S)
@@ -274,8 +276,8 @@ class AttemptRunner:
         standstill = self._standstill.look(self.environment)
         if standstill and hands_off.is_on(self.attempt):
             self.hung = standstill
-            rundir.log_event(self.attempt, "error", "hands-off: %s; the attempt is ended" % standstill)
             self.request = Request("failed", standstill, self.job["deadlines_s"]["grace"])
+            rundir.log_event(self.attempt, "error", "hands-off: %s; the attempt is ended" % standstill)
 
     def _end_trainer(self) -> None:
         assert self.trainer is not None
@@ -286,7 +288,9 @@ class AttemptRunner:
             self.trainer.wait()
 
     def _verdict(self, code: int) -> Verdict:
-        if self.request is not None:
+        script = os.path.join(self.attempt, rundir.SCRIPT_RUN)
+        # our own trainer, which may be told to end while it exports its model, says by 0 that all steps are done
+        if self.request is not None and (code != 0 or os.path.exists(script)):
             return Verdict(self.request.outcome, code, self.tell(self.request))
         if code == 0:
             return Verdict("finished", 0, "all steps done")
@@ -341,8 +345,7 @@ class AttemptRunner:
         if self.superseded or not rundir.write_end(self.attempt, *verdict, **details):
             return None
         self._tell_people("ended")
-        decides = hands_off.is_on(self.attempt) and not self.comes_again()
-        return hands_off.start(self.attempt) if decides else None
+        return None if self.comes_again() else hands_off.decide(self.attempt)
 
     def _tell_people(self, kind: str, words: Callable[[], str] = str) -> None:
         """Tell beside what else there is to do, which is not to wait for a network."""

@@ -23,8 +23,11 @@ def problems(capabilities: Sequence[str], python: str) -> List[str]:
     version, cuda, built_for = _torch(python)
     if not version:
         return []
-    if not built_for:
+    if not built_for and cuda == "None":
         return ["torch %s was built without CUDA, and this node has GPUs: install a CUDA build" % version]
+    if not built_for:  # torch of before 2026 lists nothing where torch.cuda.is_available() is false
+        words = "torch %s (CUDA %s) cannot use this node's GPUs: the driver is too old for it, or CUDA_VISIBLE_DEVICES "
+        return [words % (version, cuda) + "hides them; its torch.cuda.init() says which"]
     lacking = [card for card in cards if not runs_on(card, built_for)]
     return [
         "no kernels for GPUs of compute capability %s in torch %s (CUDA %s), which was built for %s: "
@@ -74,5 +77,6 @@ def _torch(python: str) -> Tuple[str, str, List[str]]:
         )
     except (OSError, subprocess.SubprocessError):
         return "", "", []
-    words = answer.stdout.decode("utf-8", "replace").split()
+    # the last line: what a start-up file of the site prints stands before it
+    words = "".join(answer.stdout.decode("utf-8", "replace").splitlines()[-1:]).split()
     return (words[0], words[1], words[2:]) if len(words) > 1 else ("", "", [])

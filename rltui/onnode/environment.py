@@ -11,6 +11,8 @@ ENV_FILE_VARIABLE = "RLTUI_ENV_FILE"
 """Where the path of the user's own file of secrets stands; the values are never in a script or an argument."""
 
 _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_QUOTED = re.compile(r"\s*([\"'])(.*?)\1\s*(?:\s#.*)?", re.DOTALL)
+_COMMENT = re.compile(r"\s#.*", re.DOTALL)
 
 
 class EnvironmentFileError(OSError):
@@ -57,7 +59,7 @@ def read_environment(path: str) -> Dict[str, str]:
     """NAME=value lines of an environment file; empty where there is none."""
     try:
         with open(path, encoding="utf-8") as stream:
-            lines = stream.read().splitlines()
+            lines = stream.read().split("\n")  # splitlines() would end a line also at U+2028 and the like
     except FileNotFoundError:
         return {}
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
@@ -65,14 +67,14 @@ def read_environment(path: str) -> Dict[str, str]:
 
 
 def read_private_file(path: str) -> Dict[str, str]:
-    """Variables of the user's own file: NAME=value, ``export NAME=value``, quotes around the value. Nothing is run.
+    """Variables of the user's own file: NAME=value, ``export NAME=value``, with quotes and comments. Nothing is run.
 
     Raises:
         EnvironmentFileError: It is missing, belongs to somebody else, or others may read it.
     """
     path = os.path.expanduser(path)
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8-sig") as stream:  # editors on Windows mark a file as UTF-8 by its first bytes
             # of the file that is open: its path may lead to another one by now
             found = os.fstat(stream.fileno())
             text = stream.read(1 << 20)
@@ -83,9 +85,10 @@ def read_private_file(path: str) -> Dict[str, str]:
         raise EnvironmentFileError("env_file %s belongs to somebody else" % path)
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise EnvironmentFileError("env_file %s can be read by others; run: chmod 600 %s" % (path, path))
-    matches = (_LINE.fullmatch(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return {match.group(1): _unquoted(match.group(2).strip()) for match in matches if match is not None}
+    matches = (_LINE.fullmatch(line) for line in text.split("\n") if not line.lstrip().startswith("#"))
+    return {match.group(1): _unquoted(match.group(2)) for match in matches if match is not None}
 
 
 def _unquoted(value: str) -> str:
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+    quoted = _QUOTED.fullmatch(value)
+    return quoted.group(2) if quoted else _COMMENT.sub("", value).strip()

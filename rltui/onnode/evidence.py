@@ -259,15 +259,22 @@ def _own_stack(pid: int) -> str:
     stat = processes.read_stat(pid)
     if not path or stat is None or stat.state in "TtZX" or not processes.catches(pid, rundir.STACKS_SIGNAL):
         return ""
-    before, never = len(_text(path, 1 << 22)), processes.handling(pid, rundir.STACKS_SIGNAL)
+    before, never = _size(path), processes.handling(pid, rundir.STACKS_SIGNAL)
     processes.send(pid, stat.start_time, rundir.STACKS_SIGNAL)
     deadline = time.monotonic() + STACK_S
     while time.monotonic() < deadline:
         # a thread takes no second signal while its handler runs: what began to write has ended where none is such
-        if len(_text(path, 1 << 22)) > before and processes.handling(pid, rundir.STACKS_SIGNAL) <= never:
-            return _text(path, 1 << 22)[before:][:STACK_CHARACTERS]
+        if _size(path) > before and processes.handling(pid, rundir.STACKS_SIGNAL) <= never:
+            break
         time.sleep(POLL_S)
-    return _text(path, 1 << 22)[before:][:STACK_CHARACTERS]
+    return rundir.read_tail(path, before).strip()[:STACK_CHARACTERS]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _leave_flight_record(attempt: str, pid: int, host: str, name: str) -> str:

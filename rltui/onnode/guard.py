@@ -54,8 +54,7 @@ def main() -> int:
 
 def _say(attempt: str) -> None:
     """Have it decided how the run goes on, and tell of its end."""
-    if hands_off.is_on(attempt):
-        hands_off.start(attempt)
+    hands_off.decide(attempt)
     from rltui.onnode.tell_once import tell_of  # a guard waits for days and seldom tells
 
     tell_of(attempt, "ended")

@@ -4,6 +4,7 @@ Nothing stays on a login node. What watches is the attempt's own process, and wh
 starts as its last deed, in the allocation or beside the run (``rltui/service/hands_off.py``).
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -71,8 +72,20 @@ def start(attempt: str, options: Sequence[str] = ()) -> "subprocess.Popen[bytes]
         )
 
 
+def decide(attempt: str) -> "Optional[subprocess.Popen[bytes]]":
+    """Start what decides how a run goes on whose attempt has ended, where the mode is on; None: it was not started."""
+    if not is_on(attempt):
+        return None
+    try:
+        return start(attempt)
+    except OSError as error:  # a full disk, no room for a process
+        _say_undecided(attempt, "what decides cannot be started: %s" % error)
+        return None
+
+
 def _say_undecided(attempt: str, why: str) -> None:
-    rundir.log_event(attempt, "warning", "hands-off: " + why)
+    with contextlib.suppress(OSError):
+        rundir.log_event(attempt, "warning", "hands-off: " + why)
     tell_of(attempt, "needs you", words="hands-off mode: " + why)
 
 

@@ -86,14 +86,14 @@ class JsonFile:
             told = json.loads(line)
         except (ValueError, RecursionError):
             return None
-        step = _number(told.get(self._step)) if isinstance(told, dict) else None
-        if step is None or not 0 <= step < 1 << 53:
+        step = _step(told.get(self._step)) if isinstance(told, dict) else None
+        if step is None:
             return None
         data = told.get(self._values) if self._values else told
         found = ((str(name), _number(value)) for name, value in data.items()) if isinstance(data, dict) else ()
         values = {name: value for name, value in found if value is not None and name not in (self._step, "time")}
         at = _number(told.get("time"))
-        return Record(int(step), values, at if at is not None and at > EARLIEST else None)
+        return Record(step, values, at if at is not None and at > EARLIEST else None)
 
 
 class WandbFile:
@@ -155,12 +155,12 @@ class WandbFile:
             return None
         values = dict(filter(None, (_item(one) for number, one in _fields(history) if number == 1)))
         counted, at = values.pop("_step", None), values.pop("_timestamp", None)
-        own = next((values[name] for name in STEPS if name in values), None)
+        own = _step(next((values[name] for name in STEPS if name in values), None))
         if own is not None:
-            self._has_steps, self._step = True, int(own)
-        step = self._step if self._has_steps else None if counted is None else int(counted)
+            self._has_steps, self._step = True, own
+        step = self._step if self._has_steps else _step(counted)
         shown = {_bare(name, self._prefix): one for name, one in values.items() if not name.startswith("_")}
-        return None if step is None or step < 0 else Record(step, shown, at, not self._has_steps)
+        return None if step is None else Record(step, shown, at, not self._has_steps)
 
 
 class EventFile:
@@ -192,8 +192,8 @@ class EventFile:
             self._offset = start + place
             values = dict(self._values(event))
             # proto3 leaves out what is 0, such as the step of the first event
-            step = _first(event, 2) or 0
-            if values and isinstance(step, int):
+            step = _step(_first(event, 2) or 0)
+            if values and step is not None:
                 at = _first(event, 1)
                 yield Record(step, values, at if isinstance(at, float) else None)
 
@@ -308,4 +308,15 @@ def _json_number(text: bytes) -> Optional[float]:
 
 
 def _number(value: Any) -> Optional[float]:
-    return None if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+
+
+def _step(value: Any) -> Optional[int]:
+    """A step; None for what is none: NaN, or -1, which is a number beyond all steps in a file of TensorBoard."""
+    number = _number(value)
+    return int(number) if number is not None and 0 <= number < 1 << 53 else None

@@ -6,6 +6,7 @@ Only names that mean the same quantity in the same unit are here. Canonical name
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
 
+import contextlib
 from typing import Dict, Mapping
 
 ALIASES: Mapping[str, str] = {
@@ -176,5 +177,6 @@ def canonical_values(line: Mapping[str, object]) -> Dict[str, float]:
             continue
         own = canonical(name)
         if own == name or (own not in line and own not in found):
-            found[own] = float(value)
+            with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
+                found[own] = float(value)
     return found

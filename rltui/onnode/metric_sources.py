@@ -3,6 +3,7 @@
 This module is used on nodes, so it keeps to the standard library and Python 3.8.
 """
 
+import os
 import re
 import time
 from typing import Any, Dict, Iterator, List, Optional, Set, Tuple, Union
@@ -36,10 +37,13 @@ class Sources:
         file: The system's own file of JSON lines; empty: it has none, or says on the console where it is.
         tensorboard: The folder of TensorBoard's files, this attempt's own; empty: not known.
         since: When the attempt began, epoch seconds.
+        folder: Where the system runs: W&B may say where its files are from there on.
     """
 
-    def __init__(self, metrics: Dict[str, Any], file: str = "", tensorboard: str = "", since: float = 0.0) -> None:
-        self._metrics, self._since = metrics, since
+    def __init__(
+        self, metrics: Dict[str, Any], file: str = "", tensorboard: str = "", since: float = 0.0, folder: str = ""
+    ) -> None:
+        self._metrics, self._since, self._folder = metrics, since, folder
         self._said = re.compile(metrics["said"]) if metrics.get("said") else None
         self._tensorboard = tensorboard
         self._files: Dict[str, JsonFile] = {}
@@ -58,7 +62,7 @@ class Sources:
         """Take a line of the console, which may say where a file is."""
         match = SAID.search(text) if "saved locally" in text else None
         if match is not None and len(self._folders) < MOST_FILES:
-            self._folders.append(match.group("folder").strip())
+            self._folders.append(os.path.join(self._folder, match.group("folder").strip()))
             self._due = 0.0
         match = self._said.search(text) if self._said is not None else None
         if match is not None and len(self._files) < MOST_FILES:

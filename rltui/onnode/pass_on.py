@@ -1,5 +1,6 @@
 """The signals of a driver: those that mean nothing to it are passed on to what waits for them, and to nothing else."""
 
+import contextlib
 import os
 import signal
 from typing import Callable
@@ -35,7 +36,8 @@ def pass_on(attempt: str, uuid: str, number: int) -> None:
     name = signal.Signals(number).name
     whom = ", ".join("%d %s" % (one.pid, one.title[:40]) for one in told[:8])
     words = "passed on to %s" % whom if told else "no process of the run has a handler for it, so none got it"
-    rundir.log_event(attempt, "signal", "%s: %s" % (name, words))
+    with contextlib.suppress(OSError):  # of a full disk; raised in a handler, it would end whatever runs just now
+        rundir.log_event(attempt, "signal", "%s: %s" % (name, words))
 
 
 def _listens(pid: int, number: int) -> bool:

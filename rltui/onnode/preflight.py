@@ -11,6 +11,8 @@ from rltui.onnode.host_queue import Capacity
 
 GIB = 1 << 30
 LEAST_FREE_GIB = 1.0
+PROBE_S = 60.0
+"""Longest that the trainer's Python may take to start and to look for its packages."""
 
 _PROBE = "import importlib.util as u, sys; print(' '.join(n for n in sys.argv[1:] if u.find_spec(n) is None))"
 
@@ -99,14 +101,17 @@ def trains_on_cards(job: Dict[str, Any]) -> bool:
 def missing_modules(python: str, names: List[str], code: str) -> List[str]:
     """Which of ``names`` the interpreter ``python`` does not find (found, not imported: that takes seconds)."""
     environment = {**os.environ, "PYTHONPATH": code}
-    answer = subprocess.run(
-        [python, "-c", _PROBE, *names],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        timeout=60,
-    )
+    try:
+        answer = subprocess.run(
+            [python, "-c", _PROBE, *names],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=PROBE_S,
+        )
+    except subprocess.TimeoutExpired:
+        return ["anything (it did not start within %.0f s: its disk is slow, or away)" % PROBE_S]
     if answer.returncode:
         return ["anything (%s)" % answer.stderr.decode("utf-8", "replace").strip()[-200:]]
     return answer.stdout.decode().split()

@@ -115,27 +115,26 @@ def send(pid: int, start_time: str, number: int) -> bool:
     Raises:
         PermissionError: The process belongs to somebody else.
     """
-    if not hasattr(os, "pidfd_open"):  # Python 3.8: a pid could change hands between the look and the signal
-        if not alive(pid, start_time):
-            return False
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            return False
-        return True
     try:
         # first the handle, then the look: from here on the pid cannot become another's unseen
         handle = os.pidfd_open(pid)
-    except OSError:
+    except ProcessLookupError:
         return False
+    except (AttributeError, OSError):
+        # Python 3.8, Linux before 5.3 or a container's filter: a pid could change hands between the look and the signal
+        handle = -1
     try:
         if not alive(pid, start_time):
             return False
-        signal.pidfd_send_signal(handle, number)
+        if handle < 0:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
         return False
     finally:
-        os.close(handle)
+        if handle >= 0:
+            os.close(handle)
     return True
 
 

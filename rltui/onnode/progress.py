@@ -38,17 +38,18 @@ SCALE = "RLTUI_DEADLINE_SCALE"
 """Environment variable that shortens all these seconds, for tests: 0.01 makes ten minutes six seconds."""
 
 
-def standstill(attempt: str, now: Optional[float] = None) -> str:
+def standstill(attempt: str, now: Optional[float] = None, from_s: float = 0.0) -> str:
     """Say in a sentence what takes too long in the attempt; empty where it gets on.
 
     Args:
         attempt: The attempt's directory.
         now: Epoch seconds; None: this moment.
+        from_s: Nothing is waited for since longer than this, epoch seconds.
     """
     now = time.time() if now is None else now
     by = scale()
     stage = rundir.read_json(os.path.join(attempt, rundir.STAGE)) or {}
-    name, since = str(stage.get("stage")), float(stage.get("since") or now)
+    name, since = str(stage.get("stage")), max(from_s, float(stage.get("since") or now))
     if name in STAGE_S and now - since > STAGE_S[name] * by:
         return _outlasted(attempt, name, since, now, by)
     if name != "training" or str(stage.get("detail") or "").startswith(rundir.EVALUATING):

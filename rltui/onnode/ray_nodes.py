@@ -63,10 +63,17 @@ class Agent:
         self.job = rundir.read_json(os.path.join(self.attempt, rundir.JOB)) or {}
         self.uuid: str = self.job["uuid"]
         self.told_to_stop = False
-        self.environment = attempt_environment(self.attempt, self.job)
+        self.environment: Dict[str, str] = {}
 
     def run(self) -> int:
-        """Join Ray, stay until the driver says stop, clean up; 0 unless Ray failed."""
+        """Join Ray, stay until the driver says stop, clean up; 0 unless Ray failed, or cannot be started here."""
+        try:
+            self.environment = attempt_environment(self.attempt, self.job)
+            return self._run()
+        except OSError as error:  # an env_file that this node does not have, no room for a process
+            return self._failed(str(error))
+
+    def _run(self) -> int:
         address, trouble = own_address(self.options.interface, [self.options.head.rsplit(":", 1)[0]])
         if trouble:
             return self._failed(trouble)

@@ -136,13 +136,15 @@ def disk_time(folder: str) -> float:
     The age of a file is the time since it was written by the clock that stamped it. A login node may be minutes off;
     the run would seem to stand still then, or to come from the future. Asking takes a file that leaves no name.
     """
-    now = time.time()
+    now = asked_at = time.time()
     try:
         device = os.stat(folder).st_dev
         known_at, offset = _offsets.get(device, (-ASKED_EVERY_S, 0.0))
         if time.monotonic() - known_at >= ASKED_EVERY_S:
             with tempfile.TemporaryFile(dir=folder) as asked:
-                offset = os.fstat(asked.fileno()).st_mtime - now
+                stamped, now = os.fstat(asked.fileno()).st_mtime, time.time()
+            # it was made between the two: only what lies outside of that is the other clock's
+            offset = min(0.0, stamped - asked_at) + max(0.0, stamped - now)
             _offsets[device] = (time.monotonic(), offset)
     except OSError:  # a colleague's folder, or a full disk
         return now

@@ -8,7 +8,7 @@ from typing import Any, Dict
 from rltui.onnode import keep_away, lost_nodes, node_evidence, progress, rundir, script_resume
 from rltui.onnode.allocation import NODE_FAILURE, REQUEUE, Allocation, failed_alone
 
-COPIED = (rundir.LAYOUT, rundir.ENVIRONMENT, rundir.OWN_CODE, rundir.SUBMITTED)
+COPIED = (rundir.LAYOUT, rundir.ORIGINS, rundir.ENVIRONMENT, rundir.OWN_CODE, rundir.SUBMITTED)
 
 
 def folder_of_start(attempt: str, job_id: int, restart: int) -> str:

@@ -204,10 +204,10 @@ def write_json(path: str, value: Any, mode: Optional[int] = None, exclusive: boo
         FileExistsError: It is ``exclusive``, and the file is there.
     """
     folder = os.path.dirname(path) or "."
-    # in its own folder, as rename(2) does not cross file systems
-    handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
+    handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)  # rename(2) does not cross file systems
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        # half a character, as JSON of others may hold, is none in UTF-8
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
             json.dump(value, stream, ensure_ascii=False, separators=(",", ":"))
             stream.write("\n")
         os.chmod(temporary, file_mode(path) if mode is None else mode)
@@ -260,6 +260,14 @@ def written_at(path: str) -> float:
         return 0.0
 
 
+def is_gone(folder: str) -> bool:
+    """Whether there is no such folder any more; one on a disk that does not answer just now may be there."""
+    try:
+        return not os.stat(folder)
+    except OSError as error:
+        return error.errno in (errno.ENOENT, errno.ENOTDIR)
+
+
 def append_line(path: str, value: Any) -> None:
     """Append ``value`` as one JSON line, in one write, so that concurrent readers see whole lines or none.
 
@@ -281,9 +289,7 @@ def line_start(descriptor: int) -> bytes:
 
 def log_event(attempt: str, kind: str, text: str, **details: Any) -> None:
     """Append an event (``kind`` is one word such as ``stage``, ``error``, ``checkpoint``) to the attempt's events."""
-    event = {"time": time.time(), "kind": kind, "text": text}
-    event.update(details)
-    append_line(os.path.join(attempt, EVENTS), event)
+    append_line(os.path.join(attempt, EVENTS), {"time": time.time(), "kind": kind, "text": text, **details})
 
 
 def write_stage(
@@ -357,15 +363,16 @@ def write_end(attempt: str, outcome: str, exit_code: Optional[int], reason: str,
         return False
     with contextlib.suppress(OSError):  # an older attempt has none
         os.unlink(os.path.join(attempt, ROOM))
-    # before the end itself: whoever sees that takes all other files for final
-    write_stage(attempt, "ended", reason)
+    # before the end itself: whoever sees that takes all other files for final; a full disk may have room for one
+    with contextlib.suppress(OSError):
+        write_stage(attempt, "ended", reason)
     end = {"schema": SCHEMA, "outcome": outcome, "exit_code": exit_code, "reason": reason, "at": time.time()}
-    end.update(details)
     try:
-        write_json(path, end, exclusive=True)
+        write_json(path, {**end, **details}, exclusive=True)
     except FileExistsError:
         return False
-    log_event(attempt, "end", "%s: %s" % (outcome, reason))
+    with contextlib.suppress(OSError):
+        log_event(attempt, "end", "%s: %s" % (outcome, reason))
     return True
 
 

@@ -229,7 +229,7 @@ def sample_until_end(
     untold: "Deque[Tuple[str, str]]" = collections.deque(maxlen=MOST_UNTOLD)
     due = time.monotonic()
     until = due + most_s
-    while due < until and (parent is None or processes.alive(*parent)) and os.path.isdir(attempt):
+    while due < until and (parent is None or processes.alive(*parent)) and not rundir.is_gone(attempt):
         untold += [("xid", text) for text in sampler.xids()]
         sink.write(sampler.line())
         untold += [("process", "%s on %s" % (text, host_name())) for text in sampler.halts]

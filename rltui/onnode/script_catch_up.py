@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, Optional
 from rltui.onnode import processes, rundir
 from rltui.onnode.line_reader import UNREAD, LineReader
 from rltui.onnode.metric_sources import Sources
+from rltui.onnode.script_exports import script_place
 from rltui.onnode.script_output import Follower
 
 MOST_BYTES = 1 << 22
@@ -62,8 +63,10 @@ def catch_up(attempt: str) -> bool:
     with open(os.path.join(attempt, LOCK), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             return False
+        except OSError:  # Lustre without flock, NFS without lockd: two may read at once then
+            pass
         _read_new(attempt)
     return True
 
@@ -79,7 +82,8 @@ def _read_new(attempt: str) -> None:
     has_end, is_gone = os.path.exists(os.path.join(attempt, rundir.END)), _is_gone(adopted)
     logs = Logs(adopted["logs"], state.get("logs", {}))
     dialect = script["dialect"]
-    sources = Sources(dialect["metrics"], adopted.get("metrics", ""))
+    place = script_place(attempt, dict(os.environ))
+    sources = Sources(dialect["metrics"], adopted.get("metrics", ""), folder=place.folder if place else "")
     follower = Follower(attempt, dialect, logs, sources, logs.written_at, "training")
     if "follower" in state:
         follower.restore(state["follower"])

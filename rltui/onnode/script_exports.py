@@ -37,11 +37,11 @@ def script_place(attempt: str, environment: Dict[str, str]) -> Optional[ScriptPl
     if told is None:
         return None
     try:
-        with open(os.path.join(attempt, told["script"]), encoding="utf-8", errors="replace") as stream:
+        with open(os.path.join(attempt, told.get("script") or ""), encoding="utf-8", errors="replace") as stream:
             text = stream.read()
     except OSError:
         text = ""
-    folder = os.path.expanduser(told["folder"] or "~")
+    folder = os.path.expanduser(told.get("folder") or "~")
     place = read_place(text, folder, {**environment, "PYTHONPATH": told.get("pythonpath") or ""})
     return place if os.path.isdir(place.folder) else place._replace(folder=folder)
 

@@ -24,9 +24,9 @@ LONGEST_BLOCK = 400
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\([\w.:<>/ -]+? (?:pid|ip)=[^)]*\) ?")
-_PAIRED = re.compile(r"[:=]\s*([-+]?(?:\d[\d,_]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf))(?![\w.:])")
+_PAIRED = re.compile(r"[:=]\s*([-+]?(?:\d[\d,_]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf))(?![\w.:])")
 """The value of a pair, with what stands between it and its name."""
-_BARE_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)")
+_BARE_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)")
 _NAME = re.compile(r"[A-Za-z_][\w/@.\-]*")
 MOST_WORDS = 3
 """Words of a name before a number without a mark; more of them are a sentence."""
@@ -290,8 +290,8 @@ def _pairs(text: str) -> Iterator[Tuple[str, str]]:
     for found in _PAIRED.finditer(text):
         words = _NOT_IN_NAMES.split(text[behind : found.start()].rstrip())[-1]
         first = _LETTER.search(words)
+        behind = found.start() if first is None else found.end()  # its mark is in no name
         if first is not None:
-            behind = found.end()
             yield words[first.start() :], found.group(1)
 
 
@@ -314,15 +314,11 @@ def _worded(text: str) -> Iterator[Tuple[str, float]]:
 
 def _number(value: Any) -> Optional[float]:
     """A number, also one in a text such as ``1,234.5``; None for what is none."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, (int, float)):
-        return float(value)
-    if not isinstance(value, str):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        return float(value.replace(",", "").replace("_", ""))
-    except ValueError:
+        return float(value.replace(",", "").replace("_", "") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
         return None
 
 

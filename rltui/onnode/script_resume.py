@@ -4,6 +4,7 @@ Written once for the machine that resubmits, which sees files through the relay,
 the job again by itself.
 """
 
+import contextlib
 import glob
 import os
 import re
@@ -151,7 +152,8 @@ def _newest_here(folder: str, told: Mapping[str, Any]) -> Optional[Checkpoint]:
 def _texts(folder: str, pattern: str) -> Dict[str, str]:
     found = {}
     for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
-        with open(path, encoding="utf-8", errors="replace") as stream:
+        # one that was taken away just now, or is nobody's to read, is none: as through the relay
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
             found[os.path.relpath(path, folder)] = stream.read(4096)
     return found
 

@@ -21,6 +21,7 @@ from rltui.onnode.allocation import NoAllocationError, end_step
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_sources import Sources
 from rltui.onnode.node_network import NoPortsError
+from rltui.onnode.script_exports import script_place
 from rltui.onnode.script_output import Follower, fill
 
 POLL_S = 0.5
@@ -80,7 +81,9 @@ class ScriptRun:
         """Where its metrics are looked for beside the console."""
         told = self.told["dialect"]
         tensorboard = fill(told["export"].get("TENSORBOARD_DIR", ""), self.places)
-        return Sources(told["metrics"], fill(told["metrics"]["file"], self.places), tensorboard, time.time())
+        place = script_place(self.attempt, dict(os.environ))
+        file, folder = fill(told["metrics"]["file"], self.places), place.folder if place else self.folder
+        return Sources(told["metrics"], file, tensorboard, time.time(), folder)
 
     def command(self) -> List[str]:
         """The script with its words."""
@@ -161,7 +164,8 @@ def _look(follower: Follower, problem: str, limit: Optional[int] = None, is_last
     except OSError as error:
         if str(error) != problem:
             with contextlib.suppress(OSError):
-                rundir.log_event(follower.attempt, "error", "what the script says cannot be written down: %s" % error)
+                # no error: the newest of those counts as what ended the attempt, hours later too
+                rundir.log_event(follower.attempt, "warning", "what the script says cannot be written down: %s" % error)
         return str(error)
     return ""
 

@@ -204,13 +204,13 @@ def died_with_the_rest(row: Dict[str, Any]) -> bool:
 def note_until_end(attempt: str, stop: int) -> None:
     """Look again and again until the descriptor ``stop`` ends or the directory is gone, and once more then."""
     notes, told = ServerNotes(attempt), False
-    while not told and os.path.isdir(attempt):
+    while not told and not rundir.is_gone(attempt):
         began = time.monotonic()
         notes.look()
         took = time.monotonic() - began
         pause = min(LONGEST_PAUSE_S, max(EVERY_S - took, took / SHARE))
         told = bool(select.select([stop], [], [], pause)[0])
-    if os.path.isdir(attempt):
+    if not rundir.is_gone(attempt):
         notes.look(last=True)
 
 

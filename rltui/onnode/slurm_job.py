@@ -37,6 +37,7 @@ from rltui.onnode.allocation import (
     is_being_preempted,
     is_requeued_by_slurm,
     kill_wait_s,
+    left_s,
     nodes_not_answering,
     preempts_by_requeue,
     read_allocation,
@@ -108,9 +109,9 @@ class SlurmJob(AttemptRunner):
         who: Dict[str, Any] = {"schema": rundir.SCHEMA, "pid": os.getpid(), "host": host(), "uuid": self.uuid}
         who["signals"] = pass_on.NAMES
         rundir.write_json(os.path.join(self.attempt, rundir.SUPERVISOR), who)
-        record = {**who, "job_id": self.allocation.job_id, "restart": self.allocation.restart, "lead_s": self.lead_s}
-        record.update(nodes=self.allocation.nodes, head=host(), end_at=self.end_at, output=self.output)
-        record["started_at"] = time.time()
+        given = self.allocation
+        record = {**who, "job_id": given.job_id, "restart": given.restart, "nodes": given.nodes, "head": host()}
+        record.update(lead_s=self.lead_s, end_at=self.end_at, output=self.output, started_at=time.time())
         rundir.write_json(os.path.join(self.attempt, rundir.SLURM), record)
         raise_open_files()
 
@@ -224,20 +225,19 @@ class SlurmJob(AttemptRunner):
         """The handler of SIGUSR2: the time limit or a preemption comes near, or somebody wants it to save and end."""
         if self.request is not None:
             return
-        now, job = time.time(), shown(str(self.allocation.job_id))
+        job = shown(str(self.allocation.job_id))
         is_preempted = not self.is_step and is_being_preempted(job)
-        if is_preempted or (self.end_at is not None and self.end_at - now > self.lead_s + EARLY_S):
+        if is_preempted or left_s(job, self.end_at, 0.0) > self.lead_s + EARLY_S:
             # the limit may have been lowered while the job ran, and a preemption sets it to the end of its GraceTime
             self.end_at = end_time(job) or self.end_at
-        left_s = self.lead_s if self.end_at is None else self.end_at - now
-        request = Request("time-limit", "ended before the time limit was reached", max(10.0, left_s - KILL_MARGIN_S))
+        left = left_s(job, self.end_at, self.lead_s)
+        request = Request("time-limit", "ended before the time limit was reached", max(10.0, left - KILL_MARGIN_S))
         if is_preempted:
             self._slurm_cause, request = PREEMPTION, Request(*CAUSES[PREEMPTION], request.grace_s)
-        elif left_s > self.lead_s + EARLY_S:
-            grace_s = float(self.job["deadlines_s"]["grace"])
-            request = Request("cancelled", "asked to save and end by SIGUSR2", max(grace_s, self.lead_s))
-        # SIGTERM may have come while Slurm was asked, and knows more
-        self.request = self.request or request
+        elif left > self.lead_s + EARLY_S:
+            grace_s = max(self.lead_s, self.job["deadlines_s"]["grace"])
+            request = Request("cancelled", "asked to save and end by SIGUSR2", grace_s)
+        self.request = self.request or request  # SIGTERM may have come while Slurm was asked, and knows more
 
     def on_cancel(self, *_: Any) -> None:
         """The handler of SIGTERM: Slurm ends the job, for one of several reasons, or the user does."""

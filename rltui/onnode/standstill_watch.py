@@ -14,6 +14,9 @@ from rltui.onnode import evidence, progress, rundir
 NAMING_S = 60.0
 """How long the program that reads the evidence may take."""
 
+JUMP_S = 5.0
+"""A wall clock that moves by more than this beside the time between two looks was set, or the machine slept."""
+
 
 class StandstillWatch:
     """Looks after one attempt.
@@ -26,10 +29,16 @@ class StandstillWatch:
     def __init__(self, attempt: str, tell: Callable[[str, Callable[[], str]], None]) -> None:
         self._attempt, self._tell = attempt, tell
         self._asked, self._until, self._is_told = "", 0.0, False
+        self._from_s, self._began = 0.0, time.time() - time.monotonic()
 
     def look(self, environment: Dict[str, str]) -> str:
         """Why the attempt stands still, once the evidence of that is there or will not come any more; else empty."""
-        standstill = progress.standstill(self._attempt)
+        # files tell the time of the wall clock, which also goes on while the machine sleeps, unlike the run
+        began = time.time() - time.monotonic()
+        if abs(began - self._began) > JUMP_S * progress.scale():
+            self._from_s = time.time()
+        self._began = began
+        standstill = progress.standstill(self._attempt, from_s=self._from_s)
         if not standstill:
             self._asked = ""
             return ""

@@ -38,6 +38,18 @@ def test_a_card_that_torch_was_not_built_for_stops_an_attempt(tmp_path: Path, mo
     without = program(tmp_path / "cpu", "echo 2.13.0+cpu None")
     [problem] = card_kernels.problems(["9.0"], without)
     assert "built without CUDA" in problem
+    [problem] = card_kernels.problems(
+        ["9.0"], program(tmp_path / "shy", "echo Welcome to Alps", "echo 2.13.0+cu130 13.0")
+    )
+    assert "torch 2.13.0+cu130 (CUDA 13.0) cannot use this node's GPUs: the driver is too old" in problem
+
+
+def test_a_python_that_does_not_start_in_time_is_said_and_is_no_bug_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "PROBE_S", 0.2)
+    [words] = preflight.missing_modules(program(tmp_path / "slow", "exec sleep 20"), ["torch"], "")
+    assert words.startswith("anything (it did not start within")
 
 
 def test_what_does_not_answer_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

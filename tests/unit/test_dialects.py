@@ -18,6 +18,7 @@ from dialect_cases import SYSTEMS
 from rltui.dialects.load import load_dialects, read_dialect, recognised
 from rltui.errors import RltuiError
 from rltui.onnode import rundir
+from rltui.onnode.attempt_runner import last_error
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_sources import Sources
 from rltui.onnode.script_output import Follower, fill, parse_values
@@ -82,6 +83,7 @@ def test_a_script_goes_on_while_the_disk_takes_nothing_down(tmp_path: Path, monk
     lines = (tmp_path / rundir.METRICS).read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [*range(1, 10)]
     assert (tmp_path / rundir.EVENTS).read_text().count("cannot be written down: [Errno 28] No space left") == 1
+    assert not last_error(str(tmp_path)), "it is not what ends the script"
 
 
 @pytest.mark.parametrize("is_full_for_good", [False, True])
@@ -122,6 +124,8 @@ def test_a_line_of_many_words_takes_no_longer_than_its_length() -> None:
         "a/b": 1.5,
         "c": -2.0,
     }
+    assert parse_values("answer: " + 20_000 * "9" + "x", "words") == {}  # as a model that loops says it
+    assert parse_values(20_000 * "=1" + " loss=2", "pairs") == {"loss": 2.0}
     assert time.process_time() - began < 1.0
 
 

@@ -126,6 +126,16 @@ def test_without_py_spy_roles_tell_their_stacks_and_others_are_left_alone(
     assert role.poll() is None
 
 
+def test_a_role_that_was_asked_a_hundred_times_still_tells(
+    start: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "py_spy", lambda: "")
+    told = "tell_stacks()\nfrom trainers.roles import flight_recorder as it\nit.os.write(it._stacks, bytes(5 << 20))"
+    role = start(sys.executable, "-c", ROLE.replace("tell_stacks()", told, 1))
+    by, stack = evidence._stack(role.pid)
+    assert (by, stack.count("most recent call first")) == ("faulthandler", 1)
+
+
 def test_a_stack_that_is_written_slowly_is_waited_for_to_its_end(
     tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +207,7 @@ def test_evidence_is_asked_for_once_a_standstill_and_before_hands_off_mode_ends_
     request = attempt / "evidence" / "request.json"
     runner.look()
     assert not request.exists(), "nothing stands still"
-    monkeypatch.setattr(progress, "standstill", lambda attempt: "no new step for 700 s, a step takes 2.0 s")
+    monkeypatch.setattr(progress, "standstill", lambda attempt, from_s: "no new step for 700 s, a step takes 2.0 s")
     runner.look()
     asked = json.loads(request.read_text())
     runner.look()

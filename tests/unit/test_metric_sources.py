@@ -19,10 +19,12 @@ from wandb.proto.wandb_internal_pb2 import Record as WandbRecord
 from rltui.dialects.load import load_dialects
 from rltui.onnode import rundir
 from rltui.onnode.line_reader import LineReader
-from rltui.onnode.metric_files import EventFile, WandbFile, wandb_file
+from rltui.onnode.metric_files import EventFile, JsonFile, WandbFile, wandb_file
+from rltui.onnode.metric_names import canonical_values
 from rltui.onnode.metric_sources import CONSOLE, COUNTED, FILE, WANDB, Sources, StepLines
 from rltui.onnode.progress import step_times
-from rltui.onnode.script_output import Follower
+from rltui.onnode.script_output import Follower, parse_values
+from rltui.onnode.script_run import ScriptRun
 from rltui.service.wandb_history import read_history
 from rltui.watch.runs import last_metrics
 
@@ -122,6 +124,24 @@ def test_typed_whole_numbers_are_read_with_their_sign(long_run: tuple[Path, str]
     assert found == [(0, {"reward": -5.0}), (7, {"reward": 2.0})]
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1", "1" + 400 * "0"])
+def test_a_step_that_is_none_costs_only_its_record(long_run: tuple[Path, str], tmp_path: Path, number: str) -> None:
+    rows = [f'{{"step": 4, "loss": 1{400 * "0"}}}', f'{{"step": {number}, "loss": 2}}', '{"step": 5, "loss": 3}']
+    (tmp_path / "own.jsonl").write_text("\n".join([*rows, ""]))
+    read = [(record.step, record.values) for record in JsonFile(str(tmp_path / "own.jsonl")).read()]
+    assert read == [(4, {}), (5, {"loss": 3.0})]
+    path = tmp_path / "run-x.wandb"
+    path.write_bytes(Path(wandb_file(str(long_run[0])) or "").read_bytes()[:7])
+    with path.open("ab") as stream:
+        for step in (number, "6"):
+            items = [HistoryItem(key="_step", value_json="3"), HistoryItem(key="training_step", value_json=step)]
+            body = WandbRecord(history=HistoryRecord(item=items)).SerializeToString()
+            stream.write(struct.pack("<IHB", 0, len(body), 1) + body)
+    assert [record.step for record in WandbFile(str(path)).read()][-1] == 6
+    assert parse_values(f"{{'a': 1{400 * '0'}, 'b': 2}}", "python") == {"b": 2.0}
+    assert canonical_values({"step": int("1" + 400 * "0"), "loss": 1}) == {"loss": 1.0}
+
+
 def test_a_broken_block_costs_only_its_records(long_run: tuple[Path, str], tmp_path: Path) -> None:
     data = bytearray(Path(wandb_file(str(long_run[0])) or "").read_bytes())
     data[32768:65536] = bytes(32768)
@@ -147,6 +167,19 @@ def test_wandbs_own_word_leads_to_its_file_and_its_numbers_replace_the_consoles(
     assert (follower.step, follower.steps) == (598, 598)
     assert by_step(tmp_path, "reward") == {2 * step: step / 3 for step in range(300)}
     assert written(tmp_path)[-1]["time"] > 1.7e9
+
+
+def test_wandbs_word_counts_from_where_the_script_runs(
+    long_run: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script.sh").write_text("cd wandb\npython train.py\n")
+    told = {"script": "script.sh", "folder": str(long_run[0].parents[1]), "dialect": "trl", "words": []}
+    dialect = {"metrics": msgspec.to_builtins(DIALECTS["trl"].metrics), "export": {}}
+    rundir.write_json(str(tmp_path / rundir.SCRIPT_RUN), {**told, "dialect": dialect})
+    monkeypatch.chdir(tmp_path)
+    sources = ScriptRun(str(tmp_path)).sources()
+    follow(tmp_path, "trl", f"wandb: Run data is saved locally in ./{long_run[0].name}\n", sources)
+    assert by_step(tmp_path, "reward")[598] == 299 / 3
 
 
 def test_a_wandb_run_beside_the_trainings_is_not_read_and_the_next_one_is(tmp_path: Path) -> None:
@@ -195,6 +228,7 @@ def test_the_files_of_a_real_tensorboard_writer_are_read(tmp_path: Path) -> None
         for step in range(1, 50):
             writer.add_scalar("train/reward", step / 3, step)
             writer.add_text("note", "no number", step)
+        writer.add_scalar("before/reward", 0.1, -1)
     sources = Sources(msgspec.to_builtins(DIALECTS["openrlhf"].metrics), tensorboard=str(folder))
     follow(tmp_path, "openrlhf", "Global step 1: {'reward': 0.3, 'x': 1}\n", sources)
     assert by_step(tmp_path, "reward") == pytest.approx({step: step / 3 for step in range(1, 50)}, rel=1e-6)

@@ -17,7 +17,7 @@ from watch_support import await_that
 from rltui import paths
 from rltui.onnode import hands_off, node_check, node_network, node_report, processes, ray_nodes, ray_process, rundir
 from rltui.onnode.allocation import cause_of_signal, start_step, step_command
-from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_private_file
+from rltui.onnode.environment import EnvironmentFileError, attempt_environment, read_environment, read_private_file
 from rltui.onnode.ray_agents import progress, rendezvous_s
 from rltui.onnode.requeue import folder_of_start
 
@@ -253,6 +253,7 @@ def submitted(run: Path) -> Path:
     attempt = run / "attempts" / "01"
     attempt.mkdir(parents=True)
     (attempt / "layout.yaml").write_text("layout: 1\n")
+    (attempt / "origins.json").write_text('{"keys": {}}')
     job = {"uuid": "u", "attempt": 1, "argv": ["python", "-m", "trainers.grpo", "--attempt", str(attempt)]}
     rundir.write_json(str(attempt / "job.json"), job)
     rundir.write_json(str(attempt / "submitted.json"), {"job_id": "7"})
@@ -277,6 +278,7 @@ def test_later_starts_have_folders_of_their_own(tmp_path: Path) -> None:
     assert (job["attempt"], job["requeue_of"], job["uuid"]) == (2, 1, "u")
     assert job["argv"][-1] == str(second)
     assert (second / "layout.yaml").read_text() == "layout: 1\n"
+    assert (second / "origins.json").exists(), "the layout's settings are from where they were"
     assert rundir.read_json(str(second / "submitted.json")) == {"job_id": "7"}, "known before the start says more"
     rundir.write_json(str(second / "slurm.json"), {"job_id": 7, "restart": 1})
     rundir.write_end(str(second), "cancelled", 143, "requeued")
@@ -305,6 +307,14 @@ def test_private_variables_are_read_as_text_and_only_if_private(
     path.write_text("# note\nHF_TOKEN=abc\nexport B=\"x y\"\n C='$(touch no)' \nnonsense\n1A=x\nD=a=b\n")
     path.chmod(0o600)
     assert read_private_file(str(path)) == {"HF_TOKEN": "abc", "B": "x y", "C": "$(touch no)", "D": "a=b"}
+    edited = '\ufeffWANDB_API_KEY=k#1\nexport HF_TOKEN=hf_1  # of the team\nA=\'x # y\' # z\nB="a" # "b"\nC= # none\n'
+    path.write_text(edited, newline="\r\n")
+    assert read_private_file(str(path)) == {
+        "WANDB_API_KEY": "k#1", "HF_TOKEN": "hf_1", "A": "x # y", "B": "a", "C": "",
+    }  # fmt: skip
+    path.write_text("HF_TOKEN=abc\n")
+    (tmp_path / "env").write_text("A=1\u2028B=2\x0cC=3\n")
+    assert read_environment(str(tmp_path / "env")) == {"A": "1\u2028B=2\x0cC=3"}
     monkeypatch.setenv("RLTUI_ENV_FILE", str(path))
     environment = attempt_environment(str(tmp_path), {"uuid": "u", "code": "/code"})
     assert (environment["HF_TOKEN"], environment["RLTUI_ATTEMPT"]) == ("abc", "u")
@@ -313,6 +323,16 @@ def test_private_variables_are_read_as_text_and_only_if_private(
         attempt_environment(str(tmp_path), {"uuid": "u", "code": "/code"})
     with pytest.raises(EnvironmentFileError, match="cannot be read: No such file"):
         read_private_file(str(tmp_path / "none"))
+
+
+def test_a_node_without_the_users_own_file_says_so(tmp_path: Path) -> None:
+    attempt = submitted(tmp_path)
+    (attempt / ray_nodes.FOLDER).mkdir()
+    words = ["--attempt", str(attempt), "--head", "127.0.0.1:1", "--folder", str(tmp_path), "--job", "7", "--cpus", "1"]
+    environment = {**os.environ, "RLTUI_ENV_FILE": str(tmp_path / "none"), "SLURMD_NODENAME": "n2"}
+    argv = [sys.executable, "-m", "rltui.onnode.ray_nodes", *words]
+    assert subprocess.run(argv, stdin=subprocess.DEVNULL, env=environment, timeout=60).returncode == 1
+    assert "cannot be read: No such file" in ray_nodes.failed_agents(str(attempt), ["n2"])["n2"]
 
 
 def test_a_users_own_file_sets_path_and_preload_but_not_what_finds_and_guards_the_attempt(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -125,6 +126,17 @@ def test_send_wants_the_exact_process(start: Start) -> None:
 
 def test_send_without_pidfd_wants_the_exact_process_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")  # as on Python 3.8
+    test_send_wants_the_exact_process(start)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+def test_send_where_the_kernel_or_a_filter_knows_no_pidfd_wants_the_exact_process_too(
+    start: Start, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(pid: int, flags: int = 0) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)  # Linux before 5.3 (RHEL 8), a container's seccomp filter
     test_send_wants_the_exact_process(start)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rltui.onnode import progress, rundir
+from rltui.onnode import evidence, progress, rundir
+from rltui.onnode.standstill_watch import StandstillWatch
 
 NOW = 1_800_000_000.0
 
@@ -182,3 +184,20 @@ def test_training_that_begins_again_after_saving_counts_from_there(tmp_path: Pat
     steps = [NOW - 2000 + one for one in range(10)]
     assert not progress.standstill(attempt(tmp_path, "training", NOW - 60, steps), NOW)
     assert not progress.standstill(str(tmp_path / "nothing"), NOW)
+
+
+def test_a_machine_that_slept_or_a_clock_that_was_set_is_no_standstill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead_s = {"wall": 0.0, "passed": 0.0}
+    wall, passed = time.time, time.monotonic
+    monkeypatch.setattr(time, "time", lambda: wall() + ahead_s["wall"])
+    monkeypatch.setattr(time, "monotonic", lambda: passed() + ahead_s["passed"])
+    path = attempt(tmp_path, "training", wall() - 50, [wall() - back for back in range(40, 0, -1)])
+    watch = StandstillWatch(path, lambda kind, words: None)
+    watch.look({})
+    ahead_s["wall"] = 7200.0  # CLOCK_MONOTONIC does not count the time asleep
+    assert watch.look({}) == watch.look({}) == ""
+    assert not os.path.exists(evidence.folder(path))
+    ahead_s.update(wall=7900.0, passed=700.0)
+    assert "no new step for 700 s" in watch.look({}), "and it has stood still since"

@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from watch_support import TOKEN, Server, await_that, gone
@@ -153,6 +155,21 @@ def test_collect_since_leaves_out_old_text(client: RelayClient, tmp_path: Path) 
         os.utime(tmp_path / name, (time.time() - age,) * 2)
     answer = client.collect_since(str(tmp_path), ["*"], 99, time.time() - 50)
     assert [(file.path, file.text) for file in answer.files] == [("new", "new"), ("old", None)]
+
+
+def test_a_disk_that_is_slow_has_no_other_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, make, passed_s = time.time, tempfile.TemporaryFile, 0.0
+
+    def slowly(**options: Any) -> Any:
+        nonlocal passed_s
+        passed_s = 30.0
+        return make(**options)
+
+    monkeypatch.setattr(relay_files, "_offsets", {})
+    monkeypatch.setattr(relay_files.time, "time", lambda: right() - 30.0 + passed_s)
+    monkeypatch.setattr(relay_files.tempfile, "TemporaryFile", slowly)
+    for _ in range(2):  # when it asks, and with what it remembers
+        assert abs(relay_files.disk_time(str(tmp_path)) - right()) < 5.0
 
 
 @pytest.mark.parametrize("ahead_s", [600, -600])

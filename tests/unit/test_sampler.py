@@ -218,6 +218,21 @@ def test_it_ends_with_its_directory_and_on_every_polite_signal(
         assert process.returncode == 0
 
 
+def test_it_does_not_end_by_a_disk_that_is_away_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat, looks = os.stat, 0
+
+    def away_at_first(path: Any, **options: Any) -> os.stat_result:
+        nonlocal looks
+        looks += path == str(tmp_path)
+        if path == str(tmp_path) and looks < 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))  # as a client that Lustre has evicted
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", away_at_first)
+    sampler.sample_until_end(str(tmp_path), "none", 0.05, None, most_s=0.3)
+    assert len((tmp_path / f"gpu-{sampler.host_name()}.jsonl").read_text().splitlines()) > 2
+
+
 def test_it_can_be_started_by_its_path_from_anywhere(tmp_path: Path) -> None:
     argv = [sys.executable, sampler.__file__, "--attempt", str(tmp_path), "--mark", "none", "--parent", "1"]
     process = subprocess.Popen(argv, cwd="/", env={}, stderr=subprocess.PIPE)

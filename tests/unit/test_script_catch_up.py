@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -68,6 +69,17 @@ def test_of_two_who_look_at_once_one_reads(tmp_path: Path) -> None:
     with (attempt / script_catch_up.LOCK).open("w") as lock:
         script_catch_up.fcntl.flock(lock, script_catch_up.fcntl.LOCK_EX)
         assert not catch_up(str(attempt))
+
+
+def test_a_disk_without_locks_keeps_nobody_from_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: Any, how: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(script_catch_up.fcntl, "flock", refuse)
+    attempt = adopted(tmp_path)
+    (tmp_path / "log").write_text("step 1/9 loss: 0.5\n")
+    assert catch_up(str(attempt))
+    assert steps(attempt) == [1]
 
 
 def test_a_long_log_is_read_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from watch_support import (
 )
 
 from rltui.cluster.relay_client import RelayClient
-from rltui.onnode import server_notes
+from rltui.onnode import rundir, server_notes
 from rltui.onnode.ask_http import ask
 from rltui.onnode.server_notes import LOGICAL, NODES, STATE_API, ServerNotes
 from rltui.watch import actors as watched
@@ -229,3 +229,9 @@ def test_a_whole_answer_is_read_as_python_3_8_can(server: Server, monkeypatch: p
 
     monkeypatch.setattr(http.client.HTTPResponse, "read", older)
     assert ask(server.url + server_notes.STATUS, TOKEN, 30.0).value == STATUS
+
+
+def test_half_a_character_in_an_answer_does_not_end_the_notes(tmp_path: Path) -> None:
+    path = tmp_path / rundir.STATUS_NOW
+    server_notes.Note(str(path)).write({"status": json.loads('{"detail": "cut here: \\ud83d"}')}, "")
+    assert json.loads(path.read_text())["status"] == {"detail": "cut here: ?"}

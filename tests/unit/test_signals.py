@@ -71,6 +71,8 @@ def test_only_what_waits_for_a_signal_gets_it(started: Started, tmp_path: Path) 
     first, second = events(tmp_path)
     assert first.startswith(f"SIGUSR1: passed on to {listens.pid} ")
     assert second == "SIGQUIT: no process of the run has a handler for it, so none got it"
+    pass_on.pass_on(str(tmp_path / "away"), started.mark, signal.SIGUSR1)  # a handler that raises ends the driver
+    assert listens.stdout.readline() == "got it\n"
 
 
 def local(tmp_path: Path, process: subprocess.Popen[str], **record: Any) -> tuple[Any, Any]:

@@ -50,6 +50,13 @@ def test_the_warning_gives_the_trainer_what_is_left(
     assert job.request.grace_s == 20
 
 
+def test_a_job_without_a_limit_is_ended_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = driver(tmp_path, monkeypatch, None)
+    monkeypatch.setattr(slurm_job, "shown", lambda _: "JobId=7 RunTime=00:09:00 TimeLimit=UNLIMITED EndTime=Unknown ")
+    job.on_warning()
+    assert job.request == ("cancelled", "asked to save and end by SIGUSR2", 600)
+
+
 @pytest.fixture
 def far_away() -> Iterator[None]:
     """Another time zone; C's library keeps one that it has read, and so all tests after this one would."""
@@ -192,5 +199,8 @@ def test_a_job_that_leaves_says_where_its_own_script_or_layout_has_saved(tmp_pat
     assert where_saved(str(attempt)) == "there is no checkpoint yet"
     (kept / marks["tracker"]).write_text("40")
     assert where_saved(str(attempt)) == "its newest checkpoint is of step 40"
+    (kept / marks["tracker"]).unlink()
+    (kept / marks["tracker"]).mkdir()
+    assert where_saved(str(attempt)) == "there is no checkpoint yet", "what cannot be read ends no driver"
     (attempt / "script.json").write_text(json.dumps({**told, "checkpoints": ""}))
     assert where_saved(str(attempt)) == "", "nobody can tell where it saves"
