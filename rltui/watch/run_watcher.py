@@ -131,7 +131,7 @@ class RunWatcher:
         return self._metrics.means(PREFIX)
 
     def whole(self, log: str = "") -> RunSnapshot:
-        """A picture with all steps of all attempts, however long that takes to read.
+        """A picture with all steps and events of all attempts, however long that takes to read.
 
         Args:
             log: As in ``snapshot``.
@@ -141,7 +141,7 @@ class RunWatcher:
             RltuiError: There is no such run.
         """
         picture = self.snapshot(log)
-        while self._metrics.lines.behind and not picture.problem:
+        while (self._metrics.lines.behind or self._events.lines.behind) and not picture.problem:
             picture = self.snapshot(log)
         return picture
 
