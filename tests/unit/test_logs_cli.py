@@ -120,4 +120,4 @@ def test_a_bar_without_a_line_end_is_printed_once(run: Path, monkeypatch: Any, c
     monkeypatch.setattr(logs, "LIST_EVERY_S", -1.0)
     words = ["-f", "--since", "2026-01-01"]
     out = said(run, [(1, True), (1, True), (1, False)], words, monkeypatch, capsys)
-    assert out == "2026-01-01 08:00:00 one 2026-01-01 08:00:01 50%".split()
+    assert " ".join(out) == "2026-01-01 08:00:00 one 2026-01-01 08:00:01 50%"
