@@ -363,12 +363,13 @@ def test_a_straggler_is_named_at_its_moment() -> None:
         cockpit.close()
 
 
-def test_a_cluster_that_is_away_for_a_while_takes_nothing_of_what_was_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_a_job_that_waits_nor_a_cluster_that_is_away_ends_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     live = RunSummary(
         run_id=RUN, name="grpo", algorithm="grpo", cluster="far", state="running", attempt=1, created_at=50.0,
         nodes=1, gpus_per_node=8, gpu="H100",
     )  # fmt: skip
-    states = iter(["running", "running", "running", "finished"])
+    states = iter(["unknown", "running", "running", "running", "finished"])
+    known = iter(["queued", "finished"])
     looks: list[float] = []
 
     class Watcher:
@@ -391,5 +392,8 @@ def test_a_cluster_that_is_away_for_a_while_takes_nothing_of_what_was_noted(monk
     monkeypatch.setattr(record, "Notes", Notes)
     monkeypatch.setattr(record, "EVERY_S", 0.0)
     changes: list[dict[str, object]] = []
-    assert record._watched(None, live, changes).state == "finished"  # type: ignore[arg-type]
-    assert [one["t"] for one in changes] == [1.0, 3.0, 4.0]
+    context = SimpleNamespace(
+        cluster=SimpleNamespace(client=None), find=lambda _: structs.replace(live, state=next(known))
+    )
+    assert record._watched(context, live, changes).state == "finished"  # type: ignore[arg-type]
+    assert [one["t"] for one in changes] == [1.0, 3.0, 4.0, 5.0]
