@@ -173,6 +173,7 @@ def test_only_folders_of_the_run_root_go(make: Callable[..., Path], tmp_path: Pa
     [
         (["rm", "--yes"], 2, "No run is named"),
         (["rm", "--where", "", "--yes"], 2, "would pick every run"),
+        (["rm", "--where", "grpo state:", "--yes"], 2, "state: names nothing"),
         (["rm", "--where", "before:soon", "--yes"], 2, "that is no time"),
         (["rm", "--where", "state:lost", "--yes"], 2, "no run fits"),
         (["cancel", "grpo-1", "grpo-2", "--yes"], 2, "It can be done to none of them"),
