@@ -22,7 +22,7 @@ def state_dir() -> Path:
 def run_root() -> Path:
     """Run directories of the local cluster: ``$RLTUI_RUN_ROOT`` or ``runs`` in the XDG data directory."""
     chosen = os.environ.get("RLTUI_RUN_ROOT")
-    return Path(chosen).expanduser() if chosen else _directory((), "XDG_DATA_HOME", ".local/share") / "runs"
+    return with_home(chosen) if chosen else _directory((), "XDG_DATA_HOME", ".local/share") / "runs"
 
 
 def cache_dir() -> Path:
@@ -38,7 +38,7 @@ def config_dir() -> Path:
 def _directory(own_variables: Sequence[str], xdg_variable: str, default: str) -> Path:
     own = next(filter(None, map(os.environ.get, own_variables)), None)
     if own:
-        return Path(own).expanduser()
+        return with_home(own)
     xdg = os.environ.get(xdg_variable)
     base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / default  # noqa: PTH117
     return base / "rltui"
