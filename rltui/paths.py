@@ -94,7 +94,13 @@ def kept_text(name: str) -> str:
 def keep(name: str, text: str) -> str:
     """Keep ``text`` for the next start; what comes back is why it could not be kept."""
     try:
-        (ensure_private(state_dir()) / name).write_text(text, encoding="utf-8")
+        file = ensure_private(state_dir()) / name
+        part = file.with_name(f".{name}.{os.getpid()}")  # beside it first: a full disk takes nothing of what was kept
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
     except (OSError, RltuiError) as error:
         return f"{name}: not kept: {error}"
     return ""

@@ -154,8 +154,8 @@ class Packer:
         return self._parts[name].text if name in self._parts else ""
 
     def put(self, name: str, text: str, mtime: float = 0.0) -> None:
-        """Take a text under a name; an empty one is left out."""
-        if text:
+        """Take a text under a name; an empty one is left out, and a name that no recording may have."""
+        if text and is_place(name):
             self._parts[name] = Part(text, mtime)
 
     def save(self, target: Path, changes: Iterable[Mapping[str, object]] = ()) -> Saved:

@@ -270,6 +270,7 @@ def test_what_a_recording_has_of_a_run_and_what_not(
         attempt.joinpath("env").write_text(f"JUDGE_API_KEY={OWN}\n")
         attempt.joinpath("ray.json").write_text(json.dumps({"dashboard": "http://127.0.0.1:2", "token": TOKEN}))
         attempt.joinpath("out.log").write_text(f"asked with {OWN}, {TOKEN} refused, HF_TOKEN=hf_{'aB3' * 10}\n")
+        attempt.joinpath("my own.log").write_text("a name that no recording may have")
         attempt.joinpath("samples.jsonl").write_text('{"step": 1, "prompt": "p", "answer": "a"}\n')
     about = {"name": "grpo", "algorithm": "grpo", "cluster": "local", "created_at": 1000.0, "nodes": 1}
     folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
