@@ -94,13 +94,24 @@ def kept_text(name: str) -> str:
 def keep(name: str, text: str) -> str:
     """Keep ``text`` for the next start; what comes back is why it could not be kept."""
     try:
-        file = ensure_private(state_dir()) / name
-        part = file.with_name(f".{name}.{os.getpid()}")  # beside it first: a full disk takes nothing of what was kept
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
+        replace_text(ensure_private(state_dir()) / name, text)
     except (OSError, RltuiError) as error:
         return f"{name}: not kept: {error}"
     return ""
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file in one step: a full disk takes nothing of what it held; a link is followed, and the mode stays.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        if target.exists():
+            part.chmod(target.stat().st_mode & 0o777)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
