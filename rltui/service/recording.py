@@ -224,13 +224,16 @@ def _write(target: Path, run_id: str, parts: Mapping[str, Part]) -> None:
     """Write the archive beside its place and move it there; nobody else may read it."""
     part = target.with_name(f".{target.name}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for name in sorted(parts):
-            data = parts[name].text.encode("utf-8", "replace")
-            entry = tarfile.TarInfo(f"{run_id}/{name}")
-            entry.size, entry.mode, entry.mtime = len(data), 0o600, parts[name].mtime
-            archive.addfile(entry, io.BytesIO(data))
-    part.replace(target)
+    try:
+        with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
+            for name in sorted(parts):
+                data = parts[name].text.encode("utf-8", "replace")
+                entry = tarfile.TarInfo(f"{run_id}/{name}")
+                entry.size, entry.mode, entry.mtime = len(data), 0o600, parts[name].mtime
+                archive.addfile(entry, io.BytesIO(data))
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_recording(path: Path) -> Recording:
