@@ -145,6 +145,16 @@ class RunWatcher:
             picture = self.snapshot(log)
         return picture
 
+    def every_step(self) -> MetricsSnapshot:
+        """The metrics of all steps of all attempts, for what is computed from them; those of pictures are thinned.
+
+        Raises:
+            ClusterError: The cluster was away from the start.
+            RltuiError: There is no such run.
+        """
+        self.whole()
+        return self._metrics.every_step()
+
     def snapshot(self, log: str = "") -> RunSnapshot:
         """A fresh picture of the run; a source that fails says so in its ``problem``.
 
