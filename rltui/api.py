@@ -227,7 +227,7 @@ class Run:
             ClusterError: The cluster is away.
         """
         summary = self.summary
-        return structs.replace(self._watcher(summary).snapshot(), summary=summary)
+        return structs.replace(self._watcher(summary).whole(), summary=summary)
 
     def watch(self, every_s: float = PERIOD_S) -> Iterator[RunSnapshot]:
         """A picture every so many seconds until the run is over, the last one included; reads only what is new.

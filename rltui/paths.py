@@ -22,7 +22,7 @@ def state_dir() -> Path:
 def run_root() -> Path:
     """Run directories of the local cluster: ``$RLTUI_RUN_ROOT`` or ``runs`` in the XDG data directory."""
     chosen = os.environ.get("RLTUI_RUN_ROOT")
-    return Path(chosen).expanduser() if chosen else _directory((), "XDG_DATA_HOME", ".local/share") / "runs"
+    return with_home(chosen) if chosen else _directory((), "XDG_DATA_HOME", ".local/share") / "runs"
 
 
 def cache_dir() -> Path:
@@ -38,7 +38,7 @@ def config_dir() -> Path:
 def _directory(own_variables: Sequence[str], xdg_variable: str, default: str) -> Path:
     own = next(filter(None, map(os.environ.get, own_variables)), None)
     if own:
-        return Path(own).expanduser()
+        return with_home(own)
     xdg = os.environ.get(xdg_variable)
     base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / default  # noqa: PTH117
     return base / "rltui"
@@ -94,7 +94,24 @@ def kept_text(name: str) -> str:
 def keep(name: str, text: str) -> str:
     """Keep ``text`` for the next start; what comes back is why it could not be kept."""
     try:
-        (ensure_private(state_dir()) / name).write_text(text, encoding="utf-8")
+        replace_text(ensure_private(state_dir()) / name, text)
     except (OSError, RltuiError) as error:
         return f"{name}: not kept: {error}"
     return ""
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file in one step: a full disk takes nothing of what it held; a link is followed, and the mode stays.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        if target.exists():
+            part.chmod(target.stat().st_mode & 0o777)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

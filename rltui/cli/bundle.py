@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import msgspec
 
 from rltui.cli.output import add_json, add_run, answer
+from rltui.paths import with_home
 from rltui.service.all_clusters import open_run
 from rltui.service.bundle import default_name, in_words, make_bundle
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write one file with all that is known of a run; 1 where a node was asked and did not answer."""
     with open_run(options.cluster, options.run) as (context, summary):
-        target = Path(options.output or default_name(summary.run_id)).expanduser().resolve()
+        target = with_home(options.output or default_name(summary.run_id)).resolve()
         bundle = make_bundle(context, summary, target)
     answer(options, {"run_id": summary.run_id, **msgspec.to_builtins(bundle)}, in_words(bundle))
     return 1 if bundle.silent else 0

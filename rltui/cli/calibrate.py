@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
                 f"{summary.run_id} is a self-test, which trains too little to say what a run reaches.",
                 f"rltui selftest --of {summary.run_id} keeps what it measured of cards and links.",
             )
-        series = RunWatcher(context.cluster.client, summary.path).snapshot().metrics.series
+        series = RunWatcher(context.cluster.client, summary.path).every_step().series
     try:
         found = calibrate(layout, series, known, f"measured in {summary.run_id} on {context.name}")
     except RltuiError as error:

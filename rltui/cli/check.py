@@ -16,6 +16,7 @@ from rltui.cli.sources import add_open, find, is_script, is_script_text, parted,
 from rltui.errors import UsageError
 from rltui.layout.document import MAX_BYTES, decode, read_text
 from rltui.layout.errors import LayoutError
+from rltui.paths import replace_text
 
 STDIN = "-"
 
@@ -148,7 +149,7 @@ def _fix(report: Report, write: bool, on_cluster: Callable[[Report], Report]) ->
         )
     edited = apply(read_text(path), report.file, found.words)
     try:
-        path.write_text(edited, encoding="utf-8")
+        replace_text(path, edited)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.", "Copy it to a folder of yours.") from error
     talk(f"{report.file}: written")

@@ -14,7 +14,7 @@ from rltui.watch.events import details
 
 def run(options: argparse.Namespace) -> int:
     """Print what happened to all attempts of the run, oldest first."""
-    picture = read_run(options)
+    picture = read_run(options, whole=True)
     told = {"run_id": picture.summary.run_id, "events": picture.events}
     answer(options, told, map(_line, picture.events), nothing_yet(picture, "nothing has happened"))
     return 0

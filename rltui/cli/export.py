@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-from pathlib import Path
 
 from rltui.cli.output import add_json, add_run, answer
 from rltui.cluster.profile import LOCAL
 from rltui.errors import UsageError
+from rltui.paths import with_home
 from rltui.service.all_clusters import open_run
 from rltui.service.exports import plan_export
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write a checkpoint as a Hugging Face folder; 1 where the exporter could not."""
-    target = str(Path(options.to).expanduser().resolve()) if options.to else ""
+    target = str(with_home(options.to).resolve()) if options.to else ""
     with open_run(options.cluster, options.run) as (context, summary):
         where = context.name
         export = plan_export(

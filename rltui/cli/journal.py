@@ -11,7 +11,7 @@ from rltui.cluster.plain_text import printable
 from rltui.cluster.profiles import load_profiles
 from rltui.errors import UsageError
 from rltui.onnode.hands_off import STATE
-from rltui.paths import run_root, state_dir
+from rltui.paths import run_root, state_dir, with_home
 from rltui.runs.journal import Journal, JournalAction, actions
 
 HEADER = ("WHEN", "ACTION", "OUTCOME", "S", "RUN", "JOB", "")
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_roots() -> set[Path]:
     """The folders of runs that this machine has itself: what hands-off mode did with them stands there."""
     near = [one for one in load_profiles().by_name.values() if not one.host and not one.hosts and one.run_root]
-    return {run_root(), *(Path(one.run_root).expanduser() for one in near)}
+    return {run_root(), *(with_home(one.run_root) for one in near)}
 
 
 def _row(one: JournalAction) -> tuple[str, ...]:

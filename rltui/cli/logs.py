@@ -85,7 +85,7 @@ def _print(context: Context, run: RunSummary, options: argparse.Namespace) -> in
     if options.since:
         _refuse_timeless(sources)
         began = place_of(client, sources, _moment(client, options.since))
-        place = _show_on(client, run, sources, began, options)
+        place = _show_on(client, run, sources, began, options, whole_only=options.follow and run.is_live)
         if place == began and not options.follow:
             return 1
     else:

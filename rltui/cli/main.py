@@ -20,7 +20,10 @@ MOST_MEANT = 3
 
 def run() -> None:
     """Entry point of the console script ``rltui``: ``main`` on the arguments of this process."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed by whoever started this
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         # a terminal in Latin-1 has no ✗, and a file's name may be no text: escaped, as Python itself does on stderr
         sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))
@@ -107,12 +110,17 @@ def _report_crash(error: Exception) -> int:
     if os.environ.get("RLTUI_DEBUG"):
         traceback.print_exc()
         return INTERNAL
-    with tempfile.NamedTemporaryFile("w", prefix="rltui-crash-", suffix=".txt", delete=False) as stream:
-        stream.write(f"rltui {rltui.__version__}, Python {sys.version}\n\n")
-        traceback.print_exception(error, file=stream)
+    told = f"rltui {rltui.__version__}, Python {sys.version}\n\n{''.join(traceback.format_exception(error))}"
+    try:
+        with tempfile.NamedTemporaryFile("wb", prefix="rltui-crash-", suffix=".txt", delete=False) as stream:
+            stream.write(told.encode("utf-8", "backslashreplace"))
+        where = f"in {stream.name}"
+    except OSError:  # a full disk, or no temporary folder
+        sys.stderr.write(told)
+        where = "above"
     sys.stderr.write(
         f"rltui: this should not have happened: {type(error).__name__}: {str(error)[:200]}\n"
-        f"  The details are in {stream.name}; please report them. Runs go on.\n"
+        f"  The details are {where}; please report them. Runs go on.\n"
     )
     return INTERNAL
 

@@ -17,7 +17,7 @@ from rltui.memory.bars import lines
 from rltui.memory.estimate import LayoutEstimate
 from rltui.memory.json_form import as_json
 from rltui.memory.layouts import estimate_layout
-from rltui.paths import is_file, with_home
+from rltui.paths import is_file, is_folder, with_home
 
 CARD = "H100-SXM-80GB"
 
@@ -74,7 +74,8 @@ def _layout(options: argparse.Namespace) -> Layout:
     try:
         return load(word, options.overrides, said(options)).layout
     except UsageError as error:
-        near = [] if with_home(word).exists() or "Did you mean" in error.hint else nearest_models(word)
+        is_there = is_file(with_home(word)) or is_folder(with_home(word))
+        near = [] if is_there or "Did you mean" in error.hint else nearest_models(word)
         if not near:
             raise
         hint = f"If it is a model: the nearest known are {', '.join(near)}. {error.hint}"

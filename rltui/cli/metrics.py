@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
         metrics, about, nothing = read_history(options.wandb), {"wandb": options.wandb}, "It has no history yet."
     else:
-        picture = read_run(options)
+        picture = read_run(options, whole=True)
         metrics, about = picture.metrics, {"run_id": picture.summary.run_id}
         nothing = nothing_yet(picture, "there are no numbers of a step")
     told = {**about, "steps": metrics.steps, "series": metrics.series, "latest": metrics.latest}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from rltui.cli.output import add_only_cluster, ask, print_json, show, talk
@@ -67,32 +68,40 @@ def do_to_all(
         UsageError: Nothing is there to do, nobody is there to ask, or the answer is no.
     """
     with open_clusters(options.cluster) as clusters:
-        runs = [(clusters.context(run.reader), run) for run in picked_runs(clusters, options)]
-        shown = {run.run_id: tried(partial(preview, context, run)) for context, run in runs}
-        previews = {run_id: one for run_id, (one, _) in shown.items() if one is not None}
-        refused = {run_id: error for run_id, (_, error) in shown.items() if error is not None}
+        found = picked_runs(clusters, options)
+        names = _names(found)
+        runs = [(clusters.context(run.reader), run, name) for run, name in zip(found, names, strict=True)]
+        shown = {name: tried(partial(preview, context, run)) for context, run, name in runs}
+        previews = {name: one for name, (one, _) in shown.items() if one is not None}
+        refused = {name: error for name, (_, error) in shown.items() if error is not None}
         if len(runs) == 1:
             for error in refused.values():
                 raise error
-        for run_id, error in refused.items():
-            talk(f"{run_id} is left alone: {error.in_one_line}")
+        for name, error in refused.items():
+            talk(f"{name} is left alone: {error.in_one_line}")
         if not previews:
             raise UsageError("There is nothing to do: no run fits." if not runs else "It can be done to none of them.")
         if not options.yes:
-            _confirm(verb, list(previews.values()))
-        done = {run.run_id: tried(partial(act, context, run)) for context, run in runs if run.run_id in previews}
-    failed = {run_id: error.in_one_line for run_id, (_, error) in done.items() if error is not None}
-    for run_id, (said, _) in done.items():
-        talk(said or f"{run_id}: {failed[run_id]}")
+            _confirm(verb, previews)
+        done = {name: tried(partial(act, context, run)) for context, run, name in runs if name in previews}
+    failed = {name: error.in_one_line for name, (_, error) in done.items() if error is not None}
+    for name, (said, _) in done.items():
+        talk(said or f"{name}: {failed[name]}")
     if options.json:
-        left = {run_id: error.in_one_line for run_id, error in refused.items()}
+        left = {name: error.in_one_line for name, error in refused.items()}
         print_json({"schema": 1, "done": [one for one in done if one not in failed], "failed": failed, "left": left})
     return 1 if failed else 0
 
 
-def _confirm(verb: str, previews: Sequence[ActionPreview]) -> None:
-    for one in previews:
+def _names(runs: Sequence[RunSummary]) -> list[str]:
+    """What each of ``runs`` is called among them: two clusters may have drawn the same id."""
+    times = Counter(run.run_id for run in runs)
+    return [run.run_id if times[run.run_id] == 1 else f"{run.run_id} on {run.cluster}" for run in runs]
+
+
+def _confirm(verb: str, previews: Mapping[str, ActionPreview]) -> None:
+    for name, one in previews.items():
         if len(previews) > 1:
-            talk(f"{one.run_id}")
+            talk(name)
         show(one)
-    ask(previews[0].title if len(previews) == 1 else f"{verb} {len(previews)} runs?")
+    ask(next(iter(previews.values())).title if len(previews) == 1 else f"{verb} {len(previews)} runs?")

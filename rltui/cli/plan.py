@@ -13,6 +13,7 @@ from rltui.cli.plan_request import asked
 from rltui.cli.plan_table import Better, as_json, lines, table, terms
 from rltui.cli.sources import add_open
 from rltui.errors import RltuiError, UsageError
+from rltui.paths import with_home
 from rltui.plan.assemble import as_text
 from rltui.plan.rank import DEFAULT_COUNT, Proposal, Sound, elsewhere, propose
 from rltui.plan.rates import trust_in
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     proposals = propose(request, sound, options.count)
     if not proposals:
         return _nothing(request, sound, options.json)
-    saved = _save(proposals, better, Path(options.save).expanduser()) if options.save else ()
+    saved = _save(proposals, better, with_home(options.save)) if options.save else ()
     if options.json:
         shown = [as_json(each, better) for each in proposals]
         trust = request.rates.source if request.rates else trust_in(request.model, request.gpu)

@@ -99,7 +99,7 @@ def _of_run(options: argparse.Namespace) -> tuple[Standing, Request]:
             layout = layout_of_work(client, path, work)
         except RltuiError as error:
             raise RltuiError(f"{summary.run_id} has no layout to plan by: {error.message}") from error
-        series = RunWatcher(client, summary.path).snapshot().metrics.series
+        series = RunWatcher(client, summary.path).every_step().series
     if options.overrides or said(options):
         layout = load_text(as_text(layout), summary.run_id, [*said(options), *options.overrides]).layout
     request = wanted_of_layout(layout)

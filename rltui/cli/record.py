@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import msgspec
 
 from rltui.cli.output import add_json, add_run, answer, talk
+from rltui.paths import with_home
 from rltui.service.all_clusters import open_run
 from rltui.service.record import default_name, in_words, record
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write one file from which ``rltui replay`` shows the run again."""
     with open_run(options.cluster, options.run) as (context, summary):
-        target = Path(options.output or default_name(summary.run_id)).expanduser().resolve()
+        target = with_home(options.output or default_name(summary.run_id)).resolve()
         if options.follow and summary.is_live:
             talk(f"recording {summary.run_id} until it ends; ctrl+c ends the recording, and the run goes on")
         saved = record(context, summary, target, follow=options.follow)

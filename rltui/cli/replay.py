@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
-from pathlib import Path
 
 from msgspec import structs
 
@@ -12,6 +11,7 @@ from rltui.cli.cockpit import open_replay
 from rltui.cli.output import add_json, answer
 from rltui.cli.show import lines
 from rltui.errors import UsageError
+from rltui.paths import with_home
 from rltui.service.recording import read_recording
 from rltui.service.replay import ReplayCockpit
 
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     """Show a recorded run again."""
     if not 0.01 <= options.speed <= 100_000:
         raise UsageError(f"--speed {options.speed:g} is no speed.", "Give a number from 0.01 to 100000.")
-    recording = read_recording(Path(options.file).expanduser())
+    recording = read_recording(with_home(options.file))
     with closing(ReplayCockpit(recording, speed=options.speed, at=options.at)) as cockpit:
         if not (options.headless or options.json):
             return open_replay(cockpit, ascii_only=options.ascii)

@@ -19,14 +19,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_watch(parser)
 
 
-def read_run(options: argparse.Namespace) -> RunSnapshot:
+def read_run(options: argparse.Namespace, *, whole: bool = False) -> RunSnapshot:
     """The run that ``options`` name, as it is now.
+
+    Args:
+        options: The verb's.
+        whole: Read all steps and events, however long that takes; else a long run's may end before now.
 
     Raises:
         UsageError: No run, or more than one, is meant.
     """
     with open_run(options.cluster, options.run) as (context, summary):
-        picture = RunWatcher(context.cluster.client, summary.path).snapshot()
+        watcher = RunWatcher(context.cluster.client, summary.path)
+        picture = watcher.whole() if whole else watcher.snapshot()
     return structs.replace(picture, summary=summary)
 
 

@@ -40,7 +40,9 @@ def run(options: argparse.Namespace) -> int:
             nothing = f"{summary.run_id} is {summary.state}: it has written no memory.json yet."
             answer(options, told, memory_lines(found) if found is not None else (), nothing)
             return 0
-        snapshot = structs.replace(RunWatcher(context.cluster.client, summary.path).snapshot(), summary=summary)
+        watcher = RunWatcher(context.cluster.client, summary.path)
+        # people are shown no metrics
+        snapshot = structs.replace(watcher.whole() if options.json else watcher.snapshot(), summary=summary)
         before = endings(context.cluster.client, summary)
     shown = [*lines(snapshot), *(_ending(summary, end) for end in before)]
     answer(options, {"run": snapshot, "attempts_before": before}, shown)

@@ -56,9 +56,10 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"`{self.prog}` needs {first}.", f"{runs}{help_of}")
         unknown = message.removeprefix("unrecognized arguments: ")
         if unknown != message:
-            near = nearest(unknown.split()[0], self._option_string_actions, 0.75)
+            near = nearest(unknown.partition(" ")[0], self._option_string_actions, 0.75)
             meant = f"Did you mean {near}? " if near else ""
-            raise UsageError(f"`{self.prog}` does not take {unknown[:100]}.", meant + help_of)
+            said = unknown[:100] if unknown.strip() else "an empty word"
+            raise UsageError(f"`{self.prog}` does not take {said}.", meant + help_of)
         raise UsageError(f"{self.prog}: {message}.", help_of)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
-from rltui.onnode.checkpoints import step_name
+from rltui.onnode.checkpoints import step_of
 from rltui.service.cockpit import ActionPreview
 from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
@@ -97,7 +97,8 @@ def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -
     left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/*"] if keep == "none" else []
     if keep == "newest" and (newest := newest_checkpoint_step(context, run)) is not None:
         entries = context.cluster.client.list(f"{run.path}/{rundir.CHECKPOINTS}")
-        others = [one.name for one in entries if one.name != step_name(newest)]
+        # another system names its own: which of them can go is not known here
+        others = [one.name for one in entries if step_of(one.name) not in (None, newest)]
         left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/{name}" for name in others]
     about: dict[str, Any] = {"run": run.run_id, "cluster": context.name, "path": target}
     with context.journal.around("archive", "unknown", **about):

@@ -83,7 +83,7 @@ def read_side(context: Context, run: RunSummary) -> Side:
     client, path = context.cluster.client, attempt_path(run)
     watcher = RunWatcher(client, run.path)
     history = read_history(context, run, watcher)
-    metrics = watcher.whole().metrics
+    metrics = watcher.every_step()
     return Side(
         run_id=run.run_id,
         state=run.state,

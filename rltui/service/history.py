@@ -27,7 +27,7 @@ def read_history(context: Context, run: RunSummary, watcher: RunWatcher | None =
     watcher = watcher or RunWatcher(context.cluster.client, run.path)
     history = watcher.whole().history
     nameless = [one for one in history.attempts if one.outcome in DIED and one.cause == one.outcome]
-    if not nameless or run.through:
+    if not nameless or run.through or run.archived is not None:  # its logs are in a file: an empty word would stay
         return history
     for one in nameless[: -MOST_LOOKED_AT - 1 : -1]:
         with suppress(RltuiError):  # the outcome is a cause too

@@ -16,6 +16,7 @@ from rltui.errors import ClusterError
 from rltui.onnode import rundir, server_notes
 from rltui.runs.directory import attempt_numbers
 from rltui.service.context import Context
+from rltui.service.hands_off_switch import is_over
 from rltui.service.recording import Packer, Saved
 from rltui.watch.attempt_logs import is_log
 from rltui.watch.endpoint import get
@@ -45,7 +46,7 @@ def record(context: Context, run: RunSummary, target: Path, *, follow: bool = Fa
     client = context.cluster.client
     changes: list[dict[str, Any]] = []
     if follow and run.is_live:
-        run = _watched(client, run, changes)
+        run = _watched(context, run, changes)
     packer = Packer(client, run)
     packer.add_run()
     for number in reversed(attempt_numbers(client, run.path)):
@@ -53,8 +54,9 @@ def record(context: Context, run: RunSummary, target: Path, *, follow: bool = Fa
     return packer.save(target, changes)
 
 
-def _watched(client: RelayClient, run: RunSummary, changes: list[dict[str, Any]]) -> RunSummary:
+def _watched(context: Context, run: RunSummary, changes: list[dict[str, Any]]) -> RunSummary:
     """Note what changes until the run ends or somebody interrupts; returns the run as it is then."""
+    client = context.cluster.client
     watcher, notes = RunWatcher(client, run.path), Notes(client, run.path)
     try:
         while True:
@@ -63,7 +65,10 @@ def _watched(client: RelayClient, run: RunSummary, changes: list[dict[str, Any]]
                 changes += notes.look(watcher.newest, picture.taken_at)
             run = structs.replace(run, state=picture.summary.state, attempt=picture.summary.attempt)
             if not run.is_live:
-                break
+                with suppress(ClusterError):  # of a job that waits, or waits again, only the scheduler knows
+                    run = context.find(run.run_id)
+                    if is_over(context, run):
+                        break
             time.sleep(EVERY_S)
     except KeyboardInterrupt:  # what was seen until now is the recording
         pass

@@ -154,8 +154,8 @@ class Packer:
         return self._parts[name].text if name in self._parts else ""
 
     def put(self, name: str, text: str, mtime: float = 0.0) -> None:
-        """Take a text under a name; an empty one is left out."""
-        if text:
+        """Take a text under a name; an empty one is left out, and a name that no recording may have."""
+        if text and is_place(name):
             self._parts[name] = Part(text, mtime)
 
     def save(self, target: Path, changes: Iterable[Mapping[str, object]] = ()) -> Saved:
@@ -224,13 +224,16 @@ def _write(target: Path, run_id: str, parts: Mapping[str, Part]) -> None:
     """Write the archive beside its place and move it there; nobody else may read it."""
     part = target.with_name(f".{target.name}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for name in sorted(parts):
-            data = parts[name].text.encode("utf-8", "replace")
-            entry = tarfile.TarInfo(f"{run_id}/{name}")
-            entry.size, entry.mode, entry.mtime = len(data), 0o600, parts[name].mtime
-            archive.addfile(entry, io.BytesIO(data))
-    part.replace(target)
+    try:
+        with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
+            for name in sorted(parts):
+                data = parts[name].text.encode("utf-8", "replace")
+                entry = tarfile.TarInfo(f"{run_id}/{name}")
+                entry.size, entry.mode, entry.mtime = len(data), 0o600, parts[name].mtime
+                archive.addfile(entry, io.BytesIO(data))
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_recording(path: Path) -> Recording:

@@ -35,7 +35,8 @@ class Event(Struct, frozen=True, kw_only=True):
     def message(self) -> dict[str, Any]:
         """The event as ``rltui.onnode.notify`` sends it to phones and chats."""
         where = f"attempt {self.run.attempt} on {self.run.cluster}"
-        step = "" if self.run.stage.step is None else f", step {self.run.stage.step} of {self.run.stage.steps}"
+        stage = self.run.stage
+        step = "" if stage.step is None else f", step {stage.step}" + (f" of {stage.steps}" if stage.steps else "")
         text = "\n".join(filter(None, (self.text, where + step)))
         about = {"kind": self.kind, "cluster": self.run.cluster, "run": self.run.run_id}
         return {**about, "title": self.title, "text": text, "time_s": time.time()}
@@ -63,7 +64,7 @@ class RunEvents:
 
     def __init__(self) -> None:
         self._before: tuple[RunSummary, ...] = ()
-        self._progress: dict[tuple[str, int], _Progress] = {}
+        self._progress: dict[tuple[str, str, int], _Progress] = {}
         self._looked_s = 0.0
 
     def look(self, snapshot: RunsSnapshot, now_s: float) -> list[Event]:
@@ -76,8 +77,8 @@ class RunEvents:
         """
         after = tuple(run for run in snapshot.runs if not run.as_of and not run.owner)
         events = [*happened(self._before, after), *self._stalled(after, now_s)]
-        seen = {run.run_id for run in after}
-        self._before = (*after, *(run for run in self._before if run.run_id not in seen))
+        seen = set(map(_key, after))
+        self._before = (*after, *(run for run in self._before if _key(run) not in seen))
         self._looked_s = now_s
         return events
 
@@ -86,11 +87,11 @@ class RunEvents:
         if unwatched_s > UNWATCHED_S:
             for progress in self._progress.values():
                 progress.since_s += unwatched_s
-        watched = {(run.run_id, run.attempt): run for run in runs if _is_stepping(run)}
+        watched = {(*_key(run), run.attempt): run for run in runs if _is_stepping(run)}
         self._progress = {key: one for key, one in self._progress.items() if key in watched}
         return [event for key, run in watched.items() if (event := self._stall(key, run, now_s)) is not None]
 
-    def _stall(self, key: tuple[str, int], run: RunSummary, now_s: float) -> Event | None:
+    def _stall(self, key: tuple[str, str, int], run: RunSummary, now_s: float) -> Event | None:
         progress = self._progress.setdefault(key, _Progress(run.stage.step, now_s))
         silent_s = now_s - progress.since_s
         if run.stage.step != progress.step:
@@ -103,6 +104,11 @@ class RunEvents:
         return None
 
 
+def _key(run: RunSummary) -> tuple[str, str]:
+    """Which run it is: an id is drawn anew on each cluster, and two may have the same."""
+    return run.cluster, run.run_id
+
+
 def _is_stepping(run: RunSummary) -> bool:
     """Whether the next step is what it is at: starting, saving and evaluating take what they take."""
     return (
@@ -112,10 +118,10 @@ def _is_stepping(run: RunSummary) -> bool:
 
 def happened(before: Iterable[RunSummary], after: Iterable[RunSummary]) -> list[Event]:
     """Which runs began to train, or ended, between two pictures; one that was not there before tells nothing."""
-    known = {run.run_id: run for run in before}
+    known = {_key(run): run for run in before}
     events = []
     for run in after:
-        old = known.get(run.run_id)
+        old = known.get(_key(run))
         if old is None:
             continue
         is_new = run.attempt != old.attempt

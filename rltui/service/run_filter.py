@@ -65,7 +65,8 @@ def picked(runs: Sequence[RunSummary], query: str, now: float) -> list[RunSummar
     """Runs that fit a filter which is meant as it stands.
 
     Raises:
-        UsageError: It has no word, or names a time or a saved filter that is none: it would pick more than was meant.
+        UsageError: It has no word, or one that names nothing, or a time or a saved filter that is none: it would pick
+            more than was meant.
     """
     saved = saved_filters()
     query = expanded(query, saved)
@@ -78,6 +79,8 @@ def picked(runs: Sequence[RunSummary], query: str, now: float) -> list[RunSummar
         name, _, value = word.partition(":")
         if name in ("since", "before") and span_s(value) is None:
             raise UsageError(f"--where {word[:60]}: that is no time.", "Write 90m, 2h, 3d or 1w.")
+        if word.endswith(":"):
+            raise UsageError(f"--where {word[:60]} names nothing: it would pick every run.", f"It takes {WORDS}.")
     return [run for run in runs if matches(run, query, now)]
 
 

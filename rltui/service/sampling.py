@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 
@@ -16,6 +15,7 @@ from rltui.onnode.allocation import step_command
 from rltui.service.context import Context
 from rltui.service.read_evidence import sampled
 from rltui.service.run_jobs import code_of
+from rltui.watch.lines import parse_object
 from rltui.watch.snapshots import RunSummary
 from rltui.watch.text import plain
 
@@ -101,5 +101,5 @@ def _said(client: RelayClient, attempt: str) -> str:
 
 
 def _sees_gpus(client: RelayClient, attempt: str, host: str) -> bool:
-    lines = client.tail(f"{attempt}/gpu-{host}.jsonl", 1 << 16).data.splitlines()
-    return any(json.loads(line).get("gpus") for line in lines[-1:])
+    whole = client.tail(f"{attempt}/gpu-{host}.jsonl", 1 << 16).data.split(b"\n")[:-1]
+    return any((parse_object(line) or {}).get("gpus") for line in whole[-1:])

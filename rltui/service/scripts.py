@@ -21,6 +21,7 @@ from rltui.importers.slurm_lines import read_slurm
 from rltui.layout.origins import AT_LAUNCH, FREEST_PARTITION, changed
 from rltui.onnode import rundir
 from rltui.onnode.preflight import capacity, missing_gpus
+from rltui.paths import with_home
 from rltui.runs.script_job import ENDINGS, LARGEST, ScriptJob
 from rltui.service.allocations import share_of
 from rltui.service.context import Context
@@ -139,7 +140,7 @@ def folder_there(asked: str, profile: Profile) -> str:
         profile: The cluster.
     """
     if not profile.host:
-        return str(Path(asked).expanduser().absolute())
+        return str(with_home(asked).absolute())
     return asked if not asked or asked.startswith(("/", "~")) else f"~/{os.path.normpath(asked)}"
 
 

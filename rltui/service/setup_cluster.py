@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from rltui.errors import RltuiError, UsageError
 from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.layout.document import parse
 from rltui.layout.errors import LayoutError
+from rltui.paths import replace_text
 from rltui.service.this_machine import NOT_SET_UP
 
 RAY_DASHBOARD = "http://127.0.0.1:8265"
@@ -373,11 +373,7 @@ def write_file(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        target = path.resolve()
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        temporary.write_text(text, "utf-8")
-        temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
-        temporary.replace(target)
+        replace_text(path, text)
     except OSError as error:
         raise RltuiError(
             f"Cannot write {path}: {error.strerror}.", "Set RLTUI_CONFIG_DIR to another folder."

@@ -215,7 +215,7 @@ class MergedReader:
 
     def _timed(self, number: int, offset: int, data: bytes) -> list[MergedLine]:
         """The lines of a piece, each with its time, or that of the one above it."""
-        source, at = self._sources[number], self._at[number]
+        source, at, stop = self._sources[number], self._at[number], offset + len(data)
         raws = data.split(b"\n")
         if raws and not raws[-1]:
             raws.pop()
@@ -227,7 +227,7 @@ class MergedReader:
         lines = []
         for raw, text, when in zip(raws, texts, times, strict=True):
             at = when if when is not None else at if source.is_timed else source.spread(offset)
-            end = offset + len(raw) + 1
+            end = min(stop, offset + len(raw) + 1)  # the last may be half a line, without its end
             lines.append(MergedLine(at, source.name, offset, end, text))
             offset = end
         self._at[number] = (lines[0].at if self._backwards else at) if lines else at

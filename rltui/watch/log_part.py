@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import posixpath
+import zlib
 from collections import deque
 from collections.abc import Iterator
 
@@ -80,7 +81,7 @@ def _unpacked(data: bytes) -> bytes:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
             return stream.read(MAX_UNPACKED_BYTES)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise RltuiError(f"The log cannot be unpacked: {error}.") from error
 
 

@@ -26,9 +26,7 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY_S, "w": 7 * DAY_S}
 SKEW_S = 60.0
 """By how much a line may be newer than its file says to be."""
 
-_CLOCK = (
-    r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?!\d)(?:[.,](?P<fraction>\d{1,6}))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
-)
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?!\d)(?:[.,](?P<fraction>\d+))?(?P<zone>Z|[+-]\d\d:?\d\d)?"
 _FORMS = tuple(
     re.compile(form)
     for form in (

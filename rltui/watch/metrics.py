@@ -53,6 +53,10 @@ class Curves:
         for name, series in self._series.items():
             series.append(values.get(name, NAN))
 
+    def whole(self) -> tuple[tuple[int, ...], dict[str, tuple[float, ...]]]:
+        """Return all steps, and each series at them."""
+        return tuple(self._steps), {name: tuple(series) for name, series in self._series.items()}
+
     def thinned(self) -> tuple[tuple[int, ...], dict[str, tuple[float, ...]]]:
         """Return at most ``MAX_POINTS`` steps, and each series at them.
 
@@ -62,7 +66,7 @@ class Curves:
         """
         count = len(self._steps)
         if count <= MAX_POINTS:
-            return tuple(self._steps), {name: tuple(series) for name, series in self._series.items()}
+            return self.whole()
         width = self._bucket_width(count - 2)
         if width != self._width:
             self._width, self._closed = width, {}
@@ -141,12 +145,18 @@ class MetricCurves:
     def snapshot(self) -> MetricsSnapshot:
         """The curves so far; the same object until there is something new."""
         if self._snapshot is None:
-            steps, series = self._curves.thinned()
-            times = series.pop(TIME, ())
-            self._snapshot = MetricsSnapshot(
-                steps=steps, series=series, times=times, latest=dict(self._latest), taken_at=self._taken_at
-            )
+            self._snapshot = self._told(*self._curves.thinned())
         return self._snapshot
+
+    def every_step(self) -> MetricsSnapshot:
+        """The curves so far with all of their steps: points of a thinned one are the least and the most of several."""
+        return self._told(*self._curves.whole())
+
+    def _told(self, steps: tuple[int, ...], series: dict[str, tuple[float, ...]]) -> MetricsSnapshot:
+        times = series.pop(TIME, ())
+        return MetricsSnapshot(
+            steps=steps, series=series, times=times, latest=dict(self._latest), taken_at=self._taken_at
+        )
 
     def means(self, prefix: str) -> dict[str, float]:
         """Mean of each metric whose name begins with ``prefix``, as in ``Curves``."""

@@ -131,7 +131,7 @@ class RunWatcher:
         return self._metrics.means(PREFIX)
 
     def whole(self, log: str = "") -> RunSnapshot:
-        """A picture with all steps of all attempts, however long that takes to read.
+        """A picture with all steps and events of all attempts, however long that takes to read.
 
         Args:
             log: As in ``snapshot``.
@@ -141,9 +141,19 @@ class RunWatcher:
             RltuiError: There is no such run.
         """
         picture = self.snapshot(log)
-        while self._metrics.lines.behind and not picture.problem:
+        while (self._metrics.lines.behind or self._events.lines.behind) and not picture.problem:
             picture = self.snapshot(log)
         return picture
+
+    def every_step(self) -> MetricsSnapshot:
+        """The metrics of all steps of all attempts, for what is computed from them; those of pictures are thinned.
+
+        Raises:
+            ClusterError: The cluster was away from the start.
+            RltuiError: There is no such run.
+        """
+        self.whole()
+        return self._metrics.every_step()
 
     def snapshot(self, log: str = "") -> RunSnapshot:
         """A fresh picture of the run; a source that fails says so in its ``problem``.

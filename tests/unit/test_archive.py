@@ -96,6 +96,21 @@ def test_checkpoints_go_as_was_said(folder: Path, tmp_path: Path, keep: str, lef
     assert (folder / "attempts/01/out.log").exists()
 
 
+def test_checkpoints_that_another_system_named_all_stay(folder: Path, tmp_path: Path) -> None:
+    folder.joinpath("checkpoints/global_step_7").mkdir()
+    assert main(["archive", RUN, "--to", str(tmp_path / "cold"), "--checkpoints", "newest", "--yes"]) == 0
+    assert main(["archive", "--back", RUN, "--yes"]) == 0
+    assert sorted(os.listdir(folder / "checkpoints")) == ["global_step_7", "step-000020"]
+
+
+def test_the_cause_of_an_end_is_not_looked_for_where_the_logs_are_away(folder: Path, tmp_path: Path) -> None:
+    end = {"outcome": "failed", "exit_code": 1, "reason": "it failed", "at": 9.0}
+    folder.joinpath("attempts/01/end.json").write_text(json.dumps(end))
+    assert main(["archive", RUN, "--to", str(tmp_path / "cold"), "--yes"]) == 0
+    assert main(["history", RUN]) == 0
+    assert not folder.joinpath("attempts/01/failure.json").exists(), "an empty word, which would stay for ever"
+
+
 def test_nothing_is_taken_away_before_the_file_is_whole(folder: Path, tmp_path: Path) -> None:
     before, cold = contents(folder), tmp_path / "cold"
     cold.mkdir()

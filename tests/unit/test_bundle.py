@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import pickle
+import resource
 import tarfile
 import time
 from pathlib import Path
@@ -14,6 +17,7 @@ from watch_support import attempt_of
 
 from rltui.cli.main import main
 from rltui.layout.secret_words import MASK, masked
+from rltui.service import recording
 
 RUN = "grpo-tiny-1a2b"
 RAY_TOKEN, OWN, HUB = "5f" * 32, "correct-horse-battery", "hf_" + "aB3" * 10
@@ -149,3 +153,15 @@ def test_a_masked_json_line_is_still_one() -> None:
     assert json.loads(masked(json.dumps(event))) == {
         **event, "token": MASK, "nested": {"secret": None, "password": MASK}
     }  # fmt: skip
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    text = base64.b64encode(os.urandom(50_000)).decode()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            recording._write(tmp_path / "r.tar.gz", "grpo-1", {"run.json": recording.Part(text)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,21 @@ def test_fix_shows_and_write_writes(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["check", str(path), "--strict"]) == 0
     assert path.read_text().startswith("# the first line\n")
     assert path.read_text().endswith("# the last line\n")
+
+
+def test_a_full_disk_takes_nothing_of_a_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text(COMMENTED)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        code = main(["check", "--fix", "--write", str(path)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2
+    assert "cannot be written: File too large" in capsys.readouterr().err
+    assert path.read_text() == COMMENTED
+    assert [one.name for one in tmp_path.iterdir()] == ["my.yaml"]
 
 
 @pytest.mark.parametrize(

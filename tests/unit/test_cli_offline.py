@@ -85,6 +85,9 @@ def test_check_reads_stdin(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         (["check", "a" * 300], 2, "No preset or layout file"),
         (["launch", f"{'a' * 300}.sh"], 2, "cannot be read: File name too long"),
         (["why", "--log", "a" * 300], 2, "There is no file"),
+        (["mem", "a" * 300], 2, "No preset or layout file"),
+        (["replay", "~nobody-of-this-name/r.tar.gz"], 2, "cannot be read: No such file"),
+        (["ps", ""], 2, "`rltui ps` does not take an empty word."),
         (["adopt", "--pid", str(os.getpid())], 2, "has started this shell, too.\n  Name the training's own"),
         (["launch", TINY, "--cluster", "moon"], 2, "There is no cluster 'moon'"),
     ],
@@ -231,7 +234,10 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("encoding", "name"), [("latin-1", "x.yaml"), ("utf-8", os.fsdecode(b"\xff.yaml"))])
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [("latin-1", "x.yaml"), ("utf-8", os.fsdecode(b"\xff.yaml")), ("ascii:surrogateescape", "é.yaml")],
+)
 def test_what_a_terminal_cannot_show_ends_no_verb(encoding: str, name: str, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "rltui", "check", str(tmp_path / name)]
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
@@ -239,6 +245,24 @@ def test_what_a_terminal_cannot_show_ends_no_verb(encoding: str, name: str, tmp_
     assert done.returncode == 2
     assert b"cannot be read: No such file" in done.stdout
     assert b"should not have happened" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_end_no_verb(closed: str) -> None:
+    words = ["sh", "-c", f'"$1" -m rltui layouts {closed}', "sh", sys.executable]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_defect_where_no_file_can_be_written_is_told_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    monkeypatch.setattr("rltui.cli.draw.draw", lambda *_: 1 // 0)
+    code, out, err = run(capsys, "draw", TINY)
+    assert (code, out) == (70, "")
+    assert "in <lambda>" in err
+    assert err.endswith("The details are above; please report them. Runs go on.\n")
 
 
 def test_a_defect_is_one_line_and_a_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,3 +238,18 @@ def test_what_cannot_be_drawn_is_said(
     said = capsys.readouterr()
     assert "pip install 'rltui[pictures]'" in said.err
     assert not (tmp_path / "b.png").exists()
+
+
+def test_long_runs_are_compared_by_their_steps_and_not_by_the_points_of_a_chart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("dddd", "eeee"):
+        make_run(f"grpo-tiny-{name}", 0, 0.0)
+        lines = [{"step": step, "time": 10.0 + step, "loss": 100.0 if step % 50 == 0 else 1.0} for step in range(3001)]
+        path = run_root() / f"grpo-tiny-{name}" / "attempts/01/metrics.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = ("grpo-tiny-dddd", "grpo-tiny-eeee")
+    found = json.loads(told(capsys, *words, "--json"))["comparison"]
+    assert {row["name"]: row["values"] for row in found["metrics"]}["loss"] == [1.0, 1.0]
+    rows = list(csv.DictReader(io.StringIO(told(capsys, *words, "--csv"))))
+    assert [float(row["loss"]) for row in rows if row["run"] == "grpo-tiny-dddd"] == [line["loss"] for line in lines]

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from rltui.onnode import evidence, processes, progress, rundir
 from rltui.onnode.attempt_runner import AttemptRunner
 from rltui.onnode.sampler import host_name
 from rltui.service.read_evidence import look_at_process, read_evidence
+from rltui.service.sampling import _sees_gpus
 
 ROOT = Path(__file__).parents[2]
 ROLE = """
@@ -244,3 +246,9 @@ def test_an_attempt_that_rltui_itself_breaks_ends_with_a_word_and_a_traceback(tm
     assert (done.returncode, end["outcome"]) == (1, "failed"), done.stderr
     assert "a bug: AttributeError: no such thing" in end["reason"]
     assert "in preflight" in tmp_path.joinpath("out.log").read_text()
+
+
+def test_the_cards_of_a_node_are_told_while_its_sampler_writes() -> None:
+    line = json.dumps({"t": 1.0, "host": "n1", "gpus": [{"i": 0}]}).encode()
+    client = SimpleNamespace(tail=lambda *_: SimpleNamespace(data=line + b"\n" + line[:20]))
+    assert _sees_gpus(client, "attempts/01", "n1")  # type: ignore[arg-type]

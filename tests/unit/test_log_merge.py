@@ -122,3 +122,15 @@ def test_lines_of_any_length_and_no_lines_at_all(
     assert sum(len(line.text) for line in there) == 20_000
     back = MergedReader(client, sources, end_of(sources), backwards=True).lines(99)
     assert sum(len(line.text) for line in back) == 20_000
+
+
+def test_half_a_line_at_the_end_is_not_passed_and_nothing_is_read_again(client: RelayClient, tmp_path: Path) -> None:
+    log = tmp_path / "out.log"
+    log.write_bytes(b"one\ntwo\n 50 %")
+    sources = sources_in(client, tmp_path)
+    reader = MergedReader(client, sources, {})
+    assert [line.text for line in reader.lines(9)] == ["one", "two", " 50 %"]
+    assert reader.place == end_of(sources)
+    assert MergedReader(client, sources, reader.place).lines(9) == []
+    log.write_bytes(b"one\ntwo\n 50 %|100 %\n")
+    assert [line.text for line in MergedReader(client, sources, reader.place).lines(9)] == ["|100 %"]

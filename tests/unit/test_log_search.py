@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -19,7 +20,7 @@ from rltui.cli.main import main
 from rltui.cluster import relay_client
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import Entry, RelayError
-from rltui.errors import UsageError
+from rltui.errors import RltuiError, UsageError
 from rltui.onnode import relay_search
 from rltui.watch import log_part, log_search
 from rltui.watch.attempt_logs import log_files
@@ -279,3 +280,11 @@ def test_anchors_change_nothing_but_the_time(client: RelayClient, tmp_path: Path
         for one in (query, plain)
     ]  # fmt: skip
     assert told[0] == told[1] != []
+
+
+def test_a_packed_log_that_is_damaged_is_told(client: RelayClient, tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b"".join(b"line %d %d\n" % (number, number**2) for number in range(5000))))
+    packed[50:52] = b"\0\0"
+    (tmp_path / "out.log.gz").write_bytes(packed)
+    with pytest.raises(RltuiError, match="cannot be unpacked"):
+        log_part.read_part(client, str(tmp_path), "out.log.gz", 1)

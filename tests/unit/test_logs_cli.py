@@ -113,3 +113,11 @@ def test_a_terminal_shows_repeats_as_one_line_unless_raw(run: Path, monkeypatch:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert said(run, [(1, False)], [], monkeypatch, capsys)[-3:] == ["9/9", "[", "[×9]"]
     assert len(said(run, [(1, False)], ["--raw"], monkeypatch, capsys)) == 36
+
+
+def test_a_bar_without_a_line_end_is_printed_once(run: Path, monkeypatch: Any, capsys: Any) -> None:
+    (run / "attempts/01/out.log").write_text("2026-01-01 08:00:00 one\n2026-01-01 08:00:01 50%")
+    monkeypatch.setattr(logs, "LIST_EVERY_S", -1.0)
+    words = ["-f", "--since", "2026-01-01"]
+    out = said(run, [(1, True), (1, True), (1, False)], words, monkeypatch, capsys)
+    assert " ".join(out) == "2026-01-01 08:00:00 one 2026-01-01 08:00:01 50%"

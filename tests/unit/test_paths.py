@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 from pathlib import Path
 
@@ -44,3 +45,17 @@ def test_a_private_folder_is_its_owners_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RltuiError, match="Cannot make"):
         paths.ensure_private(tmp_path / "file" / "state")
+
+
+def test_a_full_disk_takes_nothing_of_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLTUI_STATE_DIR", str(tmp_path / "state"))
+    assert paths.keep("filters", "mine state:failed\n") == ""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        problem = paths.keep("filters", "mine state:failed\nother grpo\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert problem.startswith("filters: not kept: ")
+    assert paths.kept_text("filters") == "mine state:failed"
+    assert [one.name for one in (tmp_path / "state").iterdir()] == ["filters"]

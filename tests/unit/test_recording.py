@@ -270,6 +270,7 @@ def test_what_a_recording_has_of_a_run_and_what_not(
         attempt.joinpath("env").write_text(f"JUDGE_API_KEY={OWN}\n")
         attempt.joinpath("ray.json").write_text(json.dumps({"dashboard": "http://127.0.0.1:2", "token": TOKEN}))
         attempt.joinpath("out.log").write_text(f"asked with {OWN}, {TOKEN} refused, HF_TOKEN=hf_{'aB3' * 10}\n")
+        attempt.joinpath("my own.log").write_text("a name that no recording may have")
         attempt.joinpath("samples.jsonl").write_text('{"step": 1, "prompt": "p", "answer": "a"}\n')
     about = {"name": "grpo", "algorithm": "grpo", "cluster": "local", "created_at": 1000.0, "nodes": 1}
     folder.joinpath("run.json").write_text(json.dumps(about | {"gpus_per_node": 1, "gpu": "cpu"}))
@@ -363,12 +364,13 @@ def test_a_straggler_is_named_at_its_moment() -> None:
         cockpit.close()
 
 
-def test_a_cluster_that_is_away_for_a_while_takes_nothing_of_what_was_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_a_job_that_waits_nor_a_cluster_that_is_away_ends_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     live = RunSummary(
         run_id=RUN, name="grpo", algorithm="grpo", cluster="far", state="running", attempt=1, created_at=50.0,
         nodes=1, gpus_per_node=8, gpu="H100",
     )  # fmt: skip
-    states = iter(["running", "running", "running", "finished"])
+    states = iter(["unknown", "running", "running", "running", "finished"])
+    known = iter(["queued", "finished"])
     looks: list[float] = []
 
     class Watcher:
@@ -391,5 +393,8 @@ def test_a_cluster_that_is_away_for_a_while_takes_nothing_of_what_was_noted(monk
     monkeypatch.setattr(record, "Notes", Notes)
     monkeypatch.setattr(record, "EVERY_S", 0.0)
     changes: list[dict[str, object]] = []
-    assert record._watched(None, live, changes).state == "finished"  # type: ignore[arg-type]
-    assert [one["t"] for one in changes] == [1.0, 3.0, 4.0]
+    context = SimpleNamespace(
+        cluster=SimpleNamespace(client=None), find=lambda _: structs.replace(live, state=next(known))
+    )
+    assert record._watched(context, live, changes).state == "finished"  # type: ignore[arg-type]
+    assert [one["t"] for one in changes] == [1.0, 3.0, 4.0, 5.0]

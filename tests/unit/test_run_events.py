@@ -135,3 +135,15 @@ def test_a_machine_that_slept_knows_of_no_stall() -> None:
     assert looker.wait(training(5), STALL_S) == []
     assert kinds(looker.wait(training(5), 60.0)) == ["stalled"]
     assert UNWATCHED_S < STALL_S
+
+
+def test_two_runs_of_one_id_on_two_clusters_are_told_apart() -> None:
+    looker, over = Looker(), structs.replace(LOST, cluster="eiger")
+    assert looker.look(over, training(1)) == []
+    assert looker.look(over, training(2)) == []
+    assert kinds(looker.look(over, LOST)) == ["ended"]
+
+
+def test_steps_of_which_nobody_knows_the_number_are_none_of_none() -> None:
+    run = structs.replace(RUN, stage=StageSnapshot(stage="training", step=5))
+    assert Event(kind="stalled", run=run).message()["text"] == "attempt 1 on alps, step 5"

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 from watch_support import attempt_of
 
+from rltui.cli import pick_runs
 from rltui.cli.main import main
 from rltui.cluster.relay_client import RelayClient
-from rltui.errors import ClusterError, UsageError
+from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.paths import run_root, state_dir
 from rltui.runs.journal import Journal, actions
 from rltui.service.run_filter import picked
@@ -173,6 +175,7 @@ def test_only_folders_of_the_run_root_go(make: Callable[..., Path], tmp_path: Pa
     [
         (["rm", "--yes"], 2, "No run is named"),
         (["rm", "--where", "", "--yes"], 2, "would pick every run"),
+        (["rm", "--where", "grpo state:", "--yes"], 2, "state: names nothing"),
         (["rm", "--where", "before:soon", "--yes"], 2, "that is no time"),
         (["rm", "--where", "state:lost", "--yes"], 2, "no run fits"),
         (["cancel", "grpo-1", "grpo-2", "--yes"], 2, "It can be done to none of them"),
@@ -192,3 +195,29 @@ def test_wrong_words_change_nothing(
 def test_a_filter_that_is_half_typed_picks_nothing_in_the_shell() -> None:
     with pytest.raises(UsageError, match="no time"):
         picked([], "since:2", 0.0)
+
+
+def test_runs_of_one_id_on_two_clusters_are_two(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [SimpleNamespace(run_id="grpo-1", cluster=name, reader=name) for name in ("alps", "eiger")]
+    clusters = SimpleNamespace(context=lambda name: name)
+    monkeypatch.setattr(pick_runs, "open_clusters", lambda _: nullcontext(clusters))
+    monkeypatch.setattr(pick_runs, "picked_runs", lambda *_: runs)
+    removed = []
+
+    def preview(_: object, run: SimpleNamespace) -> object:
+        if run.cluster == "alps":
+            raise RltuiError("it is running")
+        return object()
+
+    def act(_: object, run: SimpleNamespace) -> str:
+        removed.append(run.cluster)
+        return "removed"
+
+    options = SimpleNamespace(cluster="", yes=True, json=True)
+    assert pick_runs.do_to_all(options, "Remove", preview, act) == 0  # type: ignore[arg-type]
+    assert removed == ["eiger"]
+    assert told(capsys) == {
+        "schema": 1, "done": ["grpo-1 on eiger"], "failed": {}, "left": {"grpo-1 on alps": "it is running"}
+    }  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, partialmethod, reduce
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.containers import Container
@@ -13,6 +12,7 @@ from textual.reactive import var
 from typing_extensions import override
 
 from rltui.layout.presets import FIRST
+from rltui.paths import with_home
 from rltui.service.launch_review import opened_file
 from rltui.service.sweep_points import NO_SWEEP
 from rltui.tui import keys, messages
@@ -253,7 +253,7 @@ class LaunchScreen(CockpitScreen):
         self.prompting.ask("file", "open", hint="run.sh, ~/work/train.sbatch, layout.yaml")
 
     def _open(self, path: str) -> None:
-        self._opened = str(Path(path).expanduser())
+        self._opened = str(with_home(path))
         self.presets.open(opened_file(self._opened))
         self.moved()
 
