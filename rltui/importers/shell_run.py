@@ -17,13 +17,13 @@ from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import assigned
 from rltui.importers.shell_children import Child, child_of, script_in
 from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
-from rltui.importers.shell_expand import Scope, expand_text, expand_words
-from rltui.importers.shell_joins import appended, counted, joined
+from rltui.importers.shell_expand import expand_text, expand_words
+from rltui.importers.shell_joins import Value, counted, joined
 from rltui.importers.shell_lexer import ScriptError
+from rltui.importers.shell_variables import DECLARING, Variables
 from rltui.importers.slurm_lines import read_slurm
-from rltui.importers.values import HOLE, to_int
+from rltui.importers.values import HOLE
 
-Value = str | tuple[str, ...]
 MAX_STEPS = 20_000
 MAX_CALLS = 12
 MAX_ROUNDS = 8
@@ -92,31 +92,20 @@ def _fits(subject: str, patterns: Sequence[str], scope: Scope) -> bool:
     return any(fnmatch.fnmatchcase(subject, expand_text(pattern, scope)) for pattern in patterns)
 
 
-class _Follower:
+class _Follower(Variables):
     """The state of a reading."""
 
     def __init__(self, variables: dict[str, Value], beside: Callable[[str], str | None]) -> None:
-        self.variables = variables
+        super().__init__(variables)
         self.beside = beside
-        self.exported: set[str] = set(variables)
         self.jobs: list[str] = []
-        self.functions: dict[str, syntax.Block] = {}
-        self.references: dict[str, str] = {}
-        self.arguments: Sequence[str] | None = None
         self.commands: list[Started] = []
         self.notes: list[str] = []
         self.alive = True
         self.sure = True
         self.is_left: bool | None = None  # whether ``break`` left the loop over arguments, where there is one
-        self.unread = False
         self.steps = 0
         self.calls = 0
-        self.line = 0
-
-    @property
-    def scope(self) -> Scope:
-        """The variables as they are at this point, for expansion."""
-        return Scope(self.variables, self.arguments, self.unread)
 
     def block(self, block: syntax.Block) -> None:
         """Follow nodes until the script is left."""
@@ -270,16 +259,11 @@ class _Follower:
             self.variables |= assigned(expand_text(node.words[0][2:-2], self.scope, node.line), self.scope.get)
             return
         words = expand_words(node.words, self.scope, node.line)
-        declares = bool(words) and words[0] in ("export", "local", "declare", "readonly", "typeset")
-        if not words or declares:
-            if declares and "-n" in words:
-                named = {each.name: expand_text(str(each.value), self.scope) for each in node.assignments}
-                self.references |= named
-                return
+        if not words:
             self.assign(node.assignments)
-            if declares and words[0] in ("export", "declare", "typeset"):
-                self.exported.update(item.name for item in node.assignments)
-                self.exported.update(words[1:])
+            return
+        if words[0] in DECLARING:
+            self.declare(words, node.assignments)
             return
         environ = {
             item.name: expand_text(item.value, self.scope, node.line)
@@ -288,16 +272,6 @@ class _Follower:
         }
         if not self.builtin(words):
             self.started(words, environ)
-
-    def assign(self, assignments: Sequence[syntax.Assignment]) -> None:
-        """Set variables, through a ``nameref`` where there is one."""
-        for item in (replace(each, name=self.references.get(each.name, each.name)) for each in assignments):
-            value: Value
-            if isinstance(item.value, tuple):
-                value = tuple(expand_words(item.value, self.scope, self.line))
-            else:
-                value = expand_text(item.value, self.scope, self.line)
-            self.variables[item.name] = appended(self.variables.get(item.name), value) if item.append else value
 
     def builtin(self, words: list[str]) -> bool:
         """Do what a shell's own command does to the reading; tells whether it was one."""
@@ -308,36 +282,20 @@ class _Follower:
             self.alive, self.is_left = False, True
         elif head in ("source", "."):
             self.source(words[1:])
-        elif head == "unset":
-            for name in words[1:]:
-                self.variables.pop(name, None)
-        elif head in ("read", "mapfile", "readarray"):
-            names = [name for name in words[1:] if name.isidentifier()]
-            here = words[-1] if len(names) == 1 and words[-2:-1] == names and "-d" in words else HOLE
-            self.variables.update(dict.fromkeys(names, here))
-        elif head == "shift":
-            self.arguments = self.arguments and self.arguments[to_int("".join(words[1:2])) or 1 :]
-        elif head == "let":
-            for word in words[1:]:
-                self.variables |= assigned(word, self.scope.get)
-        elif head == "set" and "--" in words:
-            self.arguments = words[words.index("--") + 1 :]
         elif head in self.functions:
             self.call(head, words[1:])
-        else:
-            return head in ("echo", "printf", "set", ":", "cd", "trap", "wait", "sleep", "shopt", "ulimit", "pkill")
+        elif not self.sets(words):
+            return head in ("echo", "printf", ":", "cd", "trap", "wait", "sleep", "shopt", "ulimit", "pkill")
         return True
 
     def call(self, name: str, arguments: Sequence[str]) -> None:
         """Follow a function of the script."""
         if self.calls >= MAX_CALLS:
             raise ScriptError(self.line, f"functions call each other without end ({name[:40]})")
-        outer, references = self.arguments, dict(self.references)
         self.calls += 1
-        self.arguments = arguments
-        self.block(self.functions[name])
+        with self.called(arguments):
+            self.block(self.functions[name])
         self.alive = True
-        self.arguments, self.references = outer, references
         self.calls -= 1
 
     def source(self, words: list[str]) -> None:
