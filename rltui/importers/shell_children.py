@@ -27,12 +27,13 @@ _SWITCHES = frozenset({
 })  # fmt: skip
 _TMUX = frozenset({"send-keys", "send", "new-session", "new", "new-window", "neww"})
 _TMUX_VALUES = frozenset({"-t", "-s", "-n", "-c", "-e", "-x", "-y", "-N"})
+_TEXT_FOLLOWS = frozenset({"-c", "-lc", "-ec", "-xc", "-exc"})
 _ENTER = frozenset({"c-m", "enter", "kpenter"})
 _SLURM_VALUES = frozenset("AaBbCcDdeFGiJLMmNnopqStwx")
 
 
 class Child(Struct, frozen=True):
-    """A script that a command starts: its file, the words behind it, and options of ``sbatch`` before it."""
+    """A script that a command starts: its file or its text, the words behind it, and options of ``sbatch``."""
 
     path: str
     arguments: tuple[str, ...] = ()
@@ -48,6 +49,9 @@ def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
         environ: What it sees; a job script that ends in ``.sub`` runs what ``COMMAND`` says (NeMo-RL's ``ray.sub``).
     """
     names = [word.rsplit("/", 1)[-1] for word in words]
+    for index, name in enumerate(names[:-2]):
+        if name in ("bash", "sh") and words[index + 1] in _TEXT_FOLLOWS:
+            return Child("", tuple(words[index + 4 :]), text=words[index + 2])
     if "sbatch" in names[:2]:
         job = _submitted(list(words[names.index("sbatch") + 1 :]))
         given = environ.get("COMMAND", "") if job is not None and job.path.endswith(".sub") else ""
@@ -65,15 +69,11 @@ def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
 
 
 def script_in(words: Sequence[str]) -> str | None:
-    """The script text in ``bash -c TEXT``, ``eval TEXT`` and what is typed into a tmux session, or None."""
+    """The text that ``eval TEXT`` runs in the shell itself, or what is typed into a tmux session; else None."""
     if words[0] == "eval":
         return " ".join(words[1:])
     if words[0] == "tmux" and words[1:2] and words[1] in _TMUX:
         return " ".join(_typed(words[2:])) or None
-    for index, word in enumerate(words[:-2]):
-        shell = word.rsplit("/", 1)[-1] in ("bash", "sh")
-        if shell and words[index + 1] in ("-c", "-lc", "-ec", "-xc", "-l", "-exc") and words[index + 1] != "-l":
-            return words[index + 2]
     return None
 
 

@@ -73,6 +73,50 @@ def test_words_are_those_that_bash_would_give(script: str, expected: list[str]) 
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
+        ("A=1\n(A=2; export B=3)\nrun $A ${B:-no}", ["1", "no"]),
+        ("A=1\necho x | while read l; do A=2; done\n{ A=3; } 2>&1 | tee log\nA=4 &\nrun $A", ["1"]),
+        ("f() (A=2)\nA=1\nf\nrun $A", ["1"]),
+        ("f() { local A=$1 B; B=3; C=$A; }\nA=0\nf 9\nrun $A ${B:-no} $C", ["0", "no", "9"]),
+        ("f() { local A=2; g; }\ng() { B=$A; }\nA=1\nf\nrun $A $B", ["1", "2"]),
+        ("for x in a b c; do [ $x = b ] && continue; L+=$x; done\nrun $L", ["ac"]),
+        ("for x in a b c; do if [ $x = b ]; then break; fi; L+=$x; done\nrun $L", ["a"]),
+        ("for p in 1 2; do if [ -e $p ]; then P=$p; break; fi; done\nrun ${P:-x}", [HOLE]),
+        ("f() { if [ -e x ]; then A=1; return; fi; A=2; }\nf\nrun $A", [HOLE]),
+        ("f() { for i in 1 2 3; do if [ $i = 2 ]; then return; fi; A=$i; done; }\nf\nrun $A", ["1"]),
+        ("f() { run 1; exit; }\nf\nrun 2", ["1"]),
+        ('die() { exit 1; }\nA=${A:-}\n[ -n "$A" ] || die no\nrun 1', ["1"]),
+        ("exec > log\nrun 1\nexec b\nrun 2", ["1"]),
+        ("E=1 bash -c 'run ${E:-no} ${A:-no} $1' _ x", ["1", "no", "x"]),
+        ("A=1\nbash -c 'A=2; exit'\nrun $A", ["1"]),
+        ("case ab in 'a*') A=1 ;; *) A=2 ;; esac\nrun $A", ["2"]),
+        ('P="a*"\ncase ab in "$P") A=1 ;; $P) A=2 ;; esac\nrun $A', ["2"]),
+        ("K=false\nif $K; then A=1; else A=2; fi\n$K || B=3\nrun $A $B", ["2", "3"]),
+        ("if ! run 1; then exit 1; fi", ["1"]),
+        ("A=1\ncommand -v x && A=2\n! [ -e x ] && B=1 || B=2\nrun $A $B", [HOLE, HOLE]),
+    ],
+)
+def test_what_a_script_leaves_and_where_it_goes_on(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "environ"),
+    [
+        ("set -a\nA=1\nset +a\nB=2\nrun", {"A": "1"}),
+        ("set -o allexport\nA=1\nset +o allexport\nB=2\nrun", {"A": "1"}),
+        ("declare A=1\ndeclare -x B=2\ntypeset -i C=3\nrun", {"B": "2"}),
+        ("(export A=1)\nrun", {}),
+        ("A=1 bash -c 'bash -c run'", {"A": "1"}),
+    ],
+)
+def test_what_a_command_sees_is_what_is_exported(script: str, environ: dict[str, str]) -> None:
+    (command,) = read_shell(script).commands
+    assert command.environ == environ
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
         ("run $(cat x) `cat y` $HOME", [HOLE, HOLE, HOLE]),
         ("A=${A:-$(nproc)}\nrun $A $((A * 2))", [HOLE, HOLE]),
         ("if [ -f x ]; then A=1; B=2; else A=1; B=3; fi\nrun $A $B", ["1", HOLE]),
