@@ -5,6 +5,7 @@ The files are read where they lie beside the script, and followed on paper like 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ _SWITCHES = frozenset({
 _TMUX = frozenset({"send-keys", "send", "new-session", "new", "new-window", "neww"})
 _TMUX_VALUES = frozenset({"-t", "-s", "-n", "-c", "-e", "-x", "-y", "-N"})
 _TEXT_FOLLOWS = frozenset({"-c", "-lc", "-ec", "-xc", "-exc"})
+ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _ENTER = frozenset({"c-m", "enter", "kpenter"})
 _SLURM_VALUES = frozenset("AaBbCcDdeFGiJLMmNnopqStwx")
 
@@ -63,9 +65,18 @@ def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
         if at < len(words) and _is_script(words[at]):
             return Child(words[at], tuple(words[at + 1 :]))
         return None
-    if "/" in words[0] and _is_script(words[0]):
-        return Child(words[0], tuple(words[1:]))
+    at = _started(words) if names[0] in _WRAPPERS else 0
+    if at < len(words) and _is_script(words[at]) and (at or "/" in words[0]):
+        return Child(words[at], tuple(words[at + 1 :]))
     return None
+
+
+def _started(words: Sequence[str]) -> int:
+    """Where the program stands that ``srun``, ``nohup`` and their kin start: behind their options and variables."""
+    at = 0
+    while at < len(words) and (words[at].rsplit("/", 1)[-1] in _WRAPPERS or ASSIGNED.match(words[at])):
+        at = len(words) - len(_options(list(words[at + 1 :]))[1])
+    return at
 
 
 def script_in(words: Sequence[str]) -> str | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
 from msgspec import Struct
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import assigned
-from rltui.importers.shell_children import Child, child_of, script_in
+from rltui.importers.shell_children import ASSIGNED, Child, child_of, script_in
 from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, matches, succeeds
 from rltui.importers.shell_expand import expand_text, expand_words
 from rltui.importers.shell_joins import Value, counted
@@ -334,6 +335,8 @@ class _Follower(Variables):
 
     def started(self, words: list[str], environ: dict[str, str]) -> None:
         """Note a command; a script in its words or beside this one is followed in its place."""
+        given = takewhile(lambda word: word == "env" or ASSIGNED.match(word), words)
+        environ |= {name: value for name, equals, value in (word.partition("=") for word in given) if equals}
         inner = script_in(words) if self.calls < MAX_CALLS else None
         if inner is not None and HOLE not in inner[:1]:
             self.inner(inner, "the script inside this command")

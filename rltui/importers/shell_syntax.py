@@ -10,17 +10,18 @@ from msgspec import Struct
 from rltui.importers.shell_lexer import REDIRECTIONS, ScriptError, Token, lex
 
 MAX_DEPTH = 40
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.+?\])?(\+?)=(.*)\Z", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
 
 
 class Assignment(Struct, frozen=True):
-    """Setting a variable: ``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
+    """Setting a variable: ``NAME=value``, ``NAME+=value``, ``NAME[index]=value`` or ``NAME=(words)``."""
 
     name: str
     value: str | tuple[str, ...]
     append: bool = False
+    index: str = ""
 
 
 class Command(Struct, frozen=True):
@@ -297,7 +298,8 @@ class _Parser:
             return
         match = _ASSIGNMENT.match(token.text)
         if match and (declares or not words):
-            assignments.append(Assignment(match.group(1), match.group(3), append=bool(match.group(2))))
+            name, index, plus, value = match.groups()
+            assignments.append(Assignment(name, value, append=bool(plus), index=(index or "")[1:-1]))
         else:
             words.append(token.text)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
-from rltui.importers.shell_arithmetic import assigned
+from rltui.importers.shell_arithmetic import assigned, evaluate
 from rltui.importers.shell_expand import Scope, expand_text, expand_words
 from rltui.importers.shell_joins import Value, appended, joined
 from rltui.importers.values import HOLE, to_int
@@ -50,7 +50,19 @@ class Variables:
                 value = tuple(expand_words(item.value, self.scope, self.line))
             else:
                 value = expand_text(item.value, self.scope, self.line)
-            self.variables[item.name] = appended(self.variables.get(item.name), value) if item.append else value
+            before = self.variables.get(item.name)
+            if item.index:
+                self.variables[item.name] = self._with_item(before, item, str(value))
+            else:
+                self.variables[item.name] = appended(before, value) if item.append else value
+
+    def _with_item(self, before: Value | None, item: syntax.Assignment, value: str) -> Value:
+        """An array after ``NAME[index]=value``; a hole where it has keys, or which item is set is not known."""
+        words = () if before is None and not self.unread else before
+        position = to_int(evaluate(expand_text(item.index, self.scope, self.line), self.scope.get))
+        if item.append or not isinstance(words, tuple) or position is None or not 0 <= position <= len(words):
+            return HOLE
+        return (*words[:position], value, *words[position + 1 :])
 
     def declare(self, words: Sequence[str], assignments: Sequence[syntax.Assignment]) -> None:
         """Follow ``export``, ``local`` and their kin."""
@@ -69,8 +81,11 @@ class Variables:
         """Follow a command that sets variables or arguments; tells whether it was one."""
         head = words[0]
         if head == "unset":
-            for name in words[1:]:
-                self.variables.pop(name, None)
+            for name, bracket, _ in (word.partition("[") for word in words[1:]):
+                if not bracket:
+                    self.variables.pop(name, None)
+                elif name in self.variables:
+                    self.variables[name] = HOLE  # without one of its items
         elif head in ("read", "mapfile", "readarray"):
             names = [name for name in words[1:] if name.isidentifier()]
             here = words[-1] if len(names) == 1 and words[-2:-1] == names and "-d" in words else HOLE

@@ -73,6 +73,30 @@ def test_words_are_those_that_bash_would_give(script: str, expected: list[str]) 
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
+        ("A=$'a\\tb\\n'\nrun \"$A\" $'it\\'s' x", ["a\tb\n", "it's", "x"]),
+        ("run \"${F:-['a','b']}\" \"${F:-\"x y\"}\" ${F:-'q'} \"${F:-${G:-'z'}}\"", ["['a','b']", "x y", "q", "'z'"]),
+        ('A=(1 "2 3")\nrun "${A[*]}" ${A[*]} "x${A[*]}"', ["1 2 3", "1", "2", "3", "x1 2 3"]),
+        ('set -- a "b c"\nrun "$*"', ["a b c"]),
+        ('A=(x --y 2)\nbash -c "run ${A[*]}"', ["x", "--y", "2"]),
+        ('L=a,b,\nIFS=,\nA=($L)\nrun ${#A[@]} "${A[*]}"', ["2", "a,b"]),
+        ("L=$'a b\\nc'\nIFS=$'\\n'\nrun $L", ["a b", "c"]),
+        (
+            "run {1..3} a{x,y}b {a:1} '{1,2}' \"{1,2}\" ${A:-{1}} {01..2} {3..1..2}",
+            ["1", "2", "3", "axb", "ayb", "{a:1}", "{1,2}", "{1,2}", "{1}", "01", "02", "3", "1"],
+        ),
+        ("for i in {0..2} $(seq 3 4); do L+=$i; done\nrun $L", ["01234"]),
+        ("D=$(seq -s, 0 3)\nrun $D $(seq 3 -1 2)", ["0,1,2,3", "3", "2"]),
+        ("A=(1 2)\nA[1]=x\nA[${#A[@]}]=y\nrun ${A[@]}", ["1", "x", "y"]),
+        ("A=1\nB=$((A++)) C=$((D = 3))\nrun $A $D", ["2", "3"]),
+    ],
+)
+def test_values_that_were_once_read_otherwise_than_in_bash(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
         ("A=1\n(A=2; export B=3)\nrun $A ${B:-no}", ["1", "no"]),
         ("A=1\necho x | while read l; do A=2; done\n{ A=3; } 2>&1 | tee log\nA=4 &\nrun $A", ["1"]),
         ("f() (A=2)\nA=1\nf\nrun $A", ["1"]),
@@ -130,8 +154,9 @@ def test_what_a_command_sees_is_what_is_exported(script: str, environ: dict[str,
         ('if [ "$MODE" = quick ]; then A=2; else A=1; fi\nrun $A', [HOLE]),
         ("read A\nrun $A", [HOLE]),
         ("declare -A M=([gpu]=8 [cpu]=1)\nrun ${M[gpu]} ${!M[@]} ${A//x/y} ${A[@]:0:2}", [HOLE, HOLE, HOLE, HOLE]),
-        ("N=1\nfor i in $(seq 4); do N=$((N * 2)); done\nrun $N", [HOLE]),
+        ("N=1\nfor i in $(ls); do N=$((N * 2)); done\nrun $N", [HOLE]),
         ("N=0\nfor ((N=0; N<4; N++)); do :; done\nM=3\nrun $N $((M++))", [HOLE, HOLE]),
+        ("A=(1 2)\nA[x]=3\nB=(1 2)\nunset 'B[0]'\nrun ${#A[@]} ${#B[@]}", [HOLE, HOLE]),
         ("A=$((1 / 0)) B=$((010))\nrun $A $B", [HOLE, HOLE]),
         ("A=(--x 1)\nif [ -f y ]; then A+=(--y 2 z=3); fi\nrun ${A[@]}", ["--x", "1", f"--y={HOLE}", f"z={HOLE}"]),
     ],
