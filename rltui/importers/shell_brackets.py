@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import re
 
+from rltui.importers.shell_lexer import bracket_end
+
 BRACKETS = {"(": ")", "{": "}"}
+MAX_BRACES = 100
 MAX_WORDS = 1024
 _RANGE = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?\Z")
-
-
-def closing(raw: str, start: int, opening: str, closing: str) -> int:
-    """Position after the bracket that closes the one at ``start``; quoted brackets do not count."""
-    depth, at, quote = 0, start, ""
-    while at < len(raw):
-        char = raw[at]
-        if char == "\\" and quote != "'":
-            at += 2
-            continue
-        if char in "'\"" and (not quote or quote == char):
-            quote = "" if quote else char
-        elif quote != "'":
-            depth += (char == opening) - (char == closing)
-            if depth == 0:
-                return at + 1
-        at += 1
-    return len(raw) + 1
 
 
 def quotable(raw: str) -> str:
@@ -35,7 +20,7 @@ def quotable(raw: str) -> str:
         if raw[at] == "\\":
             end = at + 2
         elif raw[at] == "$" and raw[at + 1 : at + 2] in BRACKETS:
-            end = closing(raw, at + 1, raw[at + 1], BRACKETS[raw[at + 1]])
+            end = bracket_end(raw, at + 1, raw[at + 1], BRACKETS[raw[at + 1]])
         parts.append("" if raw[at] == '"' else raw[at:end])
         at = end
     return "".join(parts)
@@ -44,7 +29,7 @@ def quotable(raw: str) -> str:
 def alternatives(raw: str) -> list[str]:
     """The raw words that ``raw`` becomes by its ``{a,b}`` and ``{0..7}``; itself where it has none."""
     at = 0
-    while at < len(raw):
+    while at < len(raw) and raw.count("{") <= MAX_BRACES:
         end = _piece_end(raw, at)
         parts = _parts(raw[at + 1 : end - 1]) if raw[at] == "{" and end <= len(raw) else []
         if parts:
@@ -65,7 +50,7 @@ def _piece_end(raw: str, at: int) -> int:
     start = at + (raw[at] == "$")
     opening = raw[start : start + 1]
     if opening in BRACKETS and (opening == "{" or start > at):
-        return closing(raw, start, opening, BRACKETS[opening])
+        return bracket_end(raw, start, opening, BRACKETS[opening])
     return at + 1
 
 

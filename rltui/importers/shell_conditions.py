@@ -118,6 +118,8 @@ def _single(raws: list[str], scope: Scope, line: int) -> bool | None:
     if raws[:1] == ["!"]:
         inner = _single(raws[1:], scope, line)
         return None if inner is None else not inner
+    if not raws:
+        return False
     if len(raws) == 1:
         value = _text(raws[0], scope, line)
         return None if HOLE in value else value != ""

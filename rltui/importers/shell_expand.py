@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from rltui.importers.shell_arithmetic import assigned, evaluate
-from rltui.importers.shell_brackets import BRACKETS, alternatives, closing, quotable
+from rltui.importers.shell_brackets import BRACKETS, alternatives, quotable
 from rltui.importers.shell_filters import piped, transformed
-from rltui.importers.shell_lexer import ScriptError, lex
+from rltui.importers.shell_lexer import ScriptError, bracket_end, lex
 from rltui.importers.values import HOLE, HOLES, NODE, to_int
 
 MAX_TEXT = 100_000
@@ -182,7 +182,7 @@ class _Expansion:
         """``$name``, ``${…}``, ``$(…)``, ``$((…))`` or ``$'…'``."""
         follows = raw[at + 1 : at + 2]
         if follows in BRACKETS:
-            end = closing(raw, at + 1, follows, BRACKETS[follows])
+            end = bracket_end(raw, at + 1, follows, BRACKETS[follows])
             inside = raw[at + 2 : end - 1]
             if follows == "{":
                 self.braced(inside, quoted)

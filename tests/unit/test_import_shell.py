@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,7 @@ def test_values_that_were_once_read_otherwise_than_in_bash(script: str, expected
         ('P="a*"\ncase ab in "$P") A=1 ;; $P) A=2 ;; esac\nrun $A', ["2"]),
         ("K=false\nif $K; then A=1; else A=2; fi\n$K || B=3\nrun $A $B", ["2", "3"]),
         ("if ! run 1; then exit 1; fi", ["1"]),
+        ("[ ] || run 1", ["1"]),
         ("A=1\ncommand -v x && A=2\n! [ -e x ] && B=1 || B=2\nrun $A $B", [HOLE, HOLE]),
     ],
 )
@@ -198,6 +200,41 @@ def test_eight_loops_in_each_other_are_not_walked_to_the_end() -> None:
     loop = "for x in 1 2 3 4 5 6 7 8; do " * 8 + "run; " + "done; " * 8
     with pytest.raises(ScriptError, match="steps"):
         read_shell(loop)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("P=$(cat <<'EOF'\nYou're (see a) \"x\nEOF\n)\nrun 1", ["1"]),
+        ("P=$(\n  # don't :)\n  echo 1\n)\nrun a$(echo '#b') ${#P} c#d", ["a#b", HOLE, "c#d"]),
+        ('run "$(echo ")")" $(echo ")") "${B:-}}" $((1 + (2)))', [")", ")", "}", "3"]),
+        ("cat <<EOT\n  EOT\nrun no\nEOT\ncat <<-'E O'\n\trun no\n\tE O\nrun 1", ["1"]),
+        ("A=$((1<<3))\nrun <<< x 1", ["1"]),
+    ],
+)
+def test_a_text_inside_a_script_is_none_of_its_words(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'bash <<EOF\nA=x\nrun $N \\$A "q r" \'it"s\'\nEOF',
+        "srun sh -s <<'EOF' > log 2>&1 &\nA=x\nrun 2 $A \"q r\" 'it\"s'\nEOF",
+        'sbatch -N 2 <<EOF\n#!/bin/bash\n#SBATCH --gres=gpu:8\nrun $N x "q r" \'it"s\'\nEOF',
+    ],
+)
+def test_a_here_document_that_a_shell_or_sbatch_reads_is_followed(script: str) -> None:
+    reading = read_shell(f"N=2\n{script}\n")
+    assert [list(command.words) for command in reading.commands] == [["run", "2", "x", "q r", 'it"s']]
+    assert not reading.jobs or read_slurm(reading.jobs[0]).gpus == 16
+
+
+def test_a_word_of_many_braces_is_left_as_it_stands() -> None:
+    started = time.process_time()
+    for word in ("{" * 50_000, "{a,b}" * 5_000, "{" * 90 + "a,b" + "}" * 90):
+        assert len(words(f"run {word}")) < 2_000
+    assert time.process_time() - started < 20
 
 
 def test_flags_take_the_last_and_know_missing_from_unknown() -> None:
