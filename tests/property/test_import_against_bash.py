@@ -44,7 +44,8 @@ def words(draw: st.DrawFn) -> str:
                 f"${{{name}-{number}}}",
                 f"'${name}'", f'"a ${{{name}:-"b c"}}"', f"${{#{name}}}", "${L[@]}", '"${L[@]}"', "${#L[@]}", "${L[0]}",
                 f"$(({draw(expressions())}))", "\\$x", f"k=${name}", f"--f={number}", f"${{{name}%0}}",
-                f"${{{name}##*1}}", '"$@"', '"${E[@]}"', '"${E[@]}x"',
+                f"${{{name}##*1}}", f"a{{{number},${name}}}b", f"{{1..{number % 4}}}",
+                '"${L[*]}"', f"\"${{{name}:-'q'}}\"", '"$@"', '"${E[@]}"', '"${E[@]}x"',
             ]
         )
     )  # fmt: skip
