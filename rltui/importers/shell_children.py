@@ -5,6 +5,7 @@ The files are read where they lie beside the script, and followed on paper like 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -27,12 +28,14 @@ _SWITCHES = frozenset({
 })  # fmt: skip
 _TMUX = frozenset({"send-keys", "send", "new-session", "new", "new-window", "neww"})
 _TMUX_VALUES = frozenset({"-t", "-s", "-n", "-c", "-e", "-x", "-y", "-N"})
+_TEXT_FOLLOWS = frozenset({"-c", "-lc", "-ec", "-xc", "-exc"})
+ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _ENTER = frozenset({"c-m", "enter", "kpenter"})
 _SLURM_VALUES = frozenset("AaBbCcDdeFGiJLMmNnopqStwx")
 
 
 class Child(Struct, frozen=True):
-    """A script that a command starts: its file, the words behind it, and options of ``sbatch`` before it."""
+    """A script that a command starts: its file or its text, the words behind it, and options of ``sbatch``."""
 
     path: str
     arguments: tuple[str, ...] = ()
@@ -48,6 +51,9 @@ def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
         environ: What it sees; a job script that ends in ``.sub`` runs what ``COMMAND`` says (NeMo-RL's ``ray.sub``).
     """
     names = [word.rsplit("/", 1)[-1] for word in words]
+    for index, name in enumerate(names[:-2]):
+        if name in ("bash", "sh") and words[index + 1] in _TEXT_FOLLOWS:
+            return Child("", tuple(words[index + 4 :]), text=words[index + 2])
     if "sbatch" in names[:2]:
         job = _submitted(list(words[names.index("sbatch") + 1 :]))
         given = environ.get("COMMAND", "") if job is not None and job.path.endswith(".sub") else ""
@@ -59,21 +65,26 @@ def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
         if at < len(words) and _is_script(words[at]):
             return Child(words[at], tuple(words[at + 1 :]))
         return None
-    if "/" in words[0] and _is_script(words[0]):
-        return Child(words[0], tuple(words[1:]))
+    at = _started(words) if names[0] in _WRAPPERS else 0
+    if at < len(words) and _is_script(words[at]) and (at or "/" in words[0]):
+        return Child(words[at], tuple(words[at + 1 :]))
     return None
 
 
+def _started(words: Sequence[str]) -> int:
+    """Where the program stands that ``srun``, ``nohup`` and their kin start: behind their options and variables."""
+    at = 0
+    while at < len(words) and (words[at].rsplit("/", 1)[-1] in _WRAPPERS or ASSIGNED.match(words[at])):
+        at = len(words) - len(_options(list(words[at + 1 :]))[1])
+    return at
+
+
 def script_in(words: Sequence[str]) -> str | None:
-    """The script text in ``bash -c TEXT``, ``eval TEXT`` and what is typed into a tmux session, or None."""
+    """The text that ``eval TEXT`` runs in the shell itself, or what is typed into a tmux session; else None."""
     if words[0] == "eval":
         return " ".join(words[1:])
     if words[0] == "tmux" and words[1:2] and words[1] in _TMUX:
         return " ".join(_typed(words[2:])) or None
-    for index, word in enumerate(words[:-2]):
-        shell = word.rsplit("/", 1)[-1] in ("bash", "sh")
-        if shell and words[index + 1] in ("-c", "-lc", "-ec", "-xc", "-l", "-exc") and words[index + 1] != "-l":
-            return words[index + 2]
     return None
 
 

@@ -15,6 +15,8 @@ _ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")
 _COUNT = re.compile(r"\"?\$\{#(\w+)\[[@*]\]\}\"?")
 GPU_WORDS = frozenset({"gpu", "cuda", "nvidia"})
 """What scripts call the kind of device that is taken where only a run shows which there is."""
+_TESTS = frozenset({"[", "[[", "test", "!", "grep", "egrep", "which", "type", "hash", "pgrep", "diff", "cmp"})
+"""Commands that are there for their outcome, which only a run shows unless they compare what is known."""
 _SAME = ("=", "==", "!=")
 _QUOTED = re.compile(r"(\"[^\"]*\"|'[^']*')")
 _WILD = re.compile(r"[*?\[]")
@@ -32,8 +34,11 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 def is_test(node: syntax.Node) -> bool:
     """Whether a node is a test, whose outcome matters, rather than a command that is meant to succeed."""
     if isinstance(node, syntax.AndOr):
-        return is_test(node.left) or is_test(node.right)
-    return isinstance(node, syntax.Command) and node.words[:1] in (("[",), ("[[",), ("test",))
+        return is_test(node.right) or (node.operator != "|" and is_test(node.left))
+    if not isinstance(node, syntax.Command) or not node.words:
+        return False
+    head, *rest = node.words
+    return head in _TESTS or (head == "command" and rest[:1] in (["-v"], ["-V"]))
 
 
 def succeeds(node: syntax.Node, scope: Scope) -> bool | None:
@@ -69,6 +74,8 @@ def truth(raws: Sequence[str], scope: Scope, line: int) -> bool | None:
     if not raws:
         return None
     head = raws[0]
+    if "$" in head and len(raws) == 1:
+        head = _text(head, scope, line)  # ``if $USE_KL; then``
     if head.startswith("(("):
         value = evaluate(" ".join(expand_words([f'"{head[2:-2]}"'], scope, line)), scope.get)
         return None if HOLE in value else value != "0"
@@ -111,6 +118,8 @@ def _single(raws: list[str], scope: Scope, line: int) -> bool | None:
     if raws[:1] == ["!"]:
         inner = _single(raws[1:], scope, line)
         return None if inner is None else not inner
+    if not raws:
+        return False
     if len(raws) == 1:
         value = _text(raws[0], scope, line)
         return None if HOLE in value else value != ""
@@ -158,14 +167,12 @@ def _compare(left: str, operator: str, raw: str, scope: Scope, line: int) -> boo
             return None
         return _NUMBERS[operator](numbers[0], numbers[1])
     if operator in _SAME:
-        return _matches(left, raw, scope, line) == (operator != "!=")
+        return matches(left, raw, scope, line) == (operator != "!=")
     return None
 
 
-def _matches(text: str, raw: str, scope: Scope, line: int) -> bool:
+def matches(text: str, raw: str, scope: Scope, line: int) -> bool:
     """Whether ``text`` is as a pattern says, of which what stands in quotes counts as it stands."""
-    if not _WILD.search(_QUOTED.sub("", raw)):
-        return text == _text(raw, scope, line)
     parts = [(part, _text(part, scope, line)) for part in _QUOTED.split(raw)]
     pattern = "".join(_WILD.sub(r"[\g<0>]", value) if _QUOTED.fullmatch(part) else value for part, value in parts)
     return fnmatch.fnmatchcase(text, pattern)

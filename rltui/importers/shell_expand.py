@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Sequence
 
-from rltui.importers.shell_arithmetic import evaluate
-from rltui.importers.shell_filters import piped
-from rltui.importers.shell_lexer import ScriptError, lex
+from rltui.importers.shell_arithmetic import assigned, evaluate
+from rltui.importers.shell_brackets import BRACKETS, alternatives, quotable
+from rltui.importers.shell_filters import piped, transformed
+from rltui.importers.shell_lexer import ScriptError, bracket_end, lex
 from rltui.importers.values import HOLE, HOLES, NODE, to_int
 
 MAX_TEXT = 100_000
@@ -17,8 +17,10 @@ MAX_NODES = 1024
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]")
 _HOSTNAMES = re.compile(r"scontrol\s+show\s+hostnames?(?:\s+[^\s|;&]+)?")
 _BRACED = re.compile(r"(#|!)?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^\]]*\])?(.*)\Z", re.DOTALL)
+_ANSI = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "e": "\x1b", "\\": "\\", "'": "'", '"': '"'}
 _PLAIN = re.compile(r"[^\\'\"`$]+")
-_BRACKETS = {"(": ")", "{": "}"}
 
 
 class Scope:
@@ -55,6 +57,12 @@ class Scope:
             return value[0] if value else ""
         return value
 
+    @property
+    def separators(self) -> str:
+        """What parts words: blanks, unless the script sets ``IFS``."""
+        found = self.variables.get("IFS")
+        return found if isinstance(found, str) and found and HOLE not in found else " \t\n"
+
     def _argument(self, index: int) -> str | None:
         if index == 0:
             return HOLE
@@ -80,7 +88,7 @@ def expand_words(raws: Sequence[str], scope: Scope, line: int = 0) -> list[str]:
         ScriptError: The text grows without end, or nests too deep.
     """
     fields: list[str] = []
-    for raw in raws:
+    for raw in (one for word in raws for one in alternatives(word)):
         fields.extend(_Expansion(scope, line).fields(raw))
     return fields
 
@@ -173,18 +181,17 @@ class _Expansion:
     def dollar(self, raw: str, at: int, quoted: bool) -> int:
         """``$name``, ``${…}``, ``$(…)``, ``$((…))`` or ``$'…'``."""
         follows = raw[at + 1 : at + 2]
-        if follows in _BRACKETS:
-            end = _closing(raw, at + 1, follows, _BRACKETS[follows])
+        if follows in BRACKETS:
+            end = bracket_end(raw, at + 1, follows, BRACKETS[follows])
             inside = raw[at + 2 : end - 1]
             if follows == "{":
                 self.braced(inside, quoted)
             else:
                 self.add_value(self.substituted(inside), quoted)
             return end
-        if follows == "'" and not quoted:
-            end = raw.find("'", at + 2)
-            self.add(raw[at + 2 : end])
-            return end + 1
+        if follows == "'" and not quoted and (ansi := _ANSI.match(raw, at + 1)):
+            self.add(_ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[0]), ansi[1]))
+            return ansi.end()
         match = _NAME.match(raw, at + 1)
         if match is None:
             self.add("$")
@@ -199,7 +206,7 @@ class _Expansion:
         if _HOSTNAMES.fullmatch(inside.strip()):
             nodes = to_int(self.scope.variables.get("SLURM_NNODES")) or 0
             return " ".join(f"{NODE}{index}" for index in range(nodes)) if 0 < nodes <= MAX_NODES else HOLE
-        return self.filtered(inside) if inside.lstrip().startswith("echo ") else HOLE
+        return self.filtered(inside) if inside.lstrip().startswith(("echo ", "seq ")) else HOLE
 
     def filtered(self, inside: str) -> str:
         """What ``echo … | filter`` prints."""
@@ -221,16 +228,23 @@ class _Expansion:
 
     def arithmetic(self, expression: str) -> str:
         """Value of an arithmetic expression."""
-        return evaluate(self.nested(expression), self.scope.get)
+        text = self.nested(expression)
+        value = evaluate(text, self.scope.get)
+        self.scope.variables |= assigned(text, self.scope.get)
+        return value
 
     def nested(self, raw: str) -> str:
         """A text inside an expansion, expanded itself."""
         return expand_text(raw, self.scope, self.line)
 
+    def nested_in_quotes(self, raw: str) -> str:
+        """A text inside an expansion that stands in double quotes: single quotes are characters of it."""
+        return expand_text(f'"{quotable(raw)}"', self.scope, self.line)
+
     def named(self, name: str, quoted: bool) -> None:
         """Add the value of ``$name``, or a hole where nobody knows it."""
         if name in ("@", "*"):
-            self.add_items(self.scope.items(name), quoted)
+            self.add_items(self.scope.items(name), quoted, name == "*")
             return
         value = self.scope.get(name)
         self.add_value(HOLE if value is None else value, quoted)
@@ -249,7 +263,7 @@ class _Expansion:
             known = target is not None and not index and re.fullmatch(r"[A-Za-z_]\w*", target)
             self.named(target, quoted) if known and target else self.add_value(HOLE, quoted)
         elif (index in ("[@]", "[*]") or name in ("@", "*")) and not operation:
-            self.add_items(self.scope.items(name), quoted)
+            self.add_items(self.scope.items(name), quoted, "*" in (name, (index or "")[1:2]))
         else:
             self.operate(name, index, operation, quoted)
 
@@ -303,7 +317,10 @@ class _Expansion:
 
     def splice(self, word: str, quoted: bool) -> None:
         """The fields of a default; its own blanks part them, unless they are quoted."""
-        if quoted or not self.splitting:
+        if quoted:
+            self.add_value(self.nested_in_quotes(word), quoted=True)
+            return
+        if not self.splitting:
             self.add_value(self.nested(word), quoted=True)
             return
         self.scope.nesting += 1
@@ -321,20 +338,24 @@ class _Expansion:
             raise ScriptError(self.line, "a variable grows without end")
 
     def add_value(self, value: str, quoted: bool) -> None:
-        """A value; unquoted, it is split at blanks."""
+        """A value; unquoted, it is split at blanks, or at what ``IFS`` says."""
         if quoted or not self.splitting:
             self.add(value)
             return
-        pieces = value.split()
+        separators = self.scope.separators
+        blanks = "".join(char for char in separators if char.isspace())
+        pieces = re.split(f"[{re.escape(separators)}]", value)
+        # blanks part however many there are; between two commas is an empty word, but none behind the last
+        pieces = [piece for piece in pieces if piece] if blanks else pieces[: len(pieces) - (pieces[-1] == "")]
         if not pieces:
             return
-        if value[0].isspace():
+        if value[0] in blanks:
             self.next_field()
         self.add(pieces[0])
         for piece in pieces[1:]:
             self.next_field()
             self.add(piece)
-        if value[-1].isspace():
+        if value[-1] in separators:
             self.next_field()
 
     def next_field(self) -> None:
@@ -343,51 +364,13 @@ class _Expansion:
             self.finished.append(self.current)
             self.current = None
 
-    def add_items(self, items: tuple[str, ...], quoted: bool) -> None:
-        """Items of an array, each a field of its own."""
+    def add_items(self, items: tuple[str, ...], quoted: bool, is_one: bool = False) -> None:
+        """Items of an array, each a field of its own; ``is_one``: those of a star, which quotes make one."""
+        if is_one and quoted:
+            self.add(self.scope.separators[:1].join(items))
+            return
         self.no_items = not items
         for position, item in enumerate(items):
             if position:
                 self.next_field()
             self.add_value(item, quoted)
-
-
-def _closing(raw: str, start: int, opening: str, closing: str) -> int:
-    """Position after the bracket that closes the one at ``start``; quoted brackets do not count."""
-    depth, at, quote = 0, start, ""
-    while at < len(raw):
-        char = raw[at]
-        if char == "\\" and quote != "'":
-            at += 2
-            continue
-        if char in "'\"" and (not quote or quote == char):
-            quote = "" if quote else char
-        elif quote != "'":
-            depth += (char == opening) - (char == closing)
-            if depth == 0:
-                return at + 1
-        at += 1
-    return len(raw) + 1
-
-
-def transformed(value: str | None, operation: str) -> str:
-    """``${name%pattern}`` and its kin; a hole where the value or the operation is not known."""
-    if value is None or HOLE in value:
-        return HOLE
-    if operation in ("^^", ",,"):
-        return value.upper() if operation == "^^" else value.lower()
-    match = re.match(r"(##|#|%%|%)([^$`\"']*)\Z", operation)
-    if match is None or len(value) > 1000:
-        return HOLE
-    return _without(value, match.group(1), match.group(2))
-
-
-def _without(value: str, kind: str, pattern: str) -> str:
-    """``value`` without the shortest or longest start (#) or end (%) that matches ``pattern``."""
-    cuts = range(len(value) + 1)
-    ordered = cuts if kind in ("#", "%%") else reversed(cuts)
-    for cut in ordered:
-        taken = value[:cut] if kind.startswith("#") else value[cut:]
-        if fnmatch.fnmatchcase(taken, pattern):
-            return value[cut:] if kind.startswith("#") else value[:cut]
-    return value

@@ -6,11 +6,13 @@ worked out; everything else stays unknown, for nothing is run.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Sequence
 
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, to_int
 
+MAX_NUMBERS = 1024
 _ESCAPES = {"\\n": "\n", "\\t": "\t"}
 _FIELD_COUNT = re.compile(r"\{\s*print\s*\(?\s*NF\s*\)?\s*;?\s*\}\Z")
 
@@ -30,8 +32,10 @@ def piped(stages: Sequence[Sequence[str]]) -> str:
 
 
 def _printed(words: Sequence[str]) -> str | None:
-    """What ``echo`` prints for these words; None: it is another command."""
+    """What ``echo`` or ``seq`` prints for these words; None: it is another command."""
     head, *rest = words
+    if head == "seq":
+        return _numbered(rest)
     if head != "echo":
         return None
     if rest[:1] == ["-n"]:
@@ -72,3 +76,39 @@ def _field_count(text: str, words: list[str]) -> str | None:
         return None
     separator = words[0][2:]
     return "".join(f"{len(line.split(separator)) if line else 0}\n" for line in text.splitlines())
+
+
+def _numbered(words: Sequence[str]) -> str | None:
+    """What ``seq LAST``, ``seq FIRST LAST`` or ``seq FIRST STEP LAST`` prints, one number a line or as ``-s`` says."""
+    separator = "\n"
+    if words[:1] == ["-s"] or (words and words[0].startswith("-s")):
+        separator, words = (words[1], words[2:]) if words[0] == "-s" else (words[0][2:], words[1:])
+    numbers = [number for number in map(to_int, words) if number is not None]
+    if len(numbers) != len(words) or not 1 <= len(numbers) <= 3:
+        return None
+    first, step, last = (1, 1, *numbers)[-3:] if len(numbers) != 2 else (numbers[0], 1, numbers[1])
+    counted = range(first, last + (1 if step > 0 else -1), step) if step else range(0)
+    return separator.join(map(str, counted)) + "\n" if 0 < len(counted) <= MAX_NUMBERS else None
+
+
+def transformed(value: str | None, operation: str) -> str:
+    """``${name%pattern}`` and its kin; a hole where the value or the operation is not known."""
+    if value is None or HOLE in value:
+        return HOLE
+    if operation in ("^^", ",,"):
+        return value.upper() if operation == "^^" else value.lower()
+    match = re.match(r"(##|#|%%|%)([^$`\"']*)\Z", operation)
+    if match is None or len(value) > 1000:
+        return HOLE
+    return _without(value, match.group(1), match.group(2))
+
+
+def _without(value: str, kind: str, pattern: str) -> str:
+    """``value`` without the shortest or longest start (#) or end (%) that matches ``pattern``."""
+    cuts = range(len(value) + 1)
+    ordered = cuts if kind in ("#", "%%") else reversed(cuts)
+    for cut in ordered:
+        taken = value[:cut] if kind.startswith("#") else value[cut:]
+        if fnmatch.fnmatchcase(taken, pattern):
+            return value[cut:] if kind.startswith("#") else value[:cut]
+    return value

@@ -6,13 +6,16 @@ import re
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.errors import UsageError
+from rltui.importers.shell_heredocs import Heredoc, heredoc_at
 
 _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||[;&|()<>]")
 _ARRAY_START = re.compile(r"[A-Za-z_]\w*\+?=\Z")
 _RESUMES = re.compile(r"""[ \t]*(?:--?[A-Za-z]|\+|["$']|[A-Za-z_][\w.]*=)""")
 _PLACEHOLDER = re.compile(r"(?<=[ \t])<[A-Za-z][\w.-]*>(?=\s|\Z)")
+_SHELLS = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
 REDIRECTIONS = frozenset({"<", ">", ">>", ">&", "<&", "<>", ">|", "&>", "&>>", "<<<"})
 MAX_TOKENS = 200_000
 
@@ -51,6 +54,14 @@ def lex(text: str) -> tuple[list[Token], list[str]]:
     return lexer.tokens, lexer.notes
 
 
+def bracket_end(text: str, start: int, opening: str, closing: str) -> int:
+    """Position after the bracket that closes the one at ``start``; one more than all of ``text`` where none does."""
+    try:
+        return _Lexer(text).balanced(start, opening, closing)
+    except ScriptError:
+        return len(text) + 1
+
+
 class _Lexer:
     """One pass over the text."""
 
@@ -60,7 +71,7 @@ class _Lexer:
         self.line = 1
         self.tokens: list[Token] = []
         self.notes: list[str] = []
-        self.heredocs: list[str] = []
+        self.heredocs: list[Heredoc] = []
 
     def run(self) -> None:
         """Read the text to its end, token by token, within a bound."""
@@ -134,37 +145,31 @@ class _Lexer:
     def newline(self) -> None:
         """A line end, and the bodies of here-documents that begin after it.
 
-        Of ``read NAME <<EOF`` the body becomes the last word, as if in double quotes; others are left out.
+        Of those that ``read``, ``sbatch`` or a shell reads the text becomes a word; others are left out.
         """
         end = Token("newline", "\n", self.line)
+        start = self.at
         self.at += 1
-        self.line += 1
-        for delimiter in self.heredocs:
-            body = self.heredoc(delimiter)
-            if self.command_word() == "read" and not set('"`').intersection(body):
-                self.tokens.append(Token("word", f'"{body}"', end.line))
+        words: list[tuple[int, Token]] = []
+        for heredoc in self.heredocs:
+            text, self.at = heredoc.text(self.text, self.at)
+            if heredoc.option is not None:
+                words.append((heredoc.at, Token("word", heredoc.option + heredoc.word(text), end.line)))
+        for place, word in reversed(words):
+            self.tokens.insert(place, word)
         self.heredocs.clear()
+        self.count_lines(start, self.at)
         self.tokens.append(end)
 
-    def command_word(self) -> str:
-        """The first word of the command whose words are being read."""
-        starts = (index for index in range(len(self.tokens), 0, -1) if self.tokens[index - 1].kind == "newline")
-        first = next(starts, 0)
-        return self.tokens[first].text if first < len(self.tokens) else ""
-
-    def heredoc(self, delimiter: str) -> str:
-        """Take the lines up to ``delimiter``."""
-        start = self.at
-        while self.at < len(self.text):
-            line_start = self.at
-            end = self.text.find("\n", self.at)
-            end = len(self.text) if end < 0 else end
-            found = self.text[self.at : end].strip() == delimiter
-            self.at = min(end + 1, len(self.text))
-            self.line += 1
-            if found:
-                return self.text[start:line_start]
-        return self.text[start:]
+    def option_of_heredoc(self) -> str | None:
+        """What a here-document is for the words before it: a script to run, a text to read, or None."""
+        words = [token.text for token in self.tokens[-2:]]
+        if words[-1:] == ["-s"] and words[0] in _SHELLS:
+            self.tokens.pop()
+        if words and self.tokens[-1].text in _SHELLS:
+            self.tokens.append(Token("word", "-c", self.line))
+            return ""
+        return {"read": "", "sbatch": "--wrap="}.get(_command_word(self.tokens))
 
     def operator(self, text: str) -> None:
         """An operator; ``<(…)`` is a word."""
@@ -173,12 +178,13 @@ class _Lexer:
             self.at = self.balanced(self.at + 1, "(", ")")
             self.tokens.append(Token("word", f"$({self.text[start + 2 : self.at]}", self.line))
             return
+        if begun := heredoc_at(self.text, self.at):
+            heredoc, self.at = begun
+            option = self.option_of_heredoc()
+            self.heredocs.append(replace(heredoc, option=option, at=len(self.tokens)))
+            return
         self.at += len(text)
         if text in ("<<", "<<-"):
-            match = re.compile(r"[ \t]*([^\s;&|<>()]+)").match(self.text, self.at)
-            if match:
-                self.heredocs.append(match.group(1).strip("'\"").replace("\\", ""))
-                self.at = match.end()
             return
         self.tokens.append(Token("operator", text, self.line))
 
@@ -273,8 +279,13 @@ class _Lexer:
     def balanced(self, start: int, opening: str, closing: str) -> int:
         """Position after the bracket that closes the one at ``start``; quotes are skipped."""
         depth, at = 0, start
+        is_script = opening == "(" and not self.text.startswith("((", start)
+        heredocs: list[Heredoc] = []
         while at < len(self.text):
             char = self.text[at]
+            if is_script and char in "#<\n" and (after := self.past_text(at, heredocs)) > at:
+                at = after
+                continue
             if char == "\\":
                 at += 2
                 continue
@@ -289,6 +300,24 @@ class _Lexer:
             if depth == 0:
                 return at
         raise ScriptError(self.line, f"a bracket ({opening}) is opened and never closed")
+
+    def past_text(self, at: int, heredocs: list[Heredoc]) -> int:
+        """Position after a remark or the here-documents at ``at`` in a script in brackets, where quotes mean nothing.
+
+        ``heredocs`` are those that begin at the next line.
+        """
+        if self.text[at] == "#" and self.text[at - 1] in " \t\n(;":
+            end = self.text.find("\n", at)
+            return len(self.text) if end < 0 else end
+        if begun := heredoc_at(self.text, at):
+            heredocs.append(begun[0])
+            return begun[1]
+        if self.text[at] == "\n" and heredocs:
+            at += 1
+            for heredoc in heredocs:
+                _, at = heredoc.text(self.text, at)
+            heredocs.clear()
+        return at
 
     def inside_double(self, start: int) -> bool:
         """Whether the line up to ``start`` has an open double quote; an apostrophe means nothing then."""
@@ -329,3 +358,10 @@ class _Lexer:
     def count_lines(self, start: int, end: int) -> None:
         """Keep the line number right over text that is taken whole."""
         self.line += self.text.count("\n", start, end)
+
+
+def _command_word(tokens: list[Token]) -> str:
+    """The first word of the command whose words are being read."""
+    starts = (index for index in range(len(tokens), 0, -1) if tokens[index - 1].kind == "newline")
+    first = next(starts, 0)
+    return tokens[first].text if first < len(tokens) else ""

@@ -6,24 +6,23 @@ what all branches agree on stays known, the rest becomes a hole.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import assigned
-from rltui.importers.shell_children import Child, child_of, script_in
-from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, succeeds
-from rltui.importers.shell_expand import Scope, expand_text, expand_words
-from rltui.importers.shell_joins import appended, counted, joined
+from rltui.importers.shell_children import ASSIGNED, Child, child_of, script_in
+from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, matches, succeeds
+from rltui.importers.shell_expand import expand_text, expand_words
+from rltui.importers.shell_joins import Value, counted
 from rltui.importers.shell_lexer import ScriptError
+from rltui.importers.shell_variables import DECLARING, REACH, Variables
 from rltui.importers.slurm_lines import read_slurm
-from rltui.importers.values import HOLE, to_int
+from rltui.importers.values import HOLE
 
-Value = str | tuple[str, ...]
 MAX_STEPS = 20_000
 MAX_CALLS = 12
 MAX_ROUNDS = 8
@@ -88,40 +87,23 @@ def _taken(device: str) -> str:
     return f"the branch for {device!r} is taken; which device there is shows only in a run"
 
 
-def _fits(subject: str, patterns: Sequence[str], scope: Scope) -> bool:
-    return any(fnmatch.fnmatchcase(subject, expand_text(pattern, scope)) for pattern in patterns)
-
-
-class _Follower:
+class _Follower(Variables):
     """The state of a reading."""
 
     def __init__(self, variables: dict[str, Value], beside: Callable[[str], str | None]) -> None:
-        self.variables = variables
+        super().__init__(variables)
         self.beside = beside
-        self.exported: set[str] = set(variables)
         self.jobs: list[str] = []
-        self.functions: dict[str, syntax.Block] = {}
-        self.references: dict[str, str] = {}
-        self.arguments: Sequence[str] | None = None
         self.commands: list[Started] = []
         self.notes: list[str] = []
-        self.alive = True
         self.sure = True
-        self.is_left: bool | None = None  # whether ``break`` left the loop over arguments, where there is one
-        self.unread = False
         self.steps = 0
         self.calls = 0
-        self.line = 0
-
-    @property
-    def scope(self) -> Scope:
-        """The variables as they are at this point, for expansion."""
-        return Scope(self.variables, self.arguments, self.unread)
 
     def block(self, block: syntax.Block) -> None:
-        """Follow nodes until the script is left."""
+        """Follow nodes until they are left."""
         for node in block:
-            if not self.alive:
+            if self.left:
                 return
             self.steps += 1
             if self.steps > MAX_STEPS:
@@ -144,15 +126,24 @@ class _Follower:
             self.loop(node)
         elif isinstance(node, syntax.Function):
             self.functions[node.name] = node.body
+        elif node.is_subshell:
+            self.subshell(node.body)
         else:
             self.block(node.body)
-            self.alive |= node.is_subshell
+
+    def subshell(self, body: syntax.Block) -> None:
+        """Follow what runs in a shell of its own: ``( … )``, a part of a pipeline, a command in the background."""
+        with self.apart():
+            self.block(body)
 
     def and_or(self, node: syntax.AndOr) -> None:
         """``&&``, ``||``, ``|``; an ordinary command is taken to succeed."""
+        if node.operator == "|":
+            self.subshell((node.left,))
+            self.subshell((node.right,))
+            return
         self.node(node.left)
-        if node.operator == "|" or not self.alive:
-            self.node(node.right)
+        if self.left:
             return
         verdict = succeeds(node.left, self.scope)
         tested = is_test(node.left)
@@ -166,8 +157,10 @@ class _Follower:
     def condition(self, node: syntax.If) -> None:
         """Follow the branch that is taken, or all that may be."""
         possible: list[syntax.Block] = []
-        for test, body in node.branches:
+        for index, (test, body) in enumerate(node.branches):
+            sure, self.sure = self.sure, self.sure and index == 0
             self.tests_commands(test)
+            self.sure = sure
             verdict = succeeds(test[-1], self.scope) if test else True
             if test and asks_for_device(test[-1], self.scope):
                 self.notes.append(_taken("gpu"))
@@ -186,23 +179,28 @@ class _Follower:
 
     def demands(self, tests: syntax.Block, body: syntax.Block) -> bool:
         """Whether ``body`` ends a script for want of a variable that ``tests`` look at; it is then taken to be set."""
-        if not syntax.ends_in_error(body):
+        if not syntax.ends_in_error(body, self.functions):
             return False
         wanting = {name for name in syntax.variables_of(tests) if not self.variables.get(name)}
         self.variables.update(dict.fromkeys(wanting, HOLE))
         return bool(wanting)
 
     def tests_commands(self, test: syntax.Block) -> None:
-        """Follow what a condition runs; a Ray cluster may be started there."""
+        """Follow what a condition runs; a Ray cluster or the training itself may be started there."""
         for node in test:
-            if not is_test(node) and not isinstance(node, syntax.Command):
+            if isinstance(node, syntax.Command) or not is_test(node):
                 self.node(node)
 
     def case(self, node: syntax.Case) -> None:
         """Follow the arm that matches; of arms for several kinds of device, the one for GPUs."""
         subject = expand_text(node.subject, self.scope, self.line)
         if HOLE not in subject:
-            self.block(next((body for patterns, body in node.arms if _fits(subject, patterns, self.scope)), ()))
+            fitting = (
+                body
+                for patterns, body in node.arms
+                if any(matches(subject, pattern, self.scope, self.line) for pattern in patterns)
+            )
+            self.block(next(fitting, ()))
             return
         for patterns, body in node.arms:
             if GPU_WORDS.intersection(patterns):
@@ -218,35 +216,43 @@ class _Follower:
             self.block(bodies[0])
             return
         before, sure = dict(self.variables), self.sure
-        outcomes: list[dict[str, Value]] = []
+        left: set[str] = set()
         for body in bodies:
-            self.variables, self.alive, self.sure = dict(before), True, False
+            self.variables, self.left, self.sure = dict(before), "", False
             self.block(body)
-            if self.alive:
-                outcomes.append(self.variables)
+            left.add(self.left)
+            self.note_way(self.left, self.variables)
         self.sure = sure
-        self.alive = bool(outcomes)
-        self.variables = joined(outcomes) if outcomes else before
+        # where no branch goes on, what is left least far is where the script may go on
+        self.left = min(left, key=REACH.index)
+        self.variables = self.ways.pop(self.left)
 
     def loop(self, node: syntax.While) -> None:
         """Follow the body as something that may happen; a loop over arguments has none to go over."""
         self.block(node.condition)
+        outer, self.ways = self.ways, {}
+        self.loops += 1
         tested = " ".join(word for test in node.condition if isinstance(test, syntax.Command) for word in test.words)
         counts = _ARGUMENTS.search(tested)
         if counts is None or (self.arguments and counts[0] == "getopts"):
             self.branches([node.body, ()])
         else:
             self.loop_over_arguments(node.body)
+        self.loops -= 1
+        self.rejoin(outer, "continue", "break")
 
     def loop_over_arguments(self, body: syntax.Block) -> None:
         """Follow the body while it shifts arguments away, as scripts read their options."""
-        outer, self.is_left = self.is_left, False
         left = len(self.arguments or ()) + 1
-        while self.alive and self.arguments and len(self.arguments) < left:
+        while not self.left and self.arguments and len(self.arguments) < left:
             left = len(self.arguments)
-            self.block(body)
-        self.alive |= self.is_left is True
-        self.is_left = outer
+            self.round(body)
+
+    def round(self, body: syntax.Block) -> None:
+        """Follow a loop's body once."""
+        outer, self.ways = self.ways, {}
+        self.block(body)
+        self.rejoin(outer, "continue")
 
     def loop_over_words(self, node: syntax.For) -> None:
         """Follow the body for each word where the words are few and known, else once with a hole."""
@@ -254,32 +260,33 @@ class _Follower:
         if words is None or len(words) > MAX_ROUNDS or any(HOLE in word for word in words):
             words = [HOLE]
             self.variables |= dict.fromkeys(assigned(node.name, self.scope.get), HOLE)
-        before = dict(self.variables)
+        before, outer, self.ways = dict(self.variables), self.ways, {}
+        self.loops += 1
         for word in words:
+            if self.left:
+                break
             if node.name.isidentifier():
                 self.variables[node.name] = word
-            self.block(node.body)
+            self.round(node.body)
+        self.loops -= 1
+        self.rejoin(outer, "break")
         self.variables |= counted(before, self.variables) if words == [HOLE] else {}
 
     def command(self, node: syntax.Command) -> None:
         """Follow a simple command: it sets, exports, calls a function, or starts a program."""
         self.line = node.line
-        if node.words[:1] in (("[",), ("[[",), ("test",)):
+        raws = node.words[node.words[:1] == ("!",) :]
+        if raws[:1] in (("[",), ("[[",), ("test",)):
             return
-        if node.words and node.words[0].startswith("(("):
-            self.variables |= assigned(expand_text(node.words[0][2:-2], self.scope, node.line), self.scope.get)
+        if raws and raws[0].startswith("(("):
+            self.variables |= assigned(expand_text(raws[0][2:-2], self.scope, node.line), self.scope.get)
             return
-        words = expand_words(node.words, self.scope, node.line)
-        declares = bool(words) and words[0] in ("export", "local", "declare", "readonly", "typeset")
-        if not words or declares:
-            if declares and "-n" in words:
-                named = {each.name: expand_text(str(each.value), self.scope) for each in node.assignments}
-                self.references |= named
-                return
+        words = expand_words(raws, self.scope, node.line)
+        if not words:
             self.assign(node.assignments)
-            if declares and words[0] in ("export", "declare", "typeset"):
-                self.exported.update(item.name for item in node.assignments)
-                self.exported.update(words[1:])
+            return
+        if words[0] in DECLARING:
+            self.declare(words, node.assignments)
             return
         environ = {
             item.name: expand_text(item.value, self.scope, node.line)
@@ -288,56 +295,29 @@ class _Follower:
         }
         if not self.builtin(words):
             self.started(words, environ)
-
-    def assign(self, assignments: Sequence[syntax.Assignment]) -> None:
-        """Set variables, through a ``nameref`` where there is one."""
-        for item in (replace(each, name=self.references.get(each.name, each.name)) for each in assignments):
-            value: Value
-            if isinstance(item.value, tuple):
-                value = tuple(expand_words(item.value, self.scope, self.line))
-            else:
-                value = expand_text(item.value, self.scope, self.line)
-            self.variables[item.name] = appended(self.variables.get(item.name), value) if item.append else value
+        if words[0] == "exec" and words[1:]:
+            self.left = "exit"
 
     def builtin(self, words: list[str]) -> bool:
         """Do what a shell's own command does to the reading; tells whether it was one."""
         head = words[0]
-        if head in ("exit", "return"):
-            self.alive = False
-        elif head == "break" and self.is_left is not None:
-            self.alive, self.is_left = False, True
+        if head in ("exit", "return") or (head in ("break", "continue") and self.loops):
+            self.left = head
         elif head in ("source", "."):
             self.source(words[1:])
-        elif head == "unset":
-            for name in words[1:]:
-                self.variables.pop(name, None)
-        elif head in ("read", "mapfile", "readarray"):
-            names = [name for name in words[1:] if name.isidentifier()]
-            here = words[-1] if len(names) == 1 and words[-2:-1] == names and "-d" in words else HOLE
-            self.variables.update(dict.fromkeys(names, here))
-        elif head == "shift":
-            self.arguments = self.arguments and self.arguments[to_int("".join(words[1:2])) or 1 :]
-        elif head == "let":
-            for word in words[1:]:
-                self.variables |= assigned(word, self.scope.get)
-        elif head == "set" and "--" in words:
-            self.arguments = words[words.index("--") + 1 :]
         elif head in self.functions:
             self.call(head, words[1:])
-        else:
-            return head in ("echo", "printf", "set", ":", "cd", "trap", "wait", "sleep", "shopt", "ulimit", "pkill")
+        elif not self.sets(words):
+            return head in ("echo", "printf", ":", "cd", "trap", "wait", "sleep", "shopt", "ulimit", "pkill")
         return True
 
     def call(self, name: str, arguments: Sequence[str]) -> None:
         """Follow a function of the script."""
         if self.calls >= MAX_CALLS:
             raise ScriptError(self.line, f"functions call each other without end ({name[:40]})")
-        outer, references = self.arguments, dict(self.references)
         self.calls += 1
-        self.arguments = arguments
-        self.block(self.functions[name])
-        self.alive = True
-        self.arguments, self.references = outer, references
+        with self.called(arguments):
+            self.block(self.functions[name])
         self.calls -= 1
 
     def source(self, words: list[str]) -> None:
@@ -347,22 +327,25 @@ class _Follower:
             self.unread |= bool(words) and words[0].rsplit("/", 1)[-1] not in ENVIRONMENTS
             self.notes.append(f"line {self.line}: {' '.join(words[:1])} is not read; what it sets is not known")
             return
-        outer = self.arguments
+        outer, ways, self.ways = self.arguments, self.ways, {}
         self.arguments = words[1:] or outer
         self.inner(text, f"{words[0]}, which is sourced,")
+        self.rejoin(ways, "return")
         self.arguments = outer
 
     def started(self, words: list[str], environ: dict[str, str]) -> None:
         """Note a command; a script in its words or beside this one is followed in its place."""
-        inner = script_in(words)
-        if inner is not None and HOLE not in inner[:1] and self.calls < MAX_CALLS:
+        given = takewhile(lambda word: word == "env" or ASSIGNED.match(word), words)
+        environ |= {name: value for name, equals, value in (word.partition("=") for word in given) if equals}
+        inner = script_in(words) if self.calls < MAX_CALLS else None
+        if inner is not None and HOLE not in inner[:1]:
             self.inner(inner, "the script inside this command")
             return
         seen = {name: value for name, value in self.variables.items() if name in self.exported}
         everything = {name: value for name, value in seen.items() if isinstance(value, str)} | environ
         child = child_of(words, everything) if self.calls < MAX_CALLS else None
         text = (child.text or self.beside(child.path)) if child else None
-        if child is None or not text:
+        if child is None or not text or text[0] == HOLE:
             self.commands.append(Started(tuple(words), everything, self.line, self.sure))
             return
         self.child(child, text, {**seen, **environ})
@@ -372,11 +355,10 @@ class _Follower:
         if child.batch is not None:
             self.jobs.append("\n".join([text, *(f"#SBATCH {option}" for option in child.batch)]))
             environ = {**environ, **read_slurm(self.jobs[-1]).environ}
-        outer = (self.variables, self.arguments, self.functions)
-        self.variables, self.functions = dict(environ), {}
-        self.arguments = None if not child.arguments and outer[1] is None else child.arguments
-        self.inner(text, child.path or "the wrapped script")
-        self.variables, self.arguments, self.functions = outer
+        with self.apart():
+            self.variables, self.exported, self.functions, self.exports_all = dict(environ), set(environ), {}, False
+            self.arguments = None if not child.arguments and self.arguments is None else child.arguments
+            self.inner(text, child.path or "the script inside this command")
 
     def inner(self, text: str, name: str) -> None:
         """Follow a script inside this one."""
@@ -389,5 +371,4 @@ class _Follower:
             block = ()
         self.block(block)
         self.line = line
-        self.alive = True
         self.calls -= 1

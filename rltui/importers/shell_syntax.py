@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
 from rltui.importers.shell_lexer import REDIRECTIONS, ScriptError, Token, lex
 
 MAX_DEPTH = 40
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.+?\])?(\+?)=(.*)\Z", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
 
 
 class Assignment(Struct, frozen=True):
-    """Setting a variable: ``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
+    """Setting a variable: ``NAME=value``, ``NAME+=value``, ``NAME[index]=value`` or ``NAME=(words)``."""
 
     name: str
     value: str | tuple[str, ...]
     append: bool = False
+    index: str = ""
 
 
 class Command(Struct, frozen=True):
@@ -141,7 +142,8 @@ class _Parser:
             if self.at >= len(self.tokens) or (ends and (self.is_word(*ends) or self.is_operator(*ends))):
                 break
             before = self.at
-            nodes.append(self.and_or())
+            node = self.and_or()
+            nodes.append(Group((node,), is_subshell=True) if self.is_operator("&") else node)
             self.at += self.at == before  # a stray bracket or word such as fi
         self.depth -= 1
         return tuple(nodes)
@@ -265,7 +267,7 @@ class _Parser:
             self.accept(")")
         self.skip_newlines()
         body = self.command()
-        return Function(name, body.body if isinstance(body, Group) else (body,))
+        return Function(name, body.body if isinstance(body, Group) and not body.is_subshell else (body,))
 
     def simple(self) -> Command:
         """Assignments and words up to an operator or line end."""
@@ -296,7 +298,8 @@ class _Parser:
             return
         match = _ASSIGNMENT.match(token.text)
         if match and (declares or not words):
-            assignments.append(Assignment(match.group(1), match.group(3), append=bool(match.group(2))))
+            name, index, plus, value = match.groups()
+            assignments.append(Assignment(name, value, append=bool(plus), index=(index or "")[1:-1]))
         else:
             words.append(token.text)
 
@@ -323,9 +326,13 @@ def set_where_empty(tests: Block, body: Block) -> set[str]:
     return names if plain and asks and names <= variables_of(tests) else set()
 
 
-def ends_in_error(body: Block) -> bool:
-    """Whether a branch ends the script with an error."""
+def ends_in_error(body: Block, functions: Mapping[str, Block], depth: int = 0) -> bool:
+    """Whether a branch ends the script with an error, itself or by one of the script's ``functions``."""
     last = body[-1] if body else None
     if isinstance(last, Group):
-        return ends_in_error(last.body)
-    return isinstance(last, Command) and last.words[:1] == ("exit",) and last.words[1:2] != ("0",)
+        return not last.is_subshell and ends_in_error(last.body, functions, depth)
+    if not isinstance(last, Command) or not last.words:
+        return False
+    if last.words[0] in functions and depth < MAX_DEPTH:
+        return ends_in_error(functions[last.words[0]], functions, depth + 1)
+    return last.words[0] == "exit" and last.words[1:2] != ("0",)

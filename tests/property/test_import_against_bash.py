@@ -44,7 +44,8 @@ def words(draw: st.DrawFn) -> str:
                 f"${{{name}-{number}}}",
                 f"'${name}'", f'"a ${{{name}:-"b c"}}"', f"${{#{name}}}", "${L[@]}", '"${L[@]}"', "${#L[@]}", "${L[0]}",
                 f"$(({draw(expressions())}))", "\\$x", f"k=${name}", f"--f={number}", f"${{{name}%0}}",
-                f"${{{name}##*1}}", '"$@"', '"${E[@]}"', '"${E[@]}x"',
+                f"${{{name}##*1}}", f"a{{{number},${name}}}b", f"{{1..{number % 4}}}",
+                '"${L[*]}"', f"\"${{{name}:-'q'}}\"", '"$@"', '"${E[@]}"', '"${E[@]}x"',
             ]
         )
     )  # fmt: skip
@@ -52,8 +53,8 @@ def words(draw: st.DrawFn) -> str:
 
 @st.composite
 def statements(draw: st.DrawFn, depth: int = 0) -> str:
-    """An assignment, a condition, a case or a loop."""
-    kind = draw(st.integers(0, 6 if depth < 2 else 3))
+    """An assignment, a condition, a case, a loop, a subshell or a function."""
+    kind = draw(st.integers(0, 9 if depth < 2 else 3))
     name = draw(NAME)
     if kind == 0:
         return f"{name}={draw(NUMBERS)}"
@@ -71,6 +72,14 @@ def statements(draw: st.DrawFn, depth: int = 0) -> str:
         return f"if {test}; then {body}\nelse {other}\nfi"
     if kind == 5:
         return f'case "${name}" in 1*|2) {body} ;; *) {other} ;; esac'
+    if kind == 6:
+        return f"( {body}; {other} )" if draw(st.booleans()) else f"{{ {body}; }} | {{ {other}; }}"
+    if kind == 7:
+        local = draw(st.sampled_from(["local ", "declare ", ""]))
+        return f"f() {{ {local}{name}=$1; {body}; if {test}; then return; fi; {other}; }}; f {draw(NUMBERS)}"
+    if kind == 8:
+        leaves = draw(st.sampled_from(["break", "continue"]))
+        return f"for x in {draw(NUMBERS)} 7; do {body}; {test} && {leaves}; {other}; done"
     return f"for x in {draw(NUMBERS)} 7; do {body}; done"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,75 @@ def test_words_are_those_that_bash_would_give(script: str, expected: list[str]) 
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
+        ("A=$'a\\tb\\n'\nrun \"$A\" $'it\\'s' x", ["a\tb\n", "it's", "x"]),
+        ("run \"${F:-['a','b']}\" \"${F:-\"x y\"}\" ${F:-'q'} \"${F:-${G:-'z'}}\"", ["['a','b']", "x y", "q", "'z'"]),
+        ('A=(1 "2 3")\nrun "${A[*]}" ${A[*]} "x${A[*]}"', ["1 2 3", "1", "2", "3", "x1 2 3"]),
+        ('set -- a "b c"\nrun "$*"', ["a b c"]),
+        ('A=(x --y 2)\nbash -c "run ${A[*]}"', ["x", "--y", "2"]),
+        ('L=a,b,\nIFS=,\nA=($L)\nrun ${#A[@]} "${A[*]}"', ["2", "a,b"]),
+        ("L=$'a b\\nc'\nIFS=$'\\n'\nrun $L", ["a b", "c"]),
+        (
+            "run {1..3} a{x,y}b {a:1} '{1,2}' \"{1,2}\" ${A:-{1}} {01..2} {3..1..2}",
+            ["1", "2", "3", "axb", "ayb", "{a:1}", "{1,2}", "{1,2}", "{1}", "01", "02", "3", "1"],
+        ),
+        ("for i in {0..2} $(seq 3 4); do L+=$i; done\nrun $L", ["01234"]),
+        ("D=$(seq -s, 0 3)\nrun $D $(seq 3 -1 2)", ["0,1,2,3", "3", "2"]),
+        ("A=(1 2)\nA[1]=x\nA[${#A[@]}]=y\nrun ${A[@]}", ["1", "x", "y"]),
+        ("A=1\nB=$((A++)) C=$((D = 3))\nrun $A $D", ["2", "3"]),
+    ],
+)
+def test_values_that_were_once_read_otherwise_than_in_bash(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("A=1\n(A=2; export B=3)\nrun $A ${B:-no}", ["1", "no"]),
+        ("A=1\necho x | while read l; do A=2; done\n{ A=3; } 2>&1 | tee log\nA=4 &\nrun $A", ["1"]),
+        ("f() (A=2)\nA=1\nf\nrun $A", ["1"]),
+        ("f() { local A=$1 B; B=3; C=$A; }\nA=0\nf 9\nrun $A ${B:-no} $C", ["0", "no", "9"]),
+        ("f() { local A=2; g; }\ng() { B=$A; }\nA=1\nf\nrun $A $B", ["1", "2"]),
+        ("for x in a b c; do [ $x = b ] && continue; L+=$x; done\nrun $L", ["ac"]),
+        ("for x in a b c; do if [ $x = b ]; then break; fi; L+=$x; done\nrun $L", ["a"]),
+        ("for p in 1 2; do if [ -e $p ]; then P=$p; break; fi; done\nrun ${P:-x}", [HOLE]),
+        ("f() { if [ -e x ]; then A=1; return; fi; A=2; }\nf\nrun $A", [HOLE]),
+        ("f() { for i in 1 2 3; do if [ $i = 2 ]; then return; fi; A=$i; done; }\nf\nrun $A", ["1"]),
+        ("f() { run 1; exit; }\nf\nrun 2", ["1"]),
+        ('die() { exit 1; }\nA=${A:-}\n[ -n "$A" ] || die no\nrun 1', ["1"]),
+        ("exec > log\nrun 1\nexec b\nrun 2", ["1"]),
+        ("E=1 bash -c 'run ${E:-no} ${A:-no} $1' _ x", ["1", "no", "x"]),
+        ("A=1\nbash -c 'A=2; exit'\nrun $A", ["1"]),
+        ("case ab in 'a*') A=1 ;; *) A=2 ;; esac\nrun $A", ["2"]),
+        ('P="a*"\ncase ab in "$P") A=1 ;; $P) A=2 ;; esac\nrun $A', ["2"]),
+        ("K=false\nif $K; then A=1; else A=2; fi\n$K || B=3\nrun $A $B", ["2", "3"]),
+        ("if ! run 1; then exit 1; fi", ["1"]),
+        ("[ ] || run 1", ["1"]),
+        ("A=1\ncommand -v x && A=2\n! [ -e x ] && B=1 || B=2\nrun $A $B", [HOLE, HOLE]),
+    ],
+)
+def test_what_a_script_leaves_and_where_it_goes_on(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+@pytest.mark.parametrize(
+    ("script", "environ"),
+    [
+        ("set -a\nA=1\nset +a\nB=2\nrun", {"A": "1"}),
+        ("set -o allexport\nA=1\nset +o allexport\nB=2\nrun", {"A": "1"}),
+        ("declare A=1\ndeclare -x B=2\ntypeset -i C=3\nrun", {"B": "2"}),
+        ("(export A=1)\nrun", {}),
+        ("A=1 bash -c 'bash -c run'", {"A": "1"}),
+    ],
+)
+def test_what_a_command_sees_is_what_is_exported(script: str, environ: dict[str, str]) -> None:
+    (command,) = read_shell(script).commands
+    assert command.environ == environ
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
         ("run $(cat x) `cat y` $HOME", [HOLE, HOLE, HOLE]),
         ("A=${A:-$(nproc)}\nrun $A $((A * 2))", [HOLE, HOLE]),
         ("if [ -f x ]; then A=1; B=2; else A=1; B=3; fi\nrun $A $B", ["1", HOLE]),
@@ -86,8 +156,9 @@ def test_words_are_those_that_bash_would_give(script: str, expected: list[str]) 
         ('if [ "$MODE" = quick ]; then A=2; else A=1; fi\nrun $A', [HOLE]),
         ("read A\nrun $A", [HOLE]),
         ("declare -A M=([gpu]=8 [cpu]=1)\nrun ${M[gpu]} ${!M[@]} ${A//x/y} ${A[@]:0:2}", [HOLE, HOLE, HOLE, HOLE]),
-        ("N=1\nfor i in $(seq 4); do N=$((N * 2)); done\nrun $N", [HOLE]),
+        ("N=1\nfor i in $(ls); do N=$((N * 2)); done\nrun $N", [HOLE]),
         ("N=0\nfor ((N=0; N<4; N++)); do :; done\nM=3\nrun $N $((M++))", [HOLE, HOLE]),
+        ("A=(1 2)\nA[x]=3\nB=(1 2)\nunset 'B[0]'\nrun ${#A[@]} ${#B[@]}", [HOLE, HOLE]),
         ("A=$((1 / 0)) B=$((010))\nrun $A $B", [HOLE, HOLE]),
         ("A=(--x 1)\nif [ -f y ]; then A+=(--y 2 z=3); fi\nrun ${A[@]}", ["--x", "1", f"--y={HOLE}", f"z={HOLE}"]),
     ],
@@ -129,6 +200,41 @@ def test_eight_loops_in_each_other_are_not_walked_to_the_end() -> None:
     loop = "for x in 1 2 3 4 5 6 7 8; do " * 8 + "run; " + "done; " * 8
     with pytest.raises(ScriptError, match="steps"):
         read_shell(loop)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("P=$(cat <<'EOF'\nYou're (see a) \"x\nEOF\n)\nrun 1", ["1"]),
+        ("P=$(\n  # don't :)\n  echo 1\n)\nrun a$(echo '#b') ${#P} c#d", ["a#b", HOLE, "c#d"]),
+        ('run "$(echo ")")" $(echo ")") "${B:-}}" $((1 + (2)))', [")", ")", "}", "3"]),
+        ("cat <<EOT\n  EOT\nrun no\nEOT\ncat <<-'E O'\n\trun no\n\tE O\nrun 1", ["1"]),
+        ("A=$((1<<3))\nrun <<< x 1", ["1"]),
+    ],
+)
+def test_a_text_inside_a_script_is_none_of_its_words(script: str, expected: list[str]) -> None:
+    assert words(script) == expected
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'bash <<EOF\nA=x\nrun $N \\$A "q r" \'it"s\'\nEOF',
+        "srun sh -s <<'EOF' > log 2>&1 &\nA=x\nrun 2 $A \"q r\" 'it\"s'\nEOF",
+        'sbatch -N 2 <<EOF\n#!/bin/bash\n#SBATCH --gres=gpu:8\nrun $N x "q r" \'it"s\'\nEOF',
+    ],
+)
+def test_a_here_document_that_a_shell_or_sbatch_reads_is_followed(script: str) -> None:
+    reading = read_shell(f"N=2\n{script}\n")
+    assert [list(command.words) for command in reading.commands] == [["run", "2", "x", "q r", 'it"s']]
+    assert not reading.jobs or read_slurm(reading.jobs[0]).gpus == 16
+
+
+def test_a_word_of_many_braces_is_left_as_it_stands() -> None:
+    started = time.process_time()
+    for word in ("{" * 50_000, "{a,b}" * 5_000, "{" * 90 + "a,b" + "}" * 90):
+        assert len(words(f"run {word}")) < 2_000
+    assert time.process_time() - started < 20
 
 
 def test_flags_take_the_last_and_know_missing_from_unknown() -> None:

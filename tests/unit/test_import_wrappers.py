@@ -65,6 +65,8 @@ def gpus(imported: Imported) -> tuple[int | None, ...]:
         ("LEARNERS=4 bash ./inner.sh\n", (20, 4, 16, 1, 16)),
         ("LEARNERS=4\nsource inner.sh 2\n", (36, 4, 32, 2, 16)),
         ("nohup bash -x $HERE/inner.sh 2 &\n", (40, 8, 32, 2, 16)),
+        ("srun --ntasks-per-node 1 ./inner.sh 2\n", (40, 8, 32, 2, 16)),
+        ("env LEARNERS=4 nohup inner.sh 2\n", (36, 4, 32, 2, 16)),
         ("sbatch --nodes=4 inner.sh 1\n", (32, 8, 16, 1, 16)),
         ("sbatch --exclusive -N 2 inner.sh\nsqueue\n", (16, 8, 16, 1, 16)),
         ("sbatch -a 0-3 --oversubscribe -N 2 inner.sh\n", (16, 8, 16, 1, 16)),
