@@ -362,6 +362,12 @@ MEMORY: list[Case] = [
     ("M305", "gpu", ["train.prompts_per_step=64"], ["train.prompts_per_step=32"]),
     ("M306", "gpu", [*SHARED, "roles.rollout.memory_utilization=0.85"], SHARED),
     ("M307", "gpu", ["roles.learner.gather_whole_model=true"], []),
+    (
+        "X801",
+        "tiny",
+        ["tracking.entity=" + "0a" * 20],
+        ["roles.learner.model=/hub/models--a--b/snapshots/" + "0a" * 20],
+    ),
     ("M308", "gpu", ["hardware.memory_gib_per_node=8"], ["hardware.memory_gib_per_node=16"]),
     ("M308", "gpu", ["roles.learner.offload=all", "hardware.memory_gib_per_node=64"],
      ["roles.learner.offload=all", "hardware.memory_gib_per_node=256"]),
