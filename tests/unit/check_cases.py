@@ -285,6 +285,8 @@ DATA: list[Case] = [
     ("D514", "tiny", ["data.reward=math"], ["data.reward=my_rewards:grade"]),
     ("D516", "gpu", ["data.train=gsm8k"], ["data.train=rows.jsonl"]),
     ("D517", "gpu", [REWARD, CORES, "data.reward=http"], [REWARD, CORES]),
+    ("D508", "gpu", ["data.train=org/TODO_name"], ["data.train=org/AutoDock"]),
+    ("D508", "gpu", ["roles.learner.model=/path/to"], ["roles.learner.model=/my-path/tokenized/to-do"]),
     ("D518", "gpu", [*EVALUATED, "data.eval_samples=4"],
      [*EVALUATED, "data.eval_samples=4", "data.eval_temperature=1"]),
     ("D526", "gpu", [*EVALUATED, "data.eval_top_p=0.9"],

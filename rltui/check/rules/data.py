@@ -34,7 +34,9 @@ _WHOLE_NAMES = {
     "geo3k": "hiyouga/geometry3k",
 }
 """Datasets that are often named without their organisation."""
-_PLACEHOLDER = re.compile(r"TODO|FIXME|path/to|<[^>]*>|\$\{?\w+|\bCHANGE_?ME\b|\byour[-_]", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"(?<![a-z])(?:TODO|FIXME|CHANGE_?ME|path/to)(?![a-z])|<[^>]*>|\$\{?\w+|\byour[-_]", re.IGNORECASE
+)
 _NODE_LOCAL = re.compile(r"^(?:/tmp|/dev/shm|/scratch/local|/local|/var/tmp)(?:/|$)")
 
 
