@@ -238,6 +238,8 @@ ENGINE: list[Case] = [
     ("E312", "opd", ["hardware.nodes=2", "roles.teacher.tensor_parallel=8"], ["hardware.nodes=2"]),
     ("E313", "gpu", ["lengths.response=39937"], ["lengths.response=39936"]),
     ("E314", "opd", ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38912"],
+    ("E310", "gpu", ["roles.learner.model=Qwen/Qwen2.5-7B", "roles.learner.sequence_parallel=8"],
+     ["roles.learner.model=Qwen/Qwen2.5-7B", "roles.learner.sequence_parallel=8", "system=megatron"]),
      ["roles.teacher.model=Qwen/Qwen3-30B-A3B", "lengths.response=38911"]),
     ("E315", "gpu", [*JUDGE, "roles.judge.context=40961"], [*JUDGE, "roles.judge.context=40960"]),
     ("E315", "gpu", [*SCORED, "roles.reward_model.context=40961"], [*SCORED, "roles.reward_model.context=40960"]),

@@ -28,7 +28,8 @@ def _split_roles(subject: Subject) -> Iterator[tuple[str, int, str, Architecture
     keys = [
         (f"roles.{role}.tensor_parallel", getattr(roles, role).tensor_parallel, name) for role, name in names.items()
     ]
-    keys.append(("roles.learner.sequence_parallel", roles.learner.sequence_parallel, roles.learner.model))
+    if not subject.layout.system.startswith("megatron"):  # whose context parallelism passes keys round, heads and all
+        keys.append(("roles.learner.sequence_parallel", roles.learner.sequence_parallel, roles.learner.model))
     for key, width, name in keys:
         model = known_model(name) if width > 1 else None
         if model is not None:
