@@ -340,6 +340,7 @@ DATA: list[Case] = [
 SETTINGS: list[Case] = [
     ("S601", "tiny", ["slurm.time=one day"], ["slurm.time=1-00:00:00"]),
     ("S602", "gpu", ["slurm.time=24:00"], ["slurm.time=24:00:00"]),
+    ("S601", "tiny", ["slurm.time=24:00:00:00"], ["slurm.time=1440:00"]),
     ("S603", "gpu", ["slurm.time=00:29:00"], ["slurm.time=00:30:00"]),
     ("S604", "gpu", ["slurm.exclude=[nid1, nid2, nid1]"], ["slurm.exclude=[nid1, nid2]"]),
     ("S605", "gpu", ["slurm.account=$ACCOUNT"], ["slurm.account=abc_123"]),
