@@ -7,12 +7,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from rltui.check.run import check_file
 from rltui.cli.main import main
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
 from rltui.plan.of_layout import predict
+from rltui.layout.roles import Pool
 from rltui.plan.standing import changes, divided_like
 
 SPLIT = "tests/fixtures/import/verl_split.sh"
@@ -54,6 +56,21 @@ def test_pools_are_named_all_at_once() -> None:
 
 
 def test_a_script_is_timed_and_cannot_be_changed_by_overrides(
+def test_pools_of_one_size_stay_two() -> None:
+    own = load_layout(resolve("verl-ppo/ppo-1x4-split")).layout
+    assert divided_like(own, own) == own
+    swapped = structs.replace(own, pools={"policy": Pool(gpus=[1]), "value": Pool(gpus=[2])})
+    shifted = divided_like(structs.replace(own, pools={"value": Pool(gpus=[1]), "x": Pool(gpus=[3])}), swapped)
+    assert sorted(pool.gpus for pool in shifted.pools.values()) == [[1], [2]]
+
+
+def test_what_has_no_gpus_is_not_timed() -> None:
+    preset = resolve("open-instruct/grpo-7b-1x4-even")
+    for word in ("roles.learner.pool=x", "roles.learner.gpus=[]", "roles.rollout.engines=0", "roles.critic={pool: x}"):
+        with pytest.raises(RltuiError, match="no GPUs"):
+            predict(load_layout(preset, [word]).layout)
+
+
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["plan", SPLIT, "--gpu", "H100"]) == 0
