@@ -11,10 +11,11 @@ from msgspec import structs
 
 from rltui.check.run import check_file
 from rltui.cli.main import main
+from rltui.errors import RltuiError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
-from rltui.plan.of_layout import predict
 from rltui.layout.roles import Pool
+from rltui.plan.of_layout import predict
 from rltui.plan.standing import changes, divided_like
 
 SPLIT = "tests/fixtures/import/verl_split.sh"
@@ -55,7 +56,6 @@ def test_pools_are_named_all_at_once() -> None:
     assert load_layout(resolve("verl-ppo/ppo-1x4-split"), words).layout == divided_like(own, other)
 
 
-def test_a_script_is_timed_and_cannot_be_changed_by_overrides(
 def test_pools_of_one_size_stay_two() -> None:
     own = load_layout(resolve("verl-ppo/ppo-1x4-split")).layout
     assert divided_like(own, own) == own
@@ -71,6 +71,7 @@ def test_what_has_no_gpus_is_not_timed() -> None:
             predict(load_layout(preset, [word]).layout)
 
 
+def test_a_script_is_timed_and_cannot_be_changed_by_overrides(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["plan", SPLIT, "--gpu", "H100"]) == 0
