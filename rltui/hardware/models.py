@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -183,11 +184,15 @@ def read_config(path: Path) -> dict[str, Any]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UsageError(f"{path} cannot be read: {reason}.", "Name the folder that holds config.json.") from error
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
-        ) from error
+        config = json.loads(
+            data
+        )  # Python wrote it, and writes Infinity, which is no JSON (Nemotron-H's time_step_limit)
+    except (ValueError, RecursionError) as error:
+        config, reason = None, f": {error}"
+    if not isinstance(config, dict):
+        raise UsageError(f"{path} is not a JSON object{reason}.", "Name the folder of a Hugging Face model.")
+    return config
+    reason = ""
 
 
 def _positions_of(plain_name: str) -> int | None:
