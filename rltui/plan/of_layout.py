@@ -221,7 +221,8 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
     way = Training(
         gpus=tuple(layout.pools[pool].gpus if pool else own or layout.roles.learner.gpus),
         zero_stage=stage,
-        micro_batch=role.micro_batch or 1,
+        # 0: all rows of a rank at once; what an import left open is not known to be so
+        micro_batch=role.micro_batch or (1 if layout.unsure else layout.train.samples_per_step),
         gradient_checkpointing=role.gradient_checkpointing,
         offload=role.offload != "none",
         sequence_parallel=getattr(cut, "sequence_parallel", 1),

@@ -64,6 +64,13 @@ def test_pools_of_one_size_stay_two() -> None:
     assert sorted(pool.gpus for pool in shifted.pools.values()) == [[1], [2]]
 
 
+def test_the_last_micro_batch_has_what_is_left_and_0_is_all_at_once() -> None:
+    preset, key = resolve("open-instruct/grpo-7b-1x4-even"), "roles.learner.micro_batch"
+    seconds = {size: predict(load_layout(preset, [f"{key}={size}"]).layout).time.train_s for size in (0, 1, 64, 256)}
+    assert seconds[64] <= seconds[1]
+    assert seconds[0] == seconds[256]
+
+
 def test_what_has_no_gpus_is_not_timed() -> None:
     preset = resolve("open-instruct/grpo-7b-1x4-even")
     for word in ("roles.learner.pool=x", "roles.learner.gpus=[]", "roles.rollout.engines=0", "roles.critic={pool: x}"):
