@@ -48,7 +48,7 @@ class _Reader:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 10**12:
-            kind = self._config.get("model_type")
+            kind = str(self._config.get("model_type") or "")
             raise UsageError(
                 f"{self._where} has no usable {' or '.join(keys)} (found {value!r}).",
                 "Check that this is the config.json of a language model."
@@ -137,8 +137,8 @@ def architecture_from_config(config: Config, name: str, where: str = "config.jso
 def _kept_heads(read: _Reader, traits: Traits, heads: int, hidden: int) -> dict[str, Any]:
     """Heads of keys and values and how wide they are, in layers with a window and in the others."""
     kv_heads, head_dim = (
-        read.count("num_key_value_heads", default=heads),
-        read.count("head_dim", default=hidden // heads),
+        read.count("num_key_value_heads", default=heads, least=1),
+        read.count("head_dim", default=hidden // heads or None, least=1),
     )
     if traits.wide_windows:
         return {
@@ -210,7 +210,9 @@ def _dense_width(read: _Reader, traits: Traits, experts: Experts | None, layers:
     if not read.flag("block_auto_adjust_ff_dim"):
         return width
     multiple = read.count("block_multiple_of", default=256, least=1)  # LFM2 states what a network of two would have
-    return -(-int((read.get("block_ffn_dim_multiplier") or 1) * int(2 * width / 3)) // multiple) * multiple
+    factor = read.get("block_ffn_dim_multiplier")
+    factor = factor if isinstance(factor, int | float) and factor > 0 else 1
+    return -(-int(factor * int(2 * width / 3)) // multiple) * multiple
 
 
 def _experts(read: _Reader, traits: Traits, layers: int) -> Experts | None:
@@ -281,7 +283,7 @@ def _compressed(read: _Reader, layers: int) -> CompressedAttention | None:
             return None
         ratios = [rates.get(kind, 0) if kind in _COMPRESSED else 0 for kind in read.kinds()]
     return CompressedAttention(
-        ratios=tuple(int(ratio) for ratio in ratios[:layers]),
+        ratios=tuple(int(ratio) if isinstance(ratio, int | float) else 0 for ratio in ratios[:layers]),
         q_rank=read.count("q_lora_rank"),
         out_groups=read.count("o_groups"),
         out_rank=read.count("o_lora_rank"),

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from rltui.errors import UsageError
-from rltui.paths import with_home
+from rltui.paths import is_file, with_home
 
 PREFIX = "hf:"
 CONFIG = "config.json"
@@ -34,7 +34,7 @@ def cached_config(repo: str) -> Path | None:
     except (OSError, ValueError):
         return None
     path = folder / "snapshots" / revision / CONFIG
-    return path if path.is_file() else None
+    return path if is_file(path) else None
 
 
 def fetched_config(repo: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -27,9 +28,18 @@ _OWN_POSITIONS: tuple[tuple[str, int], ...] = (
     (r"qwen3-.*-2507(?:-fp8)?", 262144),
     (r"qwen3-coder-.*", 262144),
     (r"qwen3-[\w.]+(?:-a\d+b)?-base", 32768),
+    (r"qwen2-0\.5b", 131072),
+    (r"llama-3-\d+b(?:-instruct)?(?:-hf)?", 8192),
+    (r"deepseek-r1-0528-qwen3-8b", 131072),
+    (r"qwq-32b", 40960),
+    (r"qwq-32b-preview", 32768),
+    (r"phi-3\.5-mini-instruct", 131072),
+    (r".*-128k(?:-instruct)?", 131072),
+    (r".*-200k", 200000),
+    (r".*-(?!4k)\d+k(?:-.*)?", 0),
 )
 """``max_position_embeddings`` of the checkpoints' published ``config.json``, by name without organisation,
-where they differ from those of their family: shapes are shared, limits are not."""
+where they differ from those of their family: shapes are shared, limits are not. 0: not known."""
 
 MXFP4_BYTES = 0.53125
 """Bytes of a weight in mxfp4: 4 bits, and 8 bits of scale for 32 of them (Open Compute Project, MX formats 1.0)."""
@@ -182,12 +192,16 @@ def read_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UsageError(f"{path} cannot be read: {reason}.", "Name the folder that holds config.json.") from error
+    reason = ""
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is not a JSON object: {error}.", "Name the folder of a Hugging Face model."
-        ) from error
+        config = json.loads(
+            data
+        )  # Python wrote it, and writes Infinity, which is no JSON (Nemotron-H's time_step_limit)
+    except (ValueError, RecursionError) as error:
+        config, reason = None, f": {error}"
+    if not isinstance(config, dict):
+        raise UsageError(f"{path} is not a JSON object{reason}.", "Name the folder of a Hugging Face model.")
+    return config
 
 
 def _positions_of(plain_name: str) -> int | None:

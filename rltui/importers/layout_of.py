@@ -7,6 +7,7 @@ from typing import Any
 
 from rltui.importers.facts import SHOWS_ONLY_IN_A_RUN, Facts
 from rltui.importers.values import printable
+from rltui.layout.document import dump
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.load import load_text
 from rltui.layout.scalars import UNNAMED_GPU
@@ -302,6 +303,4 @@ def _drop(values: dict[str, Any], key: str) -> bool:
 
 def as_yaml(values: dict[str, Any]) -> str:
     """The layout as YAML, its keys in the order of ``values``."""
-    import yaml
-
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+    return dump(values)

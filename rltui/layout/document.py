@@ -53,6 +53,20 @@ def _whole_number(_: Any, node: yaml.ScalarNode) -> int:
 _CoreLoader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that readers of either version would take for something else: 1.1's 24:00:00, 1.2's 1e5 and 08."""
+
+
+for _first, _resolvers in _CoreLoader.yaml_implicit_resolvers.items():
+    for _tag, _pattern in _resolvers:
+        _Dumper.add_implicit_resolver(_tag, _pattern, [_first])
+
+
+def dump(values: Any) -> str:
+    """``values`` as YAML that ``parse`` reads as the same, their keys in their order."""
+    return str(yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
+
+
 class Document(Struct, frozen=True):
     """Plain values of a YAML file, and where each of them stands.
 

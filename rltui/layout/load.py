@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from rltui.layout.base import inherit
 from rltui.layout.convert import to_struct
-from rltui.layout.document import Document, Path_, dotted, parse, read_text
+from rltui.layout.document import Document, Path_, dotted, dump, parse, read_text
 from rltui.layout.errors import LayoutError, Problem
 from rltui.layout.overrides import apply_overrides
 from rltui.layout.schema import Layout
@@ -88,7 +87,4 @@ def _refuse_enormous(layout: Layout, document: Document) -> None:
 
 def dump_layout(layout: Layout) -> str:
     """Return ``layout`` as YAML with every default written out; loading it gives an equal layout."""
-    import yaml
-
-    values: dict[str, Any] = msgspec.to_builtins(layout)
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120)
+    return dump(msgspec.to_builtins(layout))

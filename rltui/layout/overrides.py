@@ -30,7 +30,8 @@ def apply_overrides(document: Document, words: Sequence[str]) -> Document:
         problems.extend(_apply(word, values, lines))
     if problems:
         raise LayoutError(problems)
-    return Document(values, lines, document.name, document.inherited)
+    inherited = {path: name for path, name in document.inherited.items() if lines.get(path)}
+    return Document(values, lines, document.name, inherited)
 
 
 def _apply(word: str, values: dict[str, Any], lines: dict[Path_, int]) -> tuple[Problem, ...]:
@@ -39,6 +40,8 @@ def _apply(word: str, values: dict[str, Any], lines: dict[Path_, int]) -> tuple[
         _set(values, path, value)
     except LayoutError as error:
         return error.problems
+    for below in [known for known in lines if known[: len(path)] == path]:
+        del lines[below]
     lines[path] = 0  # it stands in no line of the file
     return ()
 

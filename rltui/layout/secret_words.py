@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable
 
 SECRET_VALUE = re.compile(
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}"
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|wandb_v\d_\w{20,}|\b(?<!/snapshots/)[0-9a-f]{40}\b|AKIA[0-9A-Z]{16}"
     r"|//[^/@:\s]+:[^/@\s]+@|hooks\.slack\.com/\w+/\w|discord(?:app)?\.com/api/webhooks/\w"
 )
-"""Tokens of Hugging Face, OpenAI, W&B (new and old) and AWS, URLs with a password in them, and chats' webhooks."""
+"""Tokens of Hugging Face, OpenAI, W&B (new and old) and AWS, URLs with a password in them, and chats' webhooks.
+
+Old ones of W&B have 40 digits, as the revisions by which Hugging Face's cache calls a model's folder."""
 
 SHORTEST_SECRET = 8
 """Shorter values that are known to be secret stand in too many other words to be looked for."""

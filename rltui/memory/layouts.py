@@ -303,7 +303,7 @@ def _engine_knob(
     if role.engine == "hf":
         return f"roles.rollout.engines={2 * layout.num_engines}"
     if not blocked:
-        return f"roles.{name}.memory_utilization=0.9"
+        return f"roles.{name}.memory_utilization=0.9" if role.memory_utilization > 0.9 else ""
     gpus = layout.hardware_of(name).gpus_per_node
     knob = engine_knob(model, role.tensor_parallel, gpus, role.memory_utilization, shared=bool(role.pool))
     return knob.replace("roles.rollout.", f"roles.{name}.")

@@ -89,7 +89,10 @@ def model_sheet(model: Architecture, gpu: Gpu) -> ModelSheet:
         active=count.active,
         weights_gib={name: weights_gib(model, EngineSettings(weight_bytes=size)) for name, size in PRECISIONS.items()},
         token_bytes=layers.token_bytes,
-        sequence_gib={length: layers.sequence_bytes(length) / GIB for length in LENGTHS if length <= longest},
+        sequence_gib={
+            length: layers.sequence_bytes(length) / GIB
+            for length in [each for each in LENGTHS if each <= longest] or [longest]
+        },
         checkpoint_gib=checkpoint_gib(model, RECIPES["rltui"].states),
         card=gpu.name,
         fits=(_trained(model, gpu, lora=False), _trained(model, gpu, lora=True), _served(model, gpu)),

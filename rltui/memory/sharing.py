@@ -100,6 +100,8 @@ def _advised(role: ColocatedRole, shared: RoleEstimate, others: list[ColocatedRo
         if awake is not None and awake.estimate.role == "rollout":
             return structs.replace(shared, knob="roles.rollout.sleep_while_training=true", reason=reason)
         return shared
+    if role.engine.budget_gib is None:  # transformers take what they need, whatever their share of the card
+        return structs.replace(shared, knob=_offload(others) or shared.knob, reason=reason)
     if shared.peak.moment != "generate":
         return structs.replace(shared, knob=_offload(others), reason=reason)
     room = shared.capacity_gib * (1 - TIGHT_HEADROOM) - (shared.peak_gib - role.utilization * shared.capacity_gib)

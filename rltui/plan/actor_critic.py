@@ -141,6 +141,8 @@ def _bare(division: Division, engine: EngineChoice, engines: int, way: Way, *, s
 
 
 def _engines(request: Request, division: Division, width: int) -> int:
+    if any(sum(gpus) % request.means.sequence_parallel for gpus in (division.policy, division.value)):
+        return 0  # some GPU would have nobody to share its sequences with
     if division.placement == "apart":
         return engines_beside(request, division.policy, width)
     if width <= request.gpus_per_node and any(entry % width for entry in division.policy):

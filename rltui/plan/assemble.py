@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rltui.layout.document import dump
 from rltui.layout.schema import (
     Checkpoint,
     Critic,
@@ -174,11 +175,8 @@ def _summary(layout: Layout, placement: str) -> str:
 
 def as_text(layout: Layout, comment: str = PROPOSED) -> str:
     """The layout as YAML without what it does not have or read, below ``comment``; equal when loaded."""
-    import yaml
-
     unread = {"grpo", "ppo", "opd"} - {layout.algorithm}
     values: dict[str, Any] = msgspec.to_builtins(layout)
     values["roles"] = {name: role for name, role in values["roles"].items() if role is not None}
     kept = {key: value for key, value in values.items() if key not in unread and value != {}}
-    dumped = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=120)
-    return f"# {comment}\n{dumped}"
+    return f"# {comment}\n{dump(kept)}"

@@ -107,24 +107,24 @@ def _megatron_ways(request: Request, gpus: tuple[int, ...]) -> Iterator[Training
         torn = any(bundle % tensor for bundle in gpus) or pipeline > model.layers
         if torn or not _heads_divide(model, tensor) or ranks % sharing or ranks // sharing > request.samples_per_step:
             continue
-        widest = min(experts, request.gpus_per_node, ranks // pipeline)
-        for expert, recompute in product(EXPERT_PARALLEL, (False, True)):
-            if experts % expert == 0 and (ranks // pipeline) % expert == 0 and 2 * expert > widest:
-                yield trained_by(
-                    request.system,
-                    Training(
-                        gpus=gpus,
-                        zero_stage=1,
-                        micro_batch=1,
-                        gradient_checkpointing=recompute,
-                        offload=means.offload,
-                        sequence_parallel=means.sequence_parallel,
-                        tensor_parallel=tensor,
-                        pipeline_parallel=pipeline,
-                        expert_parallel=expert,
-                        packed_tokens=request.packed_tokens,
-                    ),
-                )
+        whole = [each for each in EXPERT_PARALLEL if experts % each == 0 and (ranks // pipeline) % each == 0]
+        widest = max(each for each in whole if each <= request.gpus_per_node)
+        for expert, recompute in product((each for each in whole if each >= widest), (False, True)):
+            yield trained_by(
+                request.system,
+                Training(
+                    gpus=gpus,
+                    zero_stage=1,
+                    micro_batch=1,
+                    gradient_checkpointing=recompute,
+                    offload=means.offload,
+                    sequence_parallel=means.sequence_parallel,
+                    tensor_parallel=tensor,
+                    pipeline_parallel=pipeline,
+                    expert_parallel=expert,
+                    packed_tokens=request.packed_tokens,
+                ),
+            )
 
 
 def preferred_s(request: Request, way: Training) -> float:

@@ -130,7 +130,11 @@ def request_of_layout(layout: Layout) -> Request:
     roles = layout.roles
     learner, critic = roles.learner, roles.critic
     in_host = "all" in (learner.offload, critic.offload if critic is not None else "")
+    present = (name for name in ("learner", "rollout", "reference", "critic", "teacher") if getattr(roles, name))
+    homeless = [name for name in present if not layout.slots_of(name)]
     _refuse(
+        (bool(homeless), f"there are no GPUs for {' and '.join(homeless)}"),
+        (not layout.num_engines, "there are no engines"),
         (in_host and not RECIPES[layout.system].trains_on_card, "weights in host memory"),
         (learner.zero_stage not in (2, 3) and not is_megatron(layout.system), "ZeRO below stage 2"),
     )
@@ -217,7 +221,8 @@ def training_way(layout: Layout, role: Learner | Critic) -> Training:
     way = Training(
         gpus=tuple(layout.pools[pool].gpus if pool else own or layout.roles.learner.gpus),
         zero_stage=stage,
-        micro_batch=role.micro_batch or 1,
+        # 0: all rows of a rank at once; what an import left open is not known to be so
+        micro_batch=role.micro_batch or (1 if layout.unsure else layout.train.samples_per_step),
         gradient_checkpointing=role.gradient_checkpointing,
         offload=role.offload != "none",
         sequence_parallel=getattr(cut, "sequence_parallel", 1),

@@ -113,14 +113,10 @@ def _changed(request: Request, sound: Sound, **changes: int | Gpu) -> str:
 
 
 def _remedies(request: Request, sound: Sound) -> Iterator[str]:
-    shape = _smallest(request, sound)
-    if shape is not None:
-        nodes, gpus = shape
-        verdict = _changed(request, sound, nodes=nodes, gpus_per_node=gpus)
-        yield f"more GPUs: --gpus {nodes}x{gpus}x{request.gpu.name}{verdict}"
-    if (card := _larger_card(request, sound)) is not None:
-        verdict = _changed(request, sound, gpu=card)
-        yield f"larger cards: --gpus {request.nodes}x{request.gpus_per_node}x{card.name}{verdict}"
+    if more := _smallest(request, sound):
+        yield f"more GPUs: --gpus {more}"
+    if larger := _larger_card(request, sound):
+        yield f"larger cards: --gpus {request.nodes}x{request.gpus_per_node}x{larger}"
     response = request.response_tokens // 2
     while response >= SHORTEST_RESPONSE:
         if verdict := _changed(request, sound, response_tokens=response):
@@ -129,32 +125,32 @@ def _remedies(request: Request, sound: Sound) -> Iterator[str]:
         response //= 2
 
 
-def _larger_card(request: Request, sound: Sound) -> Gpu | None:
-    """The nearest card with more memory of which the same number would do, no slower than those asked for."""
+def _larger_card(request: Request, sound: Sound) -> str:
+    """The nearest card with more memory of which as many would do, no slower than those asked for, and the verdict."""
     larger = (
         gpu for gpu in cards() if gpu.usable_gib > request.gpu.usable_gib and gpu.peak_flops >= request.gpu.peak_flops
     )
-    return next(
-        (gpu for gpu in sorted(larger, key=lambda gpu: gpu.usable_gib) if _changed(request, sound, gpu=gpu)), None
-    )
+    tried = ((gpu, _changed(request, sound, gpu=gpu)) for gpu in sorted(larger, key=lambda gpu: gpu.usable_gib))
+    return next((f"{gpu.name}{verdict}" for gpu, verdict in tried if verdict), "")
 
 
-def _smallest(request: Request, sound: Sound) -> tuple[int, int] | None:
-    """The smallest larger cluster on which something fits, to a node; None up to 1024 GPUs.
+def _smallest(request: Request, sound: Sound) -> str:
+    """The smallest larger cluster on which something fits, to a node, and the verdict; nothing up to 1024 GPUs.
 
     More nodes never fit less, so that the nodes between the last doubling that does not and the first that does are
     halved.
     """
     for nodes, gpus in _larger(request):
-        if not _changed(request, sound, nodes=nodes, gpus_per_node=gpus):
+        verdict = _changed(request, sound, nodes=nodes, gpus_per_node=gpus)
+        if not verdict:
             continue
         low = max(nodes // 2, request.total_gpus // gpus)
         while nodes - low > 1:
             middle = (low + nodes) // 2
             fits = _changed(request, sound, nodes=middle, gpus_per_node=gpus)
-            low, nodes = (low, middle) if fits else (middle, nodes)
-        return nodes, gpus
-    return None
+            low, nodes, verdict = (low, middle, fits) if fits else (middle, nodes, verdict)
+        return f"{nodes}x{gpus}x{request.gpu.name}{verdict}"
+    return ""
 
 
 def _larger(request: Request) -> list[tuple[int, int]]:

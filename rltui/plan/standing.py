@@ -63,8 +63,7 @@ def divided_like(layout: Layout, planned: Layout) -> Layout:
 
     A pool that has the GPUs of one that is there already has its name.
     """
-    known = {tuple(pool.gpus): name for name, pool in layout.pools.items()}
-    names = {name: known.get(tuple(pool.gpus), name) for name, pool in planned.pools.items()}
+    names = _pool_names(layout, planned)
     roles, theirs = layout.roles, planned.roles
     changed: dict[str, Any] = {}
     for name, keys in DIVIDING.items():
@@ -83,6 +82,21 @@ def divided_like(layout: Layout, planned: Layout) -> Layout:
         roles=structs.replace(roles, **changed),
         lengths=structs.replace(layout.lengths, pack=planned.lengths.pack),
     )
+
+
+def _pool_names(layout: Layout, planned: Layout) -> dict[str, str]:
+    """What the pools of ``planned`` are called in ``layout``, where pools as large are: each has a name of its own."""
+    at_home = {
+        getattr(planned.roles, role).pool: getattr(layout.roles, role).pool
+        for role in ("critic", "learner")
+        if getattr(planned.roles, role) is not None and getattr(layout.roles, role) is not None
+    }
+    names: dict[str, str] = {}
+    for name, pool in planned.pools.items():
+        alike = [own for own, there in layout.pools.items() if there == pool and own not in names.values()]
+        home = at_home.get(name, "")
+        names[name] = home if home in alike else next(iter(alike), name)
+    return names if len(set(names.values())) == len(names) else {name: name for name in names}
 
 
 def changes(layout: Layout, other: Layout) -> tuple[str, ...]:

@@ -191,8 +191,8 @@ def _passes_s(request: Request, model: Architecture, learner: Training, passes: 
 
 
 def _micro_batch_tokens(request: Request, learner: Training) -> tuple[float, float]:
-    """Tokens of a micro-batch, padding included, and the length of its samples."""
-    size = min(_rows(request, learner), learner.micro_batch)
+    """Tokens of a micro-batch, padding included, and the length of its samples; the last one has what is left."""
+    size = _rows(request, learner) / _micro_batches(request, learner)
     length = request.prompt_tokens + request.longest_of(size)
     if learner.packed_tokens:
         return size * learner.packed_tokens, _mean_length(request)

@@ -174,7 +174,7 @@ def _to_fit(words: list[str]) -> list[str]:
         layout = load_layout(resolve(PRESET), [*words, "roles.rollout.engine=vllm", *knobs]).layout
         found = estimate_roles(layout).role(role)
         if found is not None and found.verdict == "no":
-            knobs += OFFLOADED if role == "learner" else (found.knob,)
+            knobs += OFFLOADED if role == "learner" else filter(None, (found.knob,))
     return knobs
 
 

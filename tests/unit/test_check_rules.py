@@ -166,6 +166,8 @@ def test_sound_layouts_have_no_errors_and_no_warnings(base: str) -> None:
         ({"id2label": {"0": "A", "1": "B", "2": "C"}}, "has 3 outputs"),
         ({"id2label": {"0": "score"}, "max_position_embeddings": 4096}, "has positions for 4096"),
         ({"num_labels": 1, "text_config": {"max_position_embeddings": 8192}}, ""),
+        ({"num_labels": 1, "text_config": None, "architectures": "X", "max_position_embeddings": "4096"}, ""),
+        ({"id2label": 5, "architectures": [None]}, "has 2 outputs"),
     ],
 )
 def test_a_reward_models_folder_is_read(tmp_path: Path, said: dict[str, object], words: str) -> None:

@@ -312,6 +312,15 @@ def test_towers_have_the_parameters_that_transformers_builds(module: str, name: 
     assert unknown_tower(described) == ""
 
 
+def test_kinds_of_value_that_nobody_expects_break_nothing() -> None:
+    config = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    config |= {"intermediate_size": 128, "q_lora_rank": 8, "o_groups": 1, "o_lora_rank": 8, "index_n_heads": 1}
+    odd = {"compress_ratios": [None, "4"], "index_head_dim": 8, "block_ffn_dim_multiplier": "1.0"}
+    model = architecture_from_config({**config, **odd, "block_auto_adjust_ff_dim": True}, "odd")
+    assert model.compressed is not None
+    assert model.compressed.ratios == (0, 0)
+
+
 def test_unknown_tower_is_named() -> None:
     assert unknown_tower({"vision_config": {"model_type": "moon_vit"}}) == "moon_vit"
     assert unknown_tower({"vision_config": TOWERS["Gemma-3-4B"][0]}) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,36 @@ def test_local_folder_comes_before_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        ("meta-llama/Meta-Llama-3-8B-Instruct", 8192),
+        ("meta-llama/Llama-3.1-8B-Instruct", 131072),
+        ("microsoft/Phi-3-mini-4k-instruct", 4096),
+        ("microsoft/Phi-3-mini-128k-instruct", 131072),
+        ("01-ai/Yi-34B", 4096),
+        ("01-ai/Yi-34B-200K", 200000),
+        ("Qwen/Qwen2-0.5B", 131072),
+        ("Qwen/Qwen2.5-0.5B", 32768),
+        ("Qwen/QwQ-32B", 40960),
+        ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", 131072),
+        ("gradientai/Llama-3-8B-Instruct-262k", 0),  # whoever lengthens a model says by how much in its config alone
+    ],
+)
+def test_positions_are_the_checkpoints_own(name: str, positions: int) -> None:
+    model = known_model(name)
+    assert model is not None
+    assert model.max_position == positions
+
+
+def test_numbers_that_python_writes_and_json_does_not_have_are_read(tmp_path: Path) -> None:
+    config = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 100, "time_step_limit": [0.0, math.inf]}))
+    model = find_model(str(tmp_path))
+    assert model is not None
+    assert model.hidden == 64
+
+
+@pytest.mark.parametrize(
     ("content", "words"),
     [
         (b"", "not a JSON object"),
@@ -86,6 +117,8 @@ def test_local_folder_comes_before_the_table(tmp_path: Path) -> None:
         (b"{}", "hidden_size"),
         (b'{"hidden_size": "64"}', "hidden_size"),
         (b'{"hidden_size": -1}', "hidden_size"),
+        (b'{"hidden_size": "64", "model_type": ["a"]}', "hidden_size"),
+        (b'{"hidden_size": 8, "num_attention_heads": 16, "num_hidden_layers": 1}', "head_dim"),
         (b'{"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": true}', "num_hidden_layers"),
     ],
 )

@@ -11,6 +11,7 @@ from rltui.check.run import check_file
 from rltui.cli.main import main
 from rltui.layout.errors import LayoutError
 from rltui.layout.load import load_layout, load_text
+from rltui.layout.origins import AT_LAUNCH, origin_of, origins
 from rltui.layout.presets import preset_files
 
 
@@ -55,6 +56,15 @@ def test_every_key_knows_its_file_and_line(tmp_path: Path) -> None:
     assert loaded.place("train.prompts_per_step") == (str(below), line)
     assert loaded.place("name") == (str(upper), 2)
     assert loaded.place("train.seed") == (str(upper), 3)  # a default: the section that it would stand in
+
+
+def test_an_override_stands_in_no_line_of_a_base(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", TINY)
+    path = write(tmp_path / "mine.yaml", "base: base.yaml\nname: mine\n")
+    loaded = load_layout(path, ["roles.learner={model: builtin/tiny-qwen3, gpus: [1]}", "train.steps=3"])
+    for key in ("roles.learner.gpus", "train.steps"):
+        assert loaded.place(key) == (str(path), 0)
+        assert origin_of(key, origins(loaded)) == AT_LAUNCH
 
 
 def test_findings_and_problems_name_the_base(tmp_path: Path) -> None:

@@ -25,6 +25,14 @@ def test_every_preset_loads_and_survives_a_round_trip(name: str, path: Path) -> 
     assert load_text(dump_layout(layout), "dumped").layout == layout
 
 
+@pytest.mark.parametrize(
+    "word", ["1e5", "08", "-2E3", "24:00:00", "no", "0x1f", "1_000", "~", "2026-11-28", "=", "1.5e3"]
+)
+def test_a_text_that_looks_like_a_number_survives_a_round_trip(word: str) -> None:
+    layout = load_text(TINY, "my.yaml", [f"tracking.project='{word}'"]).layout
+    assert load_text(dump_layout(layout), "dumped").layout.tracking.project == word
+
+
 def test_values_are_those_of_yaml_1_2() -> None:
     values = parse("{time: 24:00:00, rate: 1e-6, word: no, octal: 010, yes: 1, nothing: ~, flag: true}", "x").values
     assert values == {

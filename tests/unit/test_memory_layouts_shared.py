@@ -128,6 +128,22 @@ def test_the_share_of_the_card_is_lowered_only_where_that_leads_to_a_fit() -> No
     assert not settled.blocked
 
 
+@pytest.mark.parametrize(("share", "knob"), [("0.9", ""), ("0.95", "roles.rollout.memory_utilization=0.9")])
+def test_an_engine_alone_is_not_told_the_share_that_it_has(share: str, knob: str) -> None:
+    words = ["hardware.gpu=L40S", "roles.learner.model=Qwen/Qwen3-0.6B", f"roles.rollout.memory_utilization={share}"]
+    found = load_layout(resolve("open-instruct/grpo-7b-1x4-even"), words).layout
+    role = estimate_layout(found).role("rollout")
+    assert role is not None
+    assert role.knob == knob
+
+
+def test_transformers_are_not_told_a_share_of_the_card() -> None:
+    many = ("roles.rollout.engine=hf", "train.prompts_per_step=4096", "lengths.response=16384")
+    role = estimate_layout(layout(*many)).role("rollout")
+    assert role is not None
+    assert (role.verdict, role.knob) == ("no", "roles.learner.offload=optimizer")
+
+
 def test_offloaded_states_leave_the_card_and_appear_in_host_memory() -> None:
     plain, offloaded = estimate(), estimate("roles.learner.offload=optimizer", "roles.critic.offload=all")
     assert plain.host is not None

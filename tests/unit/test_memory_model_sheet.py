@@ -46,6 +46,10 @@ def test_window_and_state_are_no_tokens() -> None:
     assert nemotron.sequence_gib[8192] > nemotron.token_bytes * 8192 / 2**30
 
 
+def test_a_short_model_has_its_longest_sequence() -> None:
+    assert list(sheet("TinyLlama-1.1B").sequence_gib) == [2048]
+
+
 def test_verb_takes_a_config_and_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {
         "model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,

@@ -201,3 +201,14 @@ def test_a_cut_that_is_no_power_of_two_is_among_the_proposals(tmp_path: Path) ->
     request = wanted_of_layout(layout)
     cuts = {(way.tensor_parallel, way.pipeline_parallel) for way in training_ways(request, (8,) * 12)}
     assert {(2, 12), (2, 4)} <= cuts
+
+
+@pytest.mark.parametrize("gpus", [3, 6])
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_experts_are_planned_on_nodes_whose_gpus_are_no_power_of_two(gpus: int, algorithm: str, tmp_path: Path) -> None:
+    words = VERL.replace(
+        "trainer.n_gpus_per_node=8 trainer.nnodes=4", f"trainer.n_gpus_per_node={gpus} trainer.nnodes=1"
+    )
+    script = tmp_path / "run.sh"
+    script.write_text(words.replace("adv_estimator=grpo", f"adv_estimator={'gae' if algorithm == 'ppo' else 'grpo'}"))
+    assert main(["plan", str(script), "--gpu", "H200"]) in (0, 1)

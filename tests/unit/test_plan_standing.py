@@ -7,11 +7,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from rltui.check.run import check_file
 from rltui.cli.main import main
+from rltui.errors import RltuiError
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
+from rltui.layout.roles import Pool
 from rltui.plan.of_layout import predict
 from rltui.plan.standing import changes, divided_like
 
@@ -51,6 +54,28 @@ def test_pools_are_named_all_at_once() -> None:
     words = changes(own, divided_like(own, other))
     assert [word for word in words if word.startswith("pools")] == ["pools={all: {gpus: [4]}}"]
     assert load_layout(resolve("verl-ppo/ppo-1x4-split"), words).layout == divided_like(own, other)
+
+
+def test_pools_of_one_size_stay_two() -> None:
+    own = load_layout(resolve("verl-ppo/ppo-1x4-split")).layout
+    assert divided_like(own, own) == own
+    swapped = structs.replace(own, pools={"policy": Pool(gpus=[1]), "value": Pool(gpus=[2])})
+    shifted = divided_like(structs.replace(own, pools={"value": Pool(gpus=[1]), "x": Pool(gpus=[3])}), swapped)
+    assert sorted(pool.gpus for pool in shifted.pools.values()) == [[1], [2]]
+
+
+def test_the_last_micro_batch_has_what_is_left_and_0_is_all_at_once() -> None:
+    preset, key = resolve("open-instruct/grpo-7b-1x4-even"), "roles.learner.micro_batch"
+    seconds = {size: predict(load_layout(preset, [f"{key}={size}"]).layout).time.train_s for size in (0, 1, 64, 256)}
+    assert seconds[64] <= seconds[1]
+    assert seconds[0] == seconds[256]
+
+
+def test_what_has_no_gpus_is_not_timed() -> None:
+    preset = resolve("open-instruct/grpo-7b-1x4-even")
+    for word in ("roles.learner.pool=x", "roles.learner.gpus=[]", "roles.rollout.engines=0", "roles.critic={pool: x}"):
+        with pytest.raises(RltuiError, match="no GPUs"):
+            predict(load_layout(preset, [word]).layout)
 
 
 def test_a_script_is_timed_and_cannot_be_changed_by_overrides(

@@ -56,18 +56,18 @@ def uneven_ranks(subject: Subject) -> Iterator[Trouble]:
 
 @rule("B203", "note")
 def uneven_micro_batches(subject: Subject) -> Iterator[Trouble]:
-    """The samples of a rank are no multiple of the micro-batch.
+    """The samples of a rank in an optimizer step are no multiple of the micro-batch.
 
     The last micro-batch is smaller than the others. The bundled trainers weigh it by its tokens; systems that average
     micro-batches would give its samples more weight, or drop them.
     """
-    train, learner = subject.layout.train, subject.layout.roles.learner
-    rank, remainder = divmod(train.samples_per_step, max(1, subject.layout.num_ranks))
-    if remainder or not learner.micro_batch or rank % learner.micro_batch == 0:
+    layout, size = subject.layout, subject.layout.roles.learner.micro_batch
+    rows, remainder = divmod(layout.train.samples_per_step, max(1, layout.num_ranks) * layout.train.optimizer_steps)
+    if remainder or layout.lengths.pack or not 0 < size < rows or rows % size == 0:
         return
-    best = divisor_below(rank, learner.micro_batch)
+    best = divisor_below(rows, size)
     yield settled_by(
-        f"{rank} samples of a rank are no multiple of micro_batch {learner.micro_batch}",
+        f"{rows} samples of a rank in an optimizer step are no multiple of micro_batch {size}",
         "roles.learner.micro_batch",
         best,
     )

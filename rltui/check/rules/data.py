@@ -34,7 +34,9 @@ _WHOLE_NAMES = {
     "geo3k": "hiyouga/geometry3k",
 }
 """Datasets that are often named without their organisation."""
-_PLACEHOLDER = re.compile(r"TODO|FIXME|path/to|<[^>]*>|\$\{?\w+|\bCHANGE_?ME\b|\byour[-_]", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"(?<![a-z])(?:TODO|FIXME|CHANGE_?ME|path/to)(?![a-z])|<[^>]*>|\$\{?\w+|\byour[-_]", re.IGNORECASE
+)
 _NODE_LOCAL = re.compile(r"^(?:/tmp|/dev/shm|/scratch/local|/local|/var/tmp)(?:/|$)")
 
 
@@ -124,9 +126,10 @@ def code_in_trainer(subject: Subject) -> Iterator[Trouble]:
         return
     key = "data.reward" if FIRST_SOURCE in runs_code else _MIXTURE if runs_code else _ADDED
     workers = max(1, -(-layout.train.samples_per_step * 10 // 600))  # all of them may run into a timeout of 10 s
+    cores = workers * (reward.cpus_per_worker if reward is not None else 1)
     fix = f"roles.reward.workers={workers}" if reward is not None else f"roles.reward={{workers: {workers}}}"
     hardware = layout.hardware
-    cpus = hardware.gpus_per_node + 1 + -(-workers // hardware.nodes)
+    cpus = hardware.gpus_per_node + 1 + -(-cores // hardware.nodes)
     room = () if hardware.ray_cpus_per_node >= cpus else (f"hardware.cpus_per_node={cpus}",)
     yield Trouble("the reward runs generated code, and there are no reward workers", key, (fix, *room))
 
@@ -139,11 +142,11 @@ def slow_rewards(subject: Subject) -> Iterator[Trouble]:
     minutes. Environments and agents have limits of their own.
     """
     layout, reward = subject.layout, subject.layout.roles.reward
-    if reward is None or not reward.workers or layout.data.environment:
+    if reward is None or not layout.num_reward_workers or layout.data.environment:
         return
-    worst_s = -(-layout.train.samples_per_step // reward.workers) * reward.timeout_s
+    each = -(-layout.train.samples_per_step // reward.workers)
+    worst_s = each * reward.timeout_s
     if worst_s > 600:
-        each = -(-layout.train.samples_per_step // reward.workers)
         yield Trouble(
             f"{each} samples a worker × {reward.timeout_s:g} s = {worst_s:.0f} s in the worst case",
             "roles.reward.workers",
@@ -158,10 +161,12 @@ def trained_on_the_test(subject: Subject) -> Iterator[Trouble]:
     Tasks that are made by rule are no trouble: an evaluation has problems of its own. Of a dataset of the hub, two
     splits are two sets.
     """
-    for _, _, data in sources(subject.layout.data):
+    evaluated = subject.layout.data
+    for _, _, data in sources(evaluated):
         made = data.eval.startswith(("builtin/", "reasoning-gym/"))
         same = data.eval and data.eval == data.train and not made
-        if same and (_is_file(data.eval) or data.split == data.eval_split):
+        is_set = (data.split, data.subset) == (evaluated.eval_split, evaluated.subset)
+        if same and (_is_file(data.eval) or is_set):
             split = "" if _is_file(data.eval) else f", split {data.split},"
             yield Trouble(f"{data.eval}{split} is trained on and evaluated on", "data.eval")
 

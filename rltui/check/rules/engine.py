@@ -156,7 +156,8 @@ def served_on_leftovers(subject: Subject) -> Iterator[Trouble]:
     is 47. On GPUs of its own it can have 0.9.
     """
     for name, served in subject.roles(*SERVED):
-        if not served.pool and served.memory_utilization < 0.7:
+        on_cpu = subject.layout.hardware.on_cpu
+        if served.engine == "vllm" and not on_cpu and not served.pool and served.memory_utilization < 0.7:
             message = f"the {name} may use {served.memory_utilization:.0%} of cards that nobody else uses"
             yield settled_by(message, f"roles.{name}.memory_utilization", 0.9)
 

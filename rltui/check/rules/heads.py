@@ -28,7 +28,8 @@ def _split_roles(subject: Subject) -> Iterator[tuple[str, int, str, Architecture
     keys = [
         (f"roles.{role}.tensor_parallel", getattr(roles, role).tensor_parallel, name) for role, name in names.items()
     ]
-    keys.append(("roles.learner.sequence_parallel", roles.learner.sequence_parallel, roles.learner.model))
+    if not subject.layout.system.startswith("megatron"):  # whose context parallelism passes keys round, heads and all
+        keys.append(("roles.learner.sequence_parallel", roles.learner.sequence_parallel, roles.learner.model))
     for key, width, name in keys:
         model = known_model(name) if width > 1 else None
         if model is not None:
@@ -167,14 +168,15 @@ def no_reward_model(subject: Subject) -> Iterator[Trouble]:
     config = _config_in(role.model) if role is not None else {}
     if role is None or not config:
         return
-    outputs = config.get("num_labels") or len(config.get("id2label") or ("LABEL_0", "LABEL_1"))
-    positions = config.get("text_config", config).get("max_position_embeddings") or 0
-    kind = ", ".join(config.get("architectures") or ())
+    labels, text, kinds = config.get("id2label"), config.get("text_config"), config.get("architectures")
+    outputs = config.get("num_labels") or (len(labels) if isinstance(labels, dict) else 2)
+    positions = (text if isinstance(text, dict) else config).get("max_position_embeddings")
+    kind = ", ".join(each for each in kinds if isinstance(each, str)) if isinstance(kinds, list) else ""
     if kind and "SequenceClassification" not in kind:
         yield Trouble(f"{role.model} is no sequence classifier but {kind}", "roles.reward_model.model")
     elif outputs != 1:
         yield Trouble(f"{role.model} has {outputs} outputs, and one is a score", "roles.reward_model.model")
-    if 0 < positions < role.context:
+    if isinstance(positions, int) and 0 < positions < role.context:
         key = "roles.reward_model.context"
         yield settled_by(f"{key} {role.context}: {role.model} has positions for {positions}", key, positions)
 

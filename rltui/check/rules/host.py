@@ -9,6 +9,7 @@ from rltui.check.arithmetic import micro_batches_of
 from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.placement import part_key
 from rltui.hardware.gpus import find_gpu, nearest_gpus
+from rltui.layout.roles import effective_stage
 from rltui.layout.scalars import UNNAMED_GPU
 
 FEW_PASSES = 4
@@ -75,7 +76,8 @@ def fp16_on_new_card(subject: Subject) -> Iterator[Trouble]:
     fp16 needs loss scaling, and RL gradients overflow it sooner or later; bf16 costs the same.
     """
     hardware = subject.layout.hardware_of("learner")
-    if subject.layout.roles.learner.precision == "fp16" and not hardware.on_cpu and not is_pre_ampere(hardware.gpu):
+    card = find_gpu(hardware.gpu)
+    if subject.layout.roles.learner.precision == "fp16" and card is not None and card.bf16:
         key = "roles.learner.precision"
         yield settled_by(f"fp16 with loss scaling, though {hardware.gpu} has bf16", key, "bf16")
 
@@ -94,9 +96,9 @@ def unknown_host_memory(subject: Subject) -> Iterator[Trouble]:
 @rule("H407", "warning")
 def offload_on_cpu(subject: Subject) -> Iterator[Trouble]:
     """States are offloaded from a CPU to the same CPU's memory: copies without a gain."""
-    if subject.layout.hardware.on_cpu and subject.layout.roles.learner.offload != "none":
-        key = "roles.learner.offload"
-        yield settled_by("everything is in host memory already", key, "none")
+    for name, role in subject.roles("learner", "critic") if subject.layout.hardware.on_cpu else ():
+        if role.offload != "none":
+            yield settled_by("everything is in host memory already", f"roles.{name}.offload", "none")
 
 
 @rule("B246", "warning")
@@ -108,7 +110,7 @@ def offload_without_shards(subject: Subject) -> Iterator[Trouble]:
     """
     for name, role in () if subject.layout.system != "rltui" else subject.roles("learner", "critic"):
         needed = {"none": 0, "optimizer": 1, "all": 3}[role.offload]
-        if role.zero_stage < needed:
+        if effective_stage(role) < needed:
             key = f"roles.{name}.zero_stage"
             yield settled_by(f"offload {role.offload} with ZeRO-{role.zero_stage}", key, needed)
 

@@ -9,16 +9,11 @@ from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.widths import widest
 from rltui.layout.roles import SERVED
 from rltui.layout.schema import Layout
-from rltui.placement.bundles import ROLE_KEYS, SIDE_BY_SIDE, groups, part_of
-
-
-def sizes(layout: Layout) -> dict[str, int]:
-    """Slots that each placement group asks for, by its word."""
-    return {group.role: sum(group.slots) for group in groups(layout)}
+from rltui.placement.bundles import CPUS_PER_GPU, ROLE_KEYS, SIDE_BY_SIDE, groups, part_of
 
 
 def sizes_of_part(layout: Layout, number: int) -> dict[str, int]:
-    """The same of the groups on one kind of node, by its number in ``Hardware.parts``."""
+    """Slots that each placement group on a kind of node asks for, by its word; ``number`` is that in ``parts``."""
     return {group.role: sum(group.slots) for group in groups(layout) if part_of(layout, group) == number}
 
 
@@ -258,20 +253,32 @@ def teacher_counted_twice(subject: Subject) -> Iterator[Trouble]:
 
 @rule("P125", "error")
 def reward_cpus(subject: Subject) -> Iterator[Trouble]:
-    """The reward workers ask for more CPU cores than the bundles leave."""
-    hardware, reward = subject.layout.hardware, subject.layout.roles.reward
+    """The reward workers ask for more CPU cores than the bundles leave, or for more at once than any node has left."""
+    layout, reward = subject.layout, subject.layout.roles.reward
     if reward is None:
         return
-    wanted = subject.layout.num_reward_workers * reward.cpus_per_worker
-    cores = sum(part.nodes * part.ray_cpus_per_node for part in hardware.parts)
-    left = cores - sum(sizes(subject.layout).values())
-    if wanted > max(0, left):
-        cpus = hardware.gpus_per_node + 1 + -(-wanted // hardware.nodes)
-        fewer = max(0, left) // reward.cpus_per_worker
-        known = hardware.cpus_per_node and fewer
-        yield Trouble(
-            f"{reward.workers} reward workers × {reward.cpus_per_worker} cores = {wanted}, {max(0, left)} are left "
-            "beside the GPU bundles",
-            "roles.reward.workers",
-            (f"roles.reward.workers={fewer}",) if known else (f"hardware.cpus_per_node={cpus}",),
-        )
+    each, left = reward.cpus_per_worker, _cores_left(subject)
+    room, wanted = sum(cores // each for cores in left), layout.num_reward_workers
+    if wanted <= room:
+        return
+    cpus = layout.hardware.gpus_per_node + 1 + -(-wanted // layout.hardware.nodes) * each
+    torn = f" in pieces that hold {room}" if sum(left) >= wanted * each else ""
+    yield Trouble(
+        f"{wanted} reward workers × {each} cores = {wanted * each}, {sum(left)} are left beside the GPU bundles{torn}",
+        "roles.reward.workers",
+        (f"roles.reward.workers={room}",)
+        if layout.hardware.cpus_per_node and room
+        else (f"hardware.cpus_per_node={cpus}",),
+    )
+
+
+def _cores_left(subject: Subject) -> list[int]:
+    """CPU cores of each node that Ray has beside the bundles; a pool keeps those of its idle GPUs."""
+    free = Counter[int]()
+    for each in subject.placement.stranded:
+        free[each.node] += each.slots if each.reason != "idle_in_pool" else 0
+    nodes = (part for part in subject.layout.hardware.parts for _ in range(part.nodes))
+    return [
+        max(0, part.ray_cpus_per_node - (part.ray_gpus_per_node - free[number]) * CPUS_PER_GPU)
+        for number, part in enumerate(nodes)
+    ]

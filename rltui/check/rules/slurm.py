@@ -10,7 +10,6 @@ from rltui.check.rules.placement import mem_gib_key, mem_gib_of
 from rltui.layout.time_limit import time_limit_s
 from rltui.runs.script import instead_of, is_own
 
-_SLURM_TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){1,2}|\d+(?:-\d{1,2})?")
 _SHORTEST_S = 1800
 
 
@@ -18,7 +17,7 @@ _SHORTEST_S = 1800
 def bad_time(subject: Subject) -> Iterator[Trouble]:
     """The time limit is not one that Slurm understands: HH:MM:SS, MM:SS, minutes, D-HH or D-HH:MM:SS."""
     time = subject.layout.slurm.time
-    if not _SLURM_TIME.fullmatch(time):
+    if time_limit_s(time) is None:
         yield settled_by(f"slurm.time {time!r} is not HH:MM:SS or D-HH:MM:SS", "slurm.time", "24:00:00")
 
 
