@@ -12,6 +12,7 @@ from textual.containers import Container
 from textual.reactive import var
 from typing_extensions import override
 
+from rltui.paths import with_home
 from rltui.layout.presets import FIRST
 from rltui.service.launch_review import opened_file
 from rltui.service.sweep_points import NO_SWEEP
@@ -253,7 +254,7 @@ class LaunchScreen(CockpitScreen):
         self.prompting.ask("file", "open", hint="run.sh, ~/work/train.sbatch, layout.yaml")
 
     def _open(self, path: str) -> None:
-        self._opened = str(Path(path).expanduser())
+        self._opened = str(with_home(path))
         self.presets.open(opened_file(self._opened))
         self.moved()
 
