@@ -1,10 +1,10 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
 Threads that call at the same time: one for the list of runs, one for the watched run, one for a run beside it or
-for what takes longer to know of a launch, one for
-reviews and previews, one for what reads logs, one for what searches them, one for queues of clusters, one for actions,
-one a verb of the shell that only reads, one for a cluster that needs somebody, one that tells people. A newer question
-replaces one that waits; actions are all done, in order.
+for what takes longer to know of a launch, one for reviews and previews, one for what reads logs, one each for what
+searches logs and samples, one for queues of clusters, one for actions, one a verb of the shell that only reads, one
+for a cluster that needs somebody, one that tells people. A newer question replaces one that waits; actions are all
+done, in order.
 """
 
 from __future__ import annotations
