@@ -130,6 +130,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def _watch_selected(self) -> None:
         if self.on_top:
+            self.cockpit.controller.watch_log("")  # what was chosen for an open run is no log of another
             self.cockpit.controller.watch_run(self._selected_id, is_open=False)
 
     def _show_detail(self) -> None:
