@@ -218,7 +218,9 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_launched(self, message: messages.Launched) -> None:
         """Open the run that was launched, or the list of several, if the launch screen still waits for it."""
         self.say(message.sentence)
-        if isinstance(self.top, screen_class("launch")):
+        is_awaited = isinstance(self.top, screen_class("launch")) and self.top.launching
+        self.route(message)
+        if is_awaited:
             self.top.leave() if len(message.run_ids) > 1 else self._open_run(message.run_ids[0])
 
     def on_happened(self, message: messages.Happened) -> None:

@@ -221,7 +221,9 @@ class Controller:
     def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, sweep: Sweep, auto: bool) -> None:
         """Launch, in hands-off mode if ``auto``, or a sweep: :class:`~rltui.tui.messages.Launched`."""
         call = self._cockpit.launch
-        self._act(f"launch {preset}", lambda: messages.Launched(call(preset, overrides, cluster, sweep, auto)))
+        self._act(
+            messages.launch_phrase(preset), lambda: messages.Launched(call(preset, overrides, cluster, sweep, auto))
+        )
 
     def ask_jobs(self) -> None:
         """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""
