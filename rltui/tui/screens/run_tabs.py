@@ -84,7 +84,7 @@ class Tabs(Part):
         self._opened = opened
         self.first = 0
         self.all: Sequence[Tab] = all_tabs()
-        self.bar = TabBar([tab.title for tab in self.all])
+        self.bar = TabBar([tab.title for tab in self.all], self.open)
         self.panes: dict[int, TabPane] = {0: TABS[0].pane()}
         self.content = Container(self.panes[0], id="content")
         for tab in TABS:
