@@ -7,6 +7,7 @@ hung SSH connection would keep the cockpit from quitting.
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 import time
 from collections import deque
@@ -108,7 +109,10 @@ class RequestThread:
                     self._busy = False
                     return
                 request = self._waiting.popleft()
-            request()
+            try:
+                request()
+            except Exception:  # noqa: BLE001 the edge of a thread: what waits is still to be done
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 def timed() -> Callable[[], float]:

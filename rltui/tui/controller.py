@@ -199,7 +199,8 @@ class Controller:
             self._answer(
                 f"connect to {cluster}", lambda: messages.Connected(cluster, self._cockpit.connect(cluster, door))
             )
-            self._connecting = ""
+            if self._connecting == cluster:  # not another one, which waits for its turn
+                self._connecting = ""
             self.refresh()
 
         self._doors.ask(request)
