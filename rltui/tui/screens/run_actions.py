@@ -234,7 +234,7 @@ class RunActions(Part):
     def _take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""
         if self._picking is not None and self._picking[0] == report.run_id:
-            nodes = nodes_of(self._run, self.cockpit)
+            nodes = nodes_of(self.cockpit.pictures.summary(report.run_id), self.cockpit)
             self._picking[1].pane.show(node_items(nodes, report))
 
 

@@ -190,7 +190,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def _state_of(self, marked: Sequence[str]) -> RunState:
         """A live one's where there is one: what can be done to one of them can be asked for."""
-        states = [run.state for run in self.table.rows if run.run_id in marked]
+        known = set(marked)
+        states = [run.state for run in self.table.rows if run.run_id in known]
         return next((state for state in states if state in LIVE_STATES), states[0])
 
     def state_spans(self) -> Sequence[Span]:

@@ -231,7 +231,7 @@ class SamplesPane(ListPane):
         group = self.shown
         if group is None:
             return ()
-        made_of = (id(group) if group is self.group else group, width, self.differing, self.glyphs.ascii_only)
+        made_of = (group, width, self.differing, self.glyphs.ascii_only)
         if self._made[0] != made_of:
             self._made = (made_of, view.detail(group, width, self.glyphs, differing=self.differing))
         rows = self._made[1]
