@@ -3,8 +3,8 @@
 Threads that call at the same time: one for the list of runs, one for the watched run, one for a run beside it or
 for what takes longer to know of a launch, one for reviews and previews, one for what reads logs, one each for what
 searches logs and samples, one for queues of clusters, one for actions, one a verb of the shell that only reads, one
-for a cluster that needs somebody, one that tells people. A newer question replaces one that waits; actions are all
-done, in order.
+for a cluster that needs somebody, one that tells people. A newer question replaces one that waits, of what is read
+one of its kind; actions are all done, in order.
 """
 
 from __future__ import annotations
@@ -270,7 +270,8 @@ class Controller:
         self._tellings.ask(request)
 
     def _read(self, asked: str, call: Callable[[], Message]) -> None:
-        self._on(self._readings, asked, call)
+        # another tab's is awaited, too: only the same one, such as of another sample, stands for it
+        self._readings.ask(lambda: self._answer(asked, call), kind=asked)
 
     def _ask(self, asked: str, call: Callable[[], Message]) -> None:
         self._on(self._questions, asked, call)

@@ -100,6 +100,18 @@ def test_a_request_that_raises_is_told_and_what_waits_is_done(monkeypatch: pytes
     assert (told, done) == (["integer division or modulo by zero"], [1])
 
 
+def test_what_waits_is_replaced_by_what_is_of_its_kind() -> None:
+    done: list[str] = []
+    gate = threading.Event()
+    thread = RequestThread("test-thread", newest_only=True)
+    thread.ask(lambda: (gate.wait(60.0), None)[1])
+    for word in ("sample 1", "settings", "sample 2"):
+        thread.ask(lambda word=word: done.append(word), kind=word.split()[0])  # type: ignore[misc]
+    gate.set()
+    eventually(lambda: not thread.busy, "the end of the thread")
+    assert done == ["settings", "sample 2"]
+
+
 def test_the_diagnosis_that_was_read_again_is_kept() -> None:
     def report(number: int) -> WhyReport:
         return cast("WhyReport", SimpleNamespace(run_id=str(number)))
