@@ -184,11 +184,12 @@ async def test_what_was_found_while_another_tab_was_in_sight_is_there_when_one_c
     class Slow(FakeCockpit):
         def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
             self.gate.wait(60.0)
-            if fails:
+            if "samples" in self.failing:
+                self.failing.clear()
                 raise self.error
             yield from super().samples(run_id, query)
 
-    fake = Slow()
+    fake = Slow(failing={"samples"} if fails else set())
     async with cockpit(fake) as pilot:
         await opened(pilot, tab="9")
         await press(pilot, "1")
@@ -196,7 +197,7 @@ async def test_what_was_found_while_another_tab_was_in_sight_is_there_when_one_c
         await until(pilot, lambda: not pilot.app.controller.searches._samples.busy, "the end of the search")
         await flushed(pilot)
         await press(pilot, "9")
-        await until_text(pilot, "isambard does not answer" if fails else "4 answers to this prompt")
+        await until_text(pilot, "4 answers to this prompt")
 
 
 async def test_a_search_of_the_log_ends_none_of_samples() -> None:

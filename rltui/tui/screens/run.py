@@ -104,10 +104,10 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def _opened(self) -> None:
         """Another tab is in sight."""
+        self.samples.opened()
         self._show_tab()
         if self.tabs.config_pane is not None:
             self.cockpit.controller.ask_config(self.run_id)
-        self.samples.moved()
         self.tick()
 
     def _show_tab(self) -> None:

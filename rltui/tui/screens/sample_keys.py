@@ -26,6 +26,13 @@ class SampleKeys(Part):
         self._tabs = tabs
         self._asked_at: float | None = None
 
+    def opened(self) -> None:
+        """The tab is in sight again: ask for what could not be read before, and for the one under the cursor."""
+        pane = self._tabs.samples_pane
+        if pane is not None and pane.problem:
+            self._asked_at = None
+        self.moved()
+
     def look(self, snapshot: RunSnapshot) -> None:
         """Ask for samples when the tab is opened, and for new ones while the run lives."""
         pane = self._tabs.samples_pane
