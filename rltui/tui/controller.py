@@ -221,10 +221,8 @@ class Controller:
 
     def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, sweep: Sweep, auto: bool) -> None:
         """Launch, in hands-off mode if ``auto``, or a sweep: :class:`~rltui.tui.messages.Launched`."""
-        call = self._cockpit.launch
-        self._act(
-            messages.launch_phrase(preset), lambda: messages.Launched(call(preset, overrides, cluster, sweep, auto))
-        )
+        call, asked = self._cockpit.launch, messages.launch_phrase(preset)
+        self._act(asked, lambda: messages.Launched(call(preset, overrides, cluster, sweep, auto)))
 
     def ask_jobs(self) -> None:
         """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""
@@ -270,14 +268,13 @@ class Controller:
         self._tellings.ask(request)
 
     def _read(self, asked: str, call: Callable[[], Message]) -> None:
-        # another tab's is awaited, too: only the same one, such as of another sample, stands for it
-        self._readings.ask(lambda: self._answer(asked, call), kind=asked)
+        self._on(self._readings, asked, call, kind=asked)
 
     def _ask(self, asked: str, call: Callable[[], Message]) -> None:
         self._on(self._questions, asked, call)
 
-    def _on(self, thread: RequestThread, asked: str, call: Callable[[], Message]) -> None:
-        thread.ask(lambda: self._answer(asked, call))
+    def _on(self, thread: RequestThread, asked: str, call: Callable[[], Message], kind: str = "") -> None:
+        thread.ask(lambda: self._answer(asked, call), kind)
 
     def _act(self, asked: str, call: Callable[[], Message]) -> None:
         def request() -> None:
