@@ -7,6 +7,7 @@ hung SSH connection would keep the cockpit from quitting.
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 import time
 from collections import deque
@@ -72,8 +73,8 @@ class RequestThread:
 
     Args:
         name: Name of the thread.
-        newest_only: A waiting request is dropped when a newer one comes. Otherwise every request is done, and
-            the program waits for it when it ends: an action under way must not be torn.
+        newest_only: A waiting request is dropped when a newer one of its kind comes. Otherwise every request is done,
+            and the program waits for it when it ends: an action under way must not be torn.
         may_be_left: The program does not wait for it although every request is done.
     """
 
@@ -81,16 +82,16 @@ class RequestThread:
         self._name = name
         self._newest_only = newest_only
         self._may_be_left = newest_only or may_be_left
-        self._waiting: deque[Callable[[], None]] = deque()
+        self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
         self._lock = threading.Lock()
         self._busy = False
 
-    def ask(self, request: Callable[[], None]) -> None:
-        """Do ``request``, which never raises, as soon as the one under way is done."""
+    def ask(self, request: Callable[[], None], kind: str = "") -> None:
+        """Do ``request``, which never raises, as soon as those before it are done."""
         with self._lock:
             if self._newest_only:
-                self._waiting.clear()
-            self._waiting.append(request)
+                self._waiting = deque(one for one in self._waiting if one[0] != kind)
+            self._waiting.append((kind, request))
             if self._busy:
                 return
             self._busy = True
@@ -107,8 +108,11 @@ class RequestThread:
                 if not self._waiting:
                     self._busy = False
                     return
-                request = self._waiting.popleft()
-            request()
+                _, request = self._waiting.popleft()
+            try:
+                request()
+            except Exception:  # noqa: BLE001 the edge of a thread: what waits is still to be done
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 def timed() -> Callable[[], float]:

@@ -125,7 +125,8 @@ class CockpitApp(App[int], inherit_bindings=False):
         self.set_timer(TICK_S, self._tick)
 
     def on_unmount(self) -> None:
-        """Read no more. Runs go on."""
+        """Read no more. Runs go on, and nothing that was confirmed is left undone, also by a signal."""
+        self.questions.settle()
         self.controller.stop()
 
     async def on_event(self, event: events.Event) -> None:
@@ -218,8 +219,11 @@ class CockpitApp(App[int], inherit_bindings=False):
     def on_launched(self, message: messages.Launched) -> None:
         """Open the run that was launched, or the list of several, if the launch screen still waits for it."""
         self.say(message.sentence)
-        if isinstance(self.top, screen_class("launch")):
-            self.top.leave() if len(message.run_ids) > 1 else self._open_run(message.run_ids[0])
+        top = self.top
+        is_awaited = bool(getattr(top, "launching", ""))
+        self.route(message)
+        if top is not None and is_awaited:
+            top.leave() if len(message.run_ids) > 1 else self._open_run(message.run_ids[0])
 
     def on_happened(self, message: messages.Happened) -> None:
         """Let the terminal tell who looks elsewhere, and tell people beside it."""

@@ -13,6 +13,9 @@ _RIGHT = (0x80, 0x20, 0x10, 0x08)
 
 _EMPTY = 0x2800
 
+LEAST, MOST = 1e-300, 1e300
+"""Sizes of values that are drawn as 0 below, and as this from here on."""
+
 
 def resample(values: Sequence[float], columns: int) -> list[float]:
     """``values`` spread over ``columns``: the mean where several meet, the one before where none falls; NaN is a gap.
@@ -45,7 +48,8 @@ def bounds(values: Sequence[float]) -> tuple[float, float]:
     finite = [value for value in values if math.isfinite(value)]
     if not finite:
         return 0.0, 1.0
-    low, high = min(finite), max(finite)
+    # so far from the ends of what a float holds that no span and no step below is infinite, or nothing
+    low, high = (0.0 if abs(end) < LEAST else max(-MOST, min(MOST, end)) for end in (min(finite), max(finite)))
     if low >= 0 and low < 0.5 * high:
         low = 0.0
     if high == low:
@@ -68,8 +72,8 @@ def _levels(values: Sequence[float], columns: int, dots: int, low: float, high: 
     result = []
     for value in resample(values, columns):
         if math.isfinite(value):
-            level = 1 + round((value - low) / span * (dots - 1))
-            result.append(level if 0 < level <= dots else 1 if level < 1 else dots)
+            share = (value - low) / span
+            result.append(1 + round(share * (dots - 1)) if 0.0 <= share <= 1.0 else 1 if share < 0.0 else dots)
         else:
             result.append(0)
     return result

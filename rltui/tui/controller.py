@@ -1,10 +1,10 @@
 """The only file of the cockpit that calls services: every call runs in a thread, every answer is a message.
 
 Threads that call at the same time: one for the list of runs, one for the watched run, one for a run beside it or
-for what takes longer to know of a launch, one for
-reviews and previews, one for what reads logs, one for what searches them, one for queues of clusters, one for actions,
-one a verb of the shell that only reads, one for a cluster that needs somebody, one that tells people. A newer question
-replaces one that waits; actions are all done, in order.
+for what takes longer to know of a launch, one for reviews and previews, one for what reads logs, one each for what
+searches logs and samples, one for queues of clusters, one for actions, one a verb of the shell that only reads, one
+for a cluster that needs somebody, one that tells people. A newer question replaces one that waits, of what is read
+one of its kind; actions are all done, in order.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ class Controller:
             self._answer(
                 f"connect to {cluster}", lambda: messages.Connected(cluster, self._cockpit.connect(cluster, door))
             )
-            self._connecting = ""
+            if self._connecting == cluster:  # not another one, which waits for its turn
+                self._connecting = ""
             self.refresh()
 
         self._doors.ask(request)
@@ -220,8 +221,8 @@ class Controller:
 
     def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, sweep: Sweep, auto: bool) -> None:
         """Launch, in hands-off mode if ``auto``, or a sweep: :class:`~rltui.tui.messages.Launched`."""
-        call = self._cockpit.launch
-        self._act(f"launch {preset}", lambda: messages.Launched(call(preset, overrides, cluster, sweep, auto)))
+        call, asked = self._cockpit.launch, messages.launch_phrase(preset)
+        self._act(asked, lambda: messages.Launched(call(preset, overrides, cluster, sweep, auto)))
 
     def ask_jobs(self) -> None:
         """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""
@@ -267,13 +268,13 @@ class Controller:
         self._tellings.ask(request)
 
     def _read(self, asked: str, call: Callable[[], Message]) -> None:
-        self._on(self._readings, asked, call)
+        self._on(self._readings, asked, call, kind=asked)
 
     def _ask(self, asked: str, call: Callable[[], Message]) -> None:
         self._on(self._questions, asked, call)
 
-    def _on(self, thread: RequestThread, asked: str, call: Callable[[], Message]) -> None:
-        thread.ask(lambda: self._answer(asked, call))
+    def _on(self, thread: RequestThread, asked: str, call: Callable[[], Message], kind: str = "") -> None:
+        thread.ask(lambda: self._answer(asked, call), kind)
 
     def _act(self, asked: str, call: Callable[[], Message]) -> None:
         def request() -> None:

@@ -7,6 +7,9 @@ import time
 
 MISSING = "–"
 
+YEAR_10000_S = 253402300800.0
+"""Seconds since the epoch from which a time is none: clocks end, and a file may say anything."""
+
 
 def is_number(value: float | None) -> bool:
     """Whether there is a finite number to show."""
@@ -46,7 +49,7 @@ def duration(seconds: float | None) -> str:
 
 def moment(at: float) -> str:
     """A time by the clock of this machine's time zone, in eleven characters: ``11-23 06:28``."""
-    return time.strftime("%m-%d %H:%M", time.localtime(at)) if at > 0 and math.isfinite(at) else MISSING
+    return time.strftime("%m-%d %H:%M", time.localtime(at)) if 0 < at < YEAR_10000_S else MISSING
 
 
 def ago(seconds: float) -> str:

@@ -37,6 +37,8 @@ class Glyphs(NamedTuple):
     enter: str = "⏎"
     up: str = "↑"
     down: str = "↓"
+    left: str = "←"
+    right: str = "→"
 
 
 UNICODE = Glyphs()
@@ -66,6 +68,8 @@ ASCII = Glyphs(
     enter="enter",
     up="up",
     down="down",
+    left="left",
+    right="right",
 )
 
 
@@ -92,6 +96,23 @@ _TO_ASCII = str.maketrans(
         "│": "|",
         "─": "-",
         "━": "-",
+        "█": "#",
+        "░": ".",
+        "▶": ">",
+        "▲": "!",
+        "✓": "*",
+        "✗": "x",
+        "±": "~",
+        "−": "-",
+        "²": "2",
+        "µ": "u",
+        "÷": "/",
+        "°": " ",
+        "\u00a0": " ",
+        "‘": "'",
+        "’": "'",
+        "“": '"',
+        "”": '"',
     }
 )
 

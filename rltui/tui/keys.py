@@ -111,7 +111,7 @@ class KeyGroup(NamedTuple):
     keys: tuple[Key, ...]
 
 
-_SHOWN = {"escape": "esc", "pagedown": "pgdn", "pageup": "pgup", "left": "←", "right": "→"}
+_SHOWN = {"escape": "esc", "pagedown": "pgdn", "pageup": "pgup"}
 
 
 class Hint(NamedTuple):
@@ -125,7 +125,7 @@ class Hint(NamedTuple):
 
 def shown(key: str, glyphs: Glyphs) -> str:
     """A key as people call it."""
-    special = {"enter": glyphs.enter, "up": glyphs.up, "down": glyphs.down}
+    special = {"enter": glyphs.enter, "up": glyphs.up, "down": glyphs.down, "left": glyphs.left, "right": glyphs.right}
     return special.get(key) or _SHOWN.get(key, key)
 
 

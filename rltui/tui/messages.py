@@ -217,6 +217,11 @@ class Connected(CockpitMessage):
     sentence: str
 
 
+def launch_phrase(preset: str) -> str:
+    """The verb phrase of launching."""
+    return f"launch {preset}"
+
+
 class ActionDone(CockpitMessage):
     """An action was carried out; ``sentence`` says what was done."""
 

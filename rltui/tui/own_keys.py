@@ -103,8 +103,10 @@ def with_own_keys(screen: str, table: KeyTable, own: OwnKeys) -> tuple[KeyTable,
     if screen in FIXED:
         return table, ()
     wanted = {
-        **{action: names for action, names in own.get(EVERYWHERE, {}).items() if action in _ids(table)},
-        **{action: names for action, names in own.get(screen, {}).items() if action in _ids(table)},
+        action: names
+        for scope in (screen, EVERYWHERE)  # its own first: of two actions with one key the first keeps it
+        for action, names in own.get(scope, {}).items()
+        if action in _ids(table) and (scope == screen or action not in own.get(screen, {}))
     }
     if not wanted:
         return table, ()

@@ -50,6 +50,7 @@ class Pictures:
     def take_why(self, report: WhyReport) -> None:
         """Keep a diagnosis of a run, and forget that of the run that was looked at longest ago."""
         self._reports[report.run_id] = report
+        self._reports.move_to_end(report.run_id)
         while len(self._reports) > KEPT_RUNS:
             self._reports.popitem(last=False)
 

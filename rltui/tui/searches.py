@@ -1,4 +1,4 @@
-"""Searches of logs and samples, one at a time, told piece by piece."""
+"""Searches of logs and of samples, one of each at a time, told piece by piece."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Searches:
-    """Searches what a run has written, in a thread of its own.
+    """Searches what a run has written, in a thread of its own for logs and for samples.
 
     Args:
         cockpit: The services.
@@ -34,16 +34,19 @@ class Searches:
         self._cockpit = cockpit
         self._post = post
         self._answer = answer
-        self._thread = RequestThread("rltui-searches", newest_only=True)
-        self._searched: LogQuery | SampleQuery | None = None
+        self._logs = RequestThread("rltui-log-searches", newest_only=True)
+        self._samples = RequestThread("rltui-sample-searches", newest_only=True)
+        self._in_logs: LogQuery | None = None
+        self._in_samples: SampleQuery | None = None
 
-    def end(self) -> None:
+    def end(self, *, logs: bool = True, samples: bool = True) -> None:
         """Search no more; what is found meanwhile is not shown."""
-        self._searched = None
+        self._in_logs = None if logs else self._in_logs
+        self._in_samples = None if samples else self._in_samples
 
     def log(self, run_id: str, name: str, query: LogQuery) -> None:
         """Search whole logs, and no others any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
-        self._searched = query
+        self._in_logs = query
 
         def call() -> messages.LogSearched:
             found: list[messages.FoundLine] = []
@@ -51,18 +54,18 @@ class Searches:
             for piece in self._cockpit.search_log(run_id, name, query):
                 found = messages.newest_lines(found, piece, NEWEST_HITS)
                 share = min(0.99, piece.offset / max(1, piece.size))
-                if self._searched is not query:  # another one, which may be for the same words
+                if self._in_logs is not query:  # another one, which may be for the same words
                     break
                 self._post(messages.LogSearched(run_id, name, query, tuple(found), share))
             else:
                 share = 1.0
             return messages.LogSearched(run_id, name, query, tuple(found), share)
 
-        self._thread.ask(lambda: self._answer(f"search {name or 'the log'}", call))
+        self._logs.ask(lambda: self._answer(f"search {name or 'the log'}", call))
 
     def samples(self, run_id: str, query: SampleQuery) -> None:
-        """Search a run's samples, and nothing else any more: :class:`~rltui.tui.messages.SamplesArrived`."""
-        self._searched = query
+        """Search a run's samples, and no others any more: :class:`~rltui.tui.messages.SamplesArrived`."""
+        self._in_samples = query
 
         def call() -> messages.SamplesArrived:
             last = None
@@ -70,8 +73,8 @@ class Searches:
                 if last is not None:
                     self._post(messages.SamplesArrived(run_id, query, last))
                 last = found
-                if self._searched is not query:
+                if self._in_samples is not query:
                     break
             return messages.SamplesArrived(run_id, query, last or SamplesFound())
 
-        self._thread.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))
+        self._samples.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))

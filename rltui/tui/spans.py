@@ -148,10 +148,18 @@ def fit(row: Line, width: int, ellipsis: str = "…") -> Line:
     return Line((*spans, (" " * short, "text")) if short > 0 else spans, row.selected)
 
 
+_SECOND_CELL = "\0"
+"""Stands behind a wide character while text is wrapped by characters; cleaned text has none."""
+
+
+def _a_cell_each(text: str) -> str:
+    return text if text.isascii() else "".join(char + _SECOND_CELL * (cell_len(char) - 1) for char in text)
+
+
 def _pieces(word: str, room: int) -> Iterator[str]:
     """A word in pieces of at most ``room`` characters, each up to behind one of its marks where it has one."""
     while len(word) > room:
-        cut = max(map(word[:room].rfind, "/=,;:")) + 1 or room
+        cut = max(map(word[:room].rfind, "/=,;:")) + 1 or room - (word[room] == _SECOND_CELL)
         yield word[:cut]
         word = word[cut:]
     yield word
@@ -163,10 +171,10 @@ def wrapped(text: str, width: int, first: str, role: Role, mark: Span | None = N
     What is longer than a line, such as a path, goes on in the next one behind one of its marks where it has any.
     """
     head: Span = mark or (first, role)
-    indent = " " * len(head[0])
+    indent = " " * cell_width(head[0])
     room = max(10, width - len(indent))
-    text = re.sub(rf"\S{{{room + 1},}}", lambda long: " ".join(_pieces(long[0], room)), clean(text))
-    rows = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+    text = re.sub(rf"\S{{{room + 1},}}", lambda long: " ".join(_pieces(long[0], room)), _a_cell_each(clean(text)))
+    rows = [row.replace(_SECOND_CELL, "") for row in textwrap.wrap(text, room, break_on_hyphens=False)] or [""]
     return [line(head if index == 0 else (indent, role), (row, role)) for index, row in enumerate(rows)]
 
 

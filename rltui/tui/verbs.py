@@ -12,6 +12,7 @@ from rltui.tui.host import Host
 from rltui.tui.keys import KeyContext
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
+from rltui.tui.screens.runs import RunsScreen
 
 
 def complete(app: Host, text: str) -> commands.Completion:
@@ -74,7 +75,9 @@ def _filter(app: Host, text: str) -> None:
     """Call a saved filter, save what the list shows, or forget one."""
     order, _, name = text.rpartition(" ")
     app.go_home()
-    if order not in ("", *ORDERS):
+    if not isinstance(app.top, RunsScreen):
+        app.say("filter is for the list of runs, and here is none", "warning")
+    elif order not in ("", *ORDERS):
         app.say(f"filter {order!r}: it is :filter NAME, :filter save NAME or :filter drop NAME", "warning")
     elif order:
         app.top.filters.change(order, name)

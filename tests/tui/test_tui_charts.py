@@ -16,7 +16,7 @@ from rltui.tui.glyphs import ASCII, UNICODE, Glyphs
 from rltui.tui.spans import width_of
 from rltui.tui.views import chart_view, charts, metrics
 from rltui.tui.views.chart_view import ChartView, as_drawn, in_columns, last_at, moved, positions, zoomed
-from rltui.watch.snapshots import AttemptHistory, MetricsSnapshot, RunHistory
+from rltui.watch.snapshots import AttemptHistory, MetricsSnapshot, RunHistory, RunSnapshot
 
 NAN = math.nan
 FIRST, OTHER = RUNS[0].run_id, RUNS[1].run_id
@@ -237,3 +237,19 @@ async def test_what_wandb_has_is_offered_and_copied() -> None:
         await opened(pilot, tab="5")
         await enter(pilot, "W")
         await until(pilot, lambda: "isambard does not answer" in notices(pilot), "the reason")
+
+
+async def test_a_run_beside_that_comes_while_another_tab_is_in_sight_is_drawn() -> None:
+    class Slow(FakeCockpit):
+        def beside(self, run_id: str) -> RunSnapshot:
+            self.gate.wait(60.0)
+            return super().beside(run_id)
+
+    fake = Slow()
+    async with cockpit(fake) as pilot:
+        screen = await opened(pilot, tab="5")
+        await enter(pilot, f"B{RUNS[1].run_id}\n")
+        await press(pilot, "1")
+        fake.gate.set()
+        await press(pilot, "5")
+        await until(pilot, lambda: screen.tabs.pane.beside is not None, "the run beside")

@@ -10,6 +10,7 @@ from fake_cockpit import FakeCockpit
 from pictures import cockpit, confirmation, notices, press, screen_lines, screen_text, until, until_text
 
 from rltui.service.run_columns import Fold, fold_key, folded
+from rltui.tui.screens.pick import PickScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.why import WhyScreen
 from rltui.watch.snapshots import EndSnapshot
@@ -120,3 +121,14 @@ def test_ten_thousand_runs_of_sweeps_and_not_are_folded_in_no_time() -> None:
         took.append(time.process_time() - began)
     assert len(lines) == 200
     assert min(took) < 0.025
+
+
+@pytest.mark.parametrize("keys", [("x", "c"), ("K", "enter")], ids="".join)
+async def test_the_menus_act_on_marked_runs_where_the_cursor_is_on_a_line_of_several(keys: tuple[str, str]) -> None:
+    async with cockpit(FakeCockpit(all_runs=ALL), size=(100, 40)) as pilot:
+        await press(pilot, "j", "space", "k")
+        assert isinstance(pilot.app.screen.table.line, Fold)
+        await press(pilot, keys[0])
+        await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the menu")
+        await press(pilot, keys[1])
+        await confirmation(pilot)

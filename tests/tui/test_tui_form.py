@@ -95,6 +95,10 @@ async def test_a_run_is_resubmitted_with_what_the_form_sets() -> None:
         await pilot.press("ctrl+u")
         await enter(pilot, "7\n")
         await until_text(pilot, "1 set")
+        pilot.app.screen.overrides = ("name=two words",)
+        await press(pilot, "y")
+        assert pilot.app.clipboard == "'name=two words'"
+        pilot.app.screen.overrides = ("train.steps=7",)
         await press(pilot, "r")
         await until_text(pilot, "Resubmit grpo-tiny-4f2a")
         assert pilot.app.screen.preview.overrides == ("train.steps=7",)

@@ -13,6 +13,7 @@ from test_tui_run import opened
 
 from rltui.service.run_picture import stragglers_of
 from rltui.tui.glyphs import UNICODE
+from rltui.tui.screens.run import RunScreen
 from rltui.tui.spans import width_of
 from rltui.tui.views import gpus, hosts, overview
 from rltui.tui.views.gpu_map import MapTable
@@ -241,3 +242,19 @@ async def test_the_cursor_of_the_map_names_a_node_and_leads_to_its_cards_and_bac
         await until(pilot, lambda: "v shows it" in notices(pilot), "where the key belongs")
         await press(pilot, "v")
         await until_text(pilot, "v map")
+
+
+async def test_a_run_without_nodes_is_not_said_to_be_read_for_ever() -> None:
+    class Bare(FakeCockpit):
+        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+            picture = super().watch(run_id, log)
+            self.gate.wait(60.0)
+            return msgspec.structs.replace(picture, hosts=(), actors=())
+
+    fake = Bare()
+    async with cockpit(fake, open_run=RUNS[0].run_id) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
+        await press(pilot, "2")
+        await until_text(pilot, "reading …")
+        fake.gate.set()
+        await until_text(pilot, "no sampler has spoken yet")

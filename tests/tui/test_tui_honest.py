@@ -365,3 +365,24 @@ def test_a_cancelled_run_says_how_it_goes_on_and_no_code_of_a_signal() -> None:
     assert "143" not in rows
     adopted = msgspec.structs.replace(cancelled, is_adopted=True)
     assert not any("starts it again" in row.plain for row in stage.verdict(adopted, 80, UNICODE))
+
+
+async def test_another_log_has_nothing_of_what_was_found_in_the_one_before() -> None:
+    async with cockpit(LongLog(), open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await enter(pilot, "6/kv cache\n")
+        await until_text(pilot, "4 here, 21 in all")
+        await enter(pilot, "oj\n")
+        await until_text(pilot, "[*]")
+        assert "in all" not in screen_text(pilot).replace("all logs", "")
+
+
+async def test_the_list_shows_each_run_with_its_own_output_whatever_log_was_chosen_in_one() -> None:
+    fake = FakeCockpit()
+    async with cockpit(fake, open_run=RUNS[0].run_id) as pilot:
+        await settled(pilot)
+        await enter(pilot, "6oj\n")
+        await until_text(pilot, "[*]")
+        await enter(pilot, "qj")
+        await until(pilot, lambda: any(call[:2] == ("watch", RUNS[1].run_id) for call in fake.calls), "the next run")
+        assert not [call for call in fake.calls if call[:3] == ("watch", RUNS[1].run_id, "*")]

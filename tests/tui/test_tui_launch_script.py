@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, notices, press, screen_text, until, until_text
+from pictures import cockpit, enter, notices, press, screen_text, settled, until, until_text
 from test_tui_launch import launches, launching
 
 from rltui.tui.commands import script_words
@@ -84,3 +84,12 @@ async def test_the_command_takes_a_path() -> None:
 def test_words_are_those_of_a_shell() -> None:
     assert script_words("--nodes 2 -- 'a b'") == (("--nodes", "2", "--", "a b"), "")
     assert script_words("'")[1]
+
+
+async def test_a_home_of_nobody_here_is_only_a_file_that_is_not_there() -> None:
+    async with cockpit() as pilot:
+        await press(pilot, "n")
+        await until_text(pilot, "ready")
+        await enter(pilot, "o~nosuchuser9/run.sh\n")
+        await settled(pilot)
+        assert pilot.app.screen.presets.selected.name == "~nosuchuser9/run.sh"

@@ -84,3 +84,12 @@ def test_hostile_words_of_a_recording_are_only_text() -> None:
                 assert not {"\x1b", "\x07", "\u202e"} & set(screen_text(pilot))
 
     asyncio.run(drive())
+
+
+def test_what_is_of_the_list_of_runs_says_so() -> None:
+    async def drive() -> None:
+        async with replay(at="60%") as pilot:
+            await enter(pilot, ":filter mine\n")
+            assert "filter is for the list of runs" in notices(pilot)
+
+    asyncio.run(drive())

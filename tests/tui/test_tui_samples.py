@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
-from pictures import cockpit, enter, notices, press, resize, screen_lines, screen_text, settled, until, until_text
+from pictures import (
+    cockpit,
+    enter,
+    flushed,
+    notices,
+    press,
+    resize,
+    screen_lines,
+    screen_text,
+    settled,
+    until,
+    until_text,
+)
 from test_tui_run import opened
 
 from rltui.errors import UsageError
 from rltui.tui.screens.runs import RunsScreen
+from rltui.watch.samples import SampleQuery, SamplesFound
 
 FIRST = RUNS[0].run_id
 SIZES = [(40, 10), (80, 24), (120, 40)]
@@ -162,3 +177,40 @@ async def test_verbs_open_the_tabs() -> None:
         await until_text(pilot, "newest first")
         await enter(pilot, ":config\n")
         await until_text(pilot, "attempt 1: 0.9")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_was_found_while_another_tab_was_in_sight_is_there_when_one_comes_back(fails: bool) -> None:
+    class Slow(FakeCockpit):
+        def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+            self.gate.wait(60.0)
+            if "samples" in self.failing:
+                self.failing.clear()
+                raise self.error
+            yield from super().samples(run_id, query)
+
+    fake = Slow(failing={"samples"} if fails else set())
+    async with cockpit(fake) as pilot:
+        await opened(pilot, tab="9")
+        await press(pilot, "1")
+        fake.gate.set()
+        await until(pilot, lambda: not pilot.app.controller.searches._samples.busy, "the end of the search")
+        await flushed(pilot)
+        await press(pilot, "9")
+        await until_text(pilot, "4 answers to this prompt")
+
+
+async def test_a_search_of_the_log_ends_none_of_samples() -> None:
+    class Slow(FakeCockpit):
+        def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+            for found in super().samples(run_id, query):
+                yield found
+                self.gate.wait(60.0)
+
+    fake = Slow()
+    async with cockpit(fake) as pilot:
+        await opened(pilot, tab="9")
+        await enter(pilot, "6/step\n")
+        fake.gate.set()
+        await press(pilot, "escape", "9")
+        await until_text(pilot, "45 out of")

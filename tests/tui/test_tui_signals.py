@@ -17,6 +17,8 @@ async def test_a_signal_is_chosen_shown_and_confirmed() -> None:
         await until_text(pilot, "save nothing")
         await press(pilot, "j", "j", "j", "enter")
         await confirmation(pilot)
+        await press(pilot, "e")
+        assert "there is nothing to edit in it" in notices(pilot)
         assert ("send_signal", RUNS[0].run_id, "USR1") not in fake.calls
         await press(pilot, "y")
         await until(pilot, lambda: ("send_signal", RUNS[0].run_id, "USR1") in fake.calls)

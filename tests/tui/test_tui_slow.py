@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 import pytest
 from canned_runs import RUNS
 from fake_cockpit import HANG_S, FakeCockpit
-from pictures import cockpit, enter, flushed, screen_lines, screen_text, until, until_text
+from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, until, until_text
 
 from rltui.errors import ClusterError, UsageError
+from rltui.service.sweep_points import NO_SWEEP
 from rltui.threads import Poller, RequestThread
 from rltui.tui import messages
 from rltui.tui.controller import Controller
 from rltui.tui.screens.confirm import ConfirmScreen
+from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.runs import RunsScreen
 from rltui.watch.snapshots import RunsSnapshot
 from waiting import eventually, longest_s
@@ -259,3 +261,48 @@ async def test_two_threads_at_most_read_and_one_acts() -> None:
         await until(pilot, lambda: getattr(pilot.app.screen, "review", None) is not None, "the review")
         assert "guide-2" in screen_text(pilot)
     assert most[0] <= 4
+
+
+async def test_a_launch_is_awaited_until_it_is_answered_itself(fake: Hanging) -> None:
+    async with cockpit(fake) as pilot:
+        await enter(pilot, "n")
+        await until_text(pilot, "ready")
+        fake.hang()
+        await press(pilot, "enter")
+        pilot.app.post_message(messages.RequestFailed("ask isambard of it", "isambard does not answer", ""))
+        await press(pilot, "enter")
+        await until(pilot, lambda: "still checking" in notices(pilot), "why it is not launched twice")
+        await press(pilot, "escape", "n", "?")
+        await press(pilot, "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LaunchScreen), "another launch")
+        fake.gate.set()
+        await until(pilot, lambda: "launched" in notices(pilot), "the first launch")
+        await flushed(pilot)
+        assert isinstance(pilot.app.screen, LaunchScreen), "this one is nothing of the other"
+        assert len([call for call in fake.calls if call[0] == "launch"]) == 1
+
+
+async def test_a_launch_that_is_answered_below_the_help_leaves_the_screen_ready(fake: Hanging) -> None:
+    async with cockpit(fake) as pilot:
+        await enter(pilot, "n")
+        await until_text(pilot, "ready")
+        fake.hang()
+        await press(pilot, "enter", "?")
+        fake.gate.set()
+        await until(pilot, lambda: "launched" in notices(pilot), "the launch")
+        await press(pilot, "escape", "enter")
+        assert "still checking" not in notices(pilot)
+
+
+async def test_a_review_that_another_question_has_replaced_is_asked_for_again(fake: Hanging) -> None:
+    async with cockpit(fake) as pilot:
+        await enter(pilot, "n")
+        await until_text(pilot, "ready")
+        fake.hang()
+        await press(pilot, "j", "?")
+        await until(pilot, lambda: pilot.app.controller._questions.busy, "a review under way")
+        pilot.app.controller.ask_review("local/other", (), "local", NO_SWEEP)
+        pilot.app.screen_stack[-2]._asked = ("", (), "", NO_SWEEP)  # its own was the one that waited
+        await press(pilot, "escape")
+        fake.gate.set()
+        await until(pilot, lambda: pilot.app.screen.review is not None, "the review")

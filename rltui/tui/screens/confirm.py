@@ -74,7 +74,7 @@ class ConfirmScreen(BoxScreen[Answer], inherit_bindings=False):
         super().__init__()
         self.preview = preview
         self._problem = why_not(ask, preview)
-        self._can_edit = ask.action not in ("cancel", "auto") and not ask.others
+        self._can_edit = ask.action not in ("cancel", "auto", "signal") and not ask.others
         self.pane = _Text(preview)
         self._buttons = _Buttons(self._problem, self._can_edit, self.pane)
         self.pane.scrolled = self._buttons.repaint

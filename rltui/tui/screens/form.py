@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -126,7 +127,7 @@ class FormScreen(CockpitScreen):
 
     def do_copy(self) -> None:
         """Copy the overrides as one types them in a shell."""
-        self.cockpit.copy(" ".join(self.overrides), "overrides")
+        self.cockpit.copy(shlex.join(self.overrides), "overrides")
 
     def do_escape(self) -> None:
         """Clear the filter, else go back."""

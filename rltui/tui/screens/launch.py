@@ -101,7 +101,8 @@ class LaunchScreen(CockpitScreen):
         self._asked: tuple[str, tuple[str, ...], str, Sweep] = ("", (), "", NO_SWEEP)
         self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
-        self._launching = False
+        self.launching = ""
+        """What was asked for by the launch that has not been answered yet, in words; empty: none is under way."""
         self._opened = ""
 
     @override
@@ -130,11 +131,19 @@ class LaunchScreen(CockpitScreen):
         elif isinstance(message, messages.OutlookFetched):
             self.review_pane.outlook = message.outlook
             self.tick()
+        elif isinstance(message, messages.Launched):
+            self.launching = ""
         elif isinstance(message, messages.RequestFailed):
-            self._launching = False
+            self.launching = "" if message.asked == self.launching else self.launching
             if message.asked == f"check {self._opened}":
                 self.presets.close(self._opened)
                 self.changed()
+
+    def on_screen_resume(self) -> None:
+        """Check what is chosen, unless that was done: what was asked on the screen above may have taken its turn."""
+        super().on_screen_resume()
+        if self.review is None:
+            self._check()
 
     def watch_review(self) -> None:
         """Draw the review that has come, with its findings."""
@@ -226,7 +235,7 @@ class LaunchScreen(CockpitScreen):
         state = "pending" if review is None else "ready" if review.can_launch else "errors"
         return KeyContext(
             readonly=self.cockpit.readonly,
-            review="none" if self.presets.selected is None else "pending" if self._launching else state,  # type: ignore[arg-type]
+            review="none" if self.presets.selected is None else "pending" if self.launching else state,  # type: ignore[arg-type]
             has_overrides=self.typing.is_any,
             has_sweep=bool(self.typing.sweep.words),
             has_fix=bool(self._fix),
@@ -244,7 +253,7 @@ class LaunchScreen(CockpitScreen):
 
     def do_submit(self) -> None:
         """Launch the layout that is shown, as it was reviewed."""
-        self._launching = True
+        self.launching = messages.launch_phrase(self._asked[0])
         self.cockpit.controller.launch(*self._asked, self.auto and not self.typing.sweep.words)
         self.cockpit.say(f"launching {self._asked[0]} {self.cockpit.glyphs.ellipsis}")
 

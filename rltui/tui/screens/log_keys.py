@@ -53,6 +53,8 @@ class LogKeys(Part):
         def chosen(ids: tuple[str, ...] | None) -> None:
             if ids:
                 self.in_log(lambda pane: pane.leave_part())
+                if ids[0] != self.log_name:
+                    self._forget_hits()
                 self._watch(ids[0])
 
         self._screen.app.push_screen(PickScreen("which log", log_items(self._files(), self.log_name)), chosen)
@@ -165,9 +167,14 @@ class LogKeys(Part):
 
     def clear(self) -> None:
         """End the search, and show the log without its marks."""
-        self._whole = None
-        self.cockpit.controller.searches.end()
+        self._forget_hits()
         self.in_log(lambda pane: pane.search(read_query("")))
+
+    def _forget_hits(self) -> None:
+        """What was found in all of a log, or is still being found there, is nothing of another."""
+        self._whole = None
+        self.cockpit.controller.searches.end(samples=False)
+        self.in_log(lambda pane: pane.tell(""))
 
     @property
     def _log(self) -> str:

@@ -69,10 +69,10 @@ class MetricKeys(Part):
         """Draw the run beside, if it is still the one that is wanted; or offer what W&B has of this run."""
         if isinstance(message, WandbFound):
             self._offer(message.place)
-        elif self._pane is not None and message.snapshot.summary.run_id == self._beside:
+        elif (pane := self._tabs.opened(MetricsPane)) is not None and message.snapshot.summary.run_id == self._beside:
             if not message.snapshot.metrics.series:
                 self.cockpit.say(f"{self._beside} has no series yet", "warning")
-            self._pane.show_beside(message.snapshot)
+            pane.show_beside(message.snapshot)
 
     def choose(self, text: str) -> str:
         """Draw the run that was typed; why it cannot be drawn comes back."""

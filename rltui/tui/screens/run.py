@@ -26,6 +26,7 @@ from rltui.tui.views import stage
 from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.run_panes import OverviewPane
+from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.snapshots import RunSnapshot, RunSummary
 
 
@@ -103,6 +104,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def _opened(self) -> None:
         """Another tab is in sight."""
+        self.samples.opened()
         self._show_tab()
         if self.tabs.config_pane is not None:
             self.cockpit.controller.ask_config(self.run_id)
@@ -124,8 +126,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def _failed(self, message: messages.RequestFailed) -> None:
         """Say in a tab why it cannot show what was asked for."""
         problem = f"{message.error} {message.hint}".strip()
-        if message.asked == messages.SEARCH_SAMPLES and self.tabs.samples_pane is not None:
-            self.tabs.samples_pane.fail(problem)
+        samples = self.tabs.opened(SamplesPane)
+        if message.asked == messages.SEARCH_SAMPLES and samples is not None:
+            samples.fail(problem)
         elif message.asked == messages.READ_CONFIG and self.tabs.config_pane is not None:
             self.tabs.config_pane.fail(problem)
 

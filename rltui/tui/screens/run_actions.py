@@ -94,6 +94,11 @@ class Target(NamedTuple):
     marked: tuple[str, ...] = ()
     node: str = ""
 
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The runs that an action is for: where several are marked, the cursor may be on a line that is no run."""
+        return self.marked or ((self.run.run_id,) if self.run is not None else ())
+
 
 class RunActions(Part):
     """What the keys of ``ACT`` do.
@@ -162,13 +167,12 @@ class RunActions(Part):
         """Let one of ``items`` be chosen, and do it unless the list has moved meanwhile."""
         from rltui.tui.screens.pick import PickScreen
 
-        run, marked, _ = self._target()
+        wanted = self._target().run_ids
 
         def chosen(ids: tuple[str, ...] | None) -> None:
-            now = self._target()
-            if ids and self._screen.on_top and now.run is not None and run is not None:
+            if ids and self._screen.on_top:
                 # the list below may have moved while the menu was open
-                if now.marked == marked and (marked or now.run.run_id == run.run_id):
+                if self._target().run_ids == wanted:
                     do(ids[0])
                 else:
                     self.cockpit.say("the list has changed: nothing was done", "warning")
@@ -230,7 +234,7 @@ class RunActions(Part):
     def _take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""
         if self._picking is not None and self._picking[0] == report.run_id:
-            nodes = nodes_of(self._run, self.cockpit)
+            nodes = nodes_of(self.cockpit.pictures.summary(report.run_id), self.cockpit)
             self._picking[1].pane.show(node_items(nodes, report))
 
 

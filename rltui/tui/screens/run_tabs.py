@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, partialmethod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from textual.containers import Container
 
@@ -23,6 +23,7 @@ from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.owners import ActorSnapshot
 
 TabPane = LinesPane | ActorsPane | LogPane | OverviewPane | GpusPane | SamplesPane | ConfigPane
+Opened = TypeVar("Opened", LogPane, MetricsPane, SamplesPane)
 
 
 class Tab(NamedTuple):
@@ -83,7 +84,7 @@ class Tabs(Part):
         self._opened = opened
         self.first = 0
         self.all: Sequence[Tab] = all_tabs()
-        self.bar = TabBar([tab.title for tab in self.all])
+        self.bar = TabBar([tab.title for tab in self.all], self.open)
         self.panes: dict[int, TabPane] = {0: TABS[0].pane()}
         self.content = Container(self.panes[0], id="content")
         for tab in TABS:
@@ -118,11 +119,14 @@ class Tabs(Part):
         """The pane in sight, if it scrolls."""
         return None if isinstance(self.pane, OverviewPane) else self.pane
 
+    def opened(self, kind: type[Opened]) -> Opened | None:
+        """The pane of a kind once it was opened, in sight or not: what it has asked for may come later."""
+        return next((pane for pane in self.panes.values() if isinstance(pane, kind)), None)
+
     @property
     def log_pane(self) -> LogPane | None:
         """The log's pane, once it was opened."""
-        pane = self.panes.get(NUMBERS["logs"])
-        return pane if isinstance(pane, LogPane) else None
+        return self.opened(LogPane)
 
     @property
     def samples_pane(self) -> SamplesPane | None:

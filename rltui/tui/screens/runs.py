@@ -130,6 +130,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def _watch_selected(self) -> None:
         if self.on_top:
+            self.cockpit.controller.watch_log("")  # what was chosen for an open run is no log of another
             self.cockpit.controller.watch_run(self._selected_id, is_open=False)
 
     def _show_detail(self) -> None:
@@ -189,7 +190,8 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def _state_of(self, marked: Sequence[str]) -> RunState:
         """A live one's where there is one: what can be done to one of them can be asked for."""
-        states = [run.state for run in self.table.rows if run.run_id in marked]
+        known = set(marked)
+        states = [run.state for run in self.table.rows if run.run_id in known]
         return next((state for state in states if state in LIVE_STATES), states[0])
 
     def state_spans(self) -> Sequence[Span]:

@@ -10,6 +10,7 @@ from rltui.errors import UsageError
 from rltui.tui.messages import SampleRead, SamplesArrived
 from rltui.tui.screens.base import CockpitScreen, Part
 from rltui.tui.screens.run_tabs import Tabs
+from rltui.tui.widgets.samples_pane import SamplesPane
 from rltui.watch.samples import Order, SampleQuery, read_sample_query
 from rltui.watch.snapshots import RunSnapshot
 
@@ -25,6 +26,13 @@ class SampleKeys(Part):
         self._tabs = tabs
         self._asked_at: float | None = None
 
+    def opened(self) -> None:
+        """The tab is in sight again: ask for what could not be read before, and for the one under the cursor."""
+        pane = self._tabs.samples_pane
+        if pane is not None and pane.problem:
+            self._asked_at = None
+        self.moved()
+
     def look(self, snapshot: RunSnapshot) -> None:
         """Ask for samples when the tab is opened, and for new ones while the run lives."""
         pane = self._tabs.samples_pane
@@ -38,8 +46,8 @@ class SampleKeys(Part):
             self._ask(pane.query_shown)
 
     def receive(self, message: SamplesArrived | SampleRead) -> None:
-        """Take what was found, or a sample in full."""
-        pane = self._tabs.samples_pane
+        """Take what was found, or a sample in full; another tab may be in sight by then."""
+        pane = self._tabs.opened(SamplesPane)
         if pane is None:
             return
         if isinstance(message, SampleRead):

@@ -293,5 +293,5 @@ def _mark(rows: list[list[str]], looks: list[list[Role]], cursor: float | None, 
 
 def _log_bounds(values: Sequence[float]) -> tuple[float, float]:
     finite = [value for value in values if math.isfinite(value)]
-    low, high = min(finite), max(finite)
+    low, high = (min(end, math.log10(braille.MOST)) for end in (min(finite), max(finite)))
     return (low, high) if high > low else (low - 0.5, high + 0.5)

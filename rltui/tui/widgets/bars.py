@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from textual import events
@@ -51,9 +51,9 @@ class FooterBar(Pane):
 class TabBar(Pane):
     """Numbered tabs; where they do not fit, without spaces, with shorter names, and then only the current one's."""
 
-    def __init__(self, titles: Sequence[str]) -> None:
+    def __init__(self, titles: Sequence[str], opens: Callable[[int], None]) -> None:
         super().__init__(id="tabs")
-        self._titles = tuple(titles)
+        self._titles, self._opens = tuple(titles), opens
         self.current = 0
 
     def show(self, current: int) -> None:
@@ -89,13 +89,13 @@ class TabBar(Pane):
                 return index
         return None
 
-    async def on_click(self, event: events.Click) -> None:
+    def on_click(self, event: events.Click) -> None:
         """A click opens the tab, as its digit does."""
         index = self.tab_at(event.x)
         if index is not None:
-            self.app.simulate_key(_tab_key(index))
+            self._opens(index)
 
 
 def _tab_key(index: int) -> str:
     """The digit of a tab; the tenth has 0, and those of plug-ins behind it share a key."""
-    return str((index + 1) % 10) if index < 10 else "+"
+    return str((index + 1) % 10) if index < 10 else "P"

@@ -23,6 +23,9 @@ VIEWS: tuple[View, ...] = ("cards", "wall", "map")
 WALL_FROM_NODES, MAP_FROM_NODES = 12, 100
 """Nodes from which the tab opens as a wall, and as a map."""
 
+DRAWN = ("hosts", "actors", "events", "stragglers", "role_memory")
+"""What of a picture is drawn here where there are nodes; where there are none the state of the run is told, too."""
+
 
 class GpusPane(ListPane):
     """Nodes, GPUs and processes of the open run."""
@@ -46,7 +49,7 @@ class GpusPane(ListPane):
     def show(self, snapshot: RunSnapshot) -> None:
         """Show the cards of a newer picture of the run, if anything of them is new."""
         before, self._snapshot = self._snapshot, snapshot
-        if before is not None and before.hosts == snapshot.hosts and before.actors == snapshot.actors:
+        if snapshot.hosts and before is not None and all(getattr(before, n) == getattr(snapshot, n) for n in DRAWN):
             if silent_nodes(snapshot):
                 self.repaint()
             return

@@ -32,7 +32,7 @@ class SamplesPane(ListPane):
         self.group: SampleGroup | None = None
         self.whole = False
         self.differing = False
-        self._problem = ""
+        self.problem = ""
         self._scroll = 0
         self._made: tuple[object, list[Line]] = (None, [])
 
@@ -44,12 +44,12 @@ class SamplesPane(ListPane):
         if query != self.query_shown:
             self.query_shown, self.found, self.group = query, None, None
             self.cursor = self.top = self._scroll = 0
-        self._problem = ""
+        self.problem = ""
         self.repaint()
 
     def fail(self, problem: str) -> None:
         """Say why they cannot be shown."""
-        self._problem = problem
+        self.problem = problem
         self.repaint()
 
     def take(self, query: SampleQuery, found: SamplesFound) -> None:
@@ -172,8 +172,8 @@ class SamplesPane(ListPane):
 
     @override
     def empty(self) -> Sequence[Line]:
-        if self._problem:
-            return view.empty(self._problem, self.size.width)
+        if self.problem:
+            return view.empty(self.problem, self.size.width)
         if self.found is None or self.found.share < 1.0:
             return []
         wanted = self.query_shown
@@ -231,7 +231,7 @@ class SamplesPane(ListPane):
         group = self.shown
         if group is None:
             return ()
-        made_of = (id(group) if group is self.group else group, width, self.differing, self.glyphs.ascii_only)
+        made_of = (group, width, self.differing, self.glyphs.ascii_only)
         if self._made[0] != made_of:
             self._made = (made_of, view.detail(group, width, self.glyphs, differing=self.differing))
         rows = self._made[1]
