@@ -7,6 +7,8 @@ import math
 import os
 import pickle
 import sys
+import threading
+import time
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -25,9 +27,10 @@ from trainers.attempt import find_own_code
 from trainers.data.prompts import Prompt
 from trainers.rewards.answers import Answer
 from trainers.rewards.composed import make_reward
-from trainers.rewards.formats import WithFormat
+from trainers.rewards.formats import FORM, WithFormat
+from trainers.rewards.own import Own
 from trainers.rewards.parts import SumOfParts, has_failed
-from waiting import slowness
+from waiting import WAIT_S, eventually, slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +95,7 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     [several] = WithFormat(reward, "boxed", 0.2).score([Answer(asked, "parts", True)])
     assert isinstance(several, SumOfParts)
     assert pickle.loads(pickle.dumps(several)).parts == {
-        **{name: (value, 0.8 * weight) for name, (value, weight) in parts.items()}, "form": (0.0, 0.2)
+        **{name: (value, 0.8 * weight) for name, (value, weight) in parts.items()}, FORM: (0.0, 0.2)
     }  # fmt: skip
     assert several == pytest.approx(1.0)
     broken = Prompt((1,), "42", "6*7", row={"bonus": "text"})
@@ -100,6 +103,46 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     assert len(events) == 3
     assert "TypeError" in events[2][1]
     reward.close()
+
+
+CARELESS = """
+import subprocess, sys, time
+
+sys.stderr.write("a library that warns of much\\n" * 10_000)
+
+def reads(prompt, response, answer, row):
+    return float(subprocess.run(["cat"], stdout=subprocess.PIPE).stdout == b"")
+
+def sleeps(prompt, response, answer, row):
+    open(response, "w").close()
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that says more than a pipe takes, and functions that do what they had better not."""
+    (tmp_path / "careless.py").write_text(CARELESS)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
+
+
+@pytest.mark.usefixtures("careless")
+def test_what_a_function_starts_finds_an_empty_input_and_no_question() -> None:
+    reward = Own("careless:reads", 1, WAIT_S, lambda *words: pytest.fail(str(words)))
+    assert reward.score([Answer(Prompt((1,), ""), "x", True)] * 2) == [1.0, 1.0]
+    reward.close()
+
+
+@pytest.mark.usefixtures("careless")
+def test_functions_that_are_called_end_with_the_run(tmp_path: Path) -> None:
+    reward, began = Own("careless:sleeps", 1, WAIT_S, lambda *_: None), tmp_path / "began"
+    judges = threading.Thread(target=reward.score, args=([Answer(Prompt((1,), ""), str(began), True)],))
+    judges.start()
+    eventually(began.exists, "the function's call")
+    before = time.monotonic()
+    reward.close()
+    judges.join(WAIT_S)
+    assert time.monotonic() - before < 60 * slowness()
 
 
 def test_a_function_that_cannot_be_imported_is_named() -> None:
