@@ -25,11 +25,13 @@ from rltui.runs import code_snapshot
 from rltui.runs.code_snapshot import own_code
 from trainers.attempt import find_own_code
 from trainers.data.prompts import Prompt
+from trainers.rewards.actors import GRACE_S, grace_of
 from trainers.rewards.answers import Answer
 from trainers.rewards.composed import make_reward
 from trainers.rewards.formats import FORM, WithFormat
 from trainers.rewards.own import Own
 from trainers.rewards.parts import SumOfParts, has_failed
+from trainers.rewards.workers import START_S
 from waiting import WAIT_S, eventually, slowness
 
 if TYPE_CHECKING:
@@ -143,6 +145,11 @@ def test_functions_that_are_called_end_with_the_run(tmp_path: Path) -> None:
     reward.close()
     judges.join(WAIT_S)
     assert time.monotonic() - before < 60 * slowness()
+
+
+def test_a_worker_is_given_the_time_to_start_its_process_again_where_it_has_one() -> None:
+    assert grace_of(["exact", "code"]) == GRACE_S
+    assert grace_of(["exact", "graders:grade"]) == grace_of(["math"]) == GRACE_S + START_S
 
 
 def test_a_function_that_cannot_be_imported_is_named() -> None:
