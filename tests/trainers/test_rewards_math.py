@@ -179,7 +179,7 @@ def test_a_server_that_fails_ends_the_training(judge: str, plan: list[tuple[int,
     assert len(events) == len(Judge.asked) == tries
 
 
-@pytest.mark.parametrize("rewards", [["1"], [float("nan")], [True], [1, 2], None])
+@pytest.mark.parametrize("rewards", [["1"], [float("nan")], [10**400], [True], [1, 2], None])
 def test_rewards_that_are_no_numbers_are_refused(judge: str, rewards: object) -> None:
     Judge.plan += [(200, {"rewards": rewards})] * TRIES
     with pytest.raises(RemoteRewardError):
