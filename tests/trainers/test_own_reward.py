@@ -7,10 +7,10 @@ import math
 import os
 import pickle
 import sys
-import threading
 import time
 import zipfile
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
@@ -31,7 +31,7 @@ from trainers.rewards.composed import make_reward
 from trainers.rewards.formats import FORM, WithFormat
 from trainers.rewards.own import Own
 from trainers.rewards.parts import SumOfParts, has_failed
-from trainers.rewards.workers import START_S
+from trainers.rewards.workers import START_S, WorkerError
 from waiting import WAIT_S, eventually, slowness
 
 if TYPE_CHECKING:
@@ -137,14 +137,16 @@ def test_what_a_function_starts_finds_an_empty_input_and_no_question() -> None:
 
 @pytest.mark.usefixtures("careless")
 def test_functions_that_are_called_end_with_the_run(tmp_path: Path) -> None:
-    reward, began = Own("careless:sleeps", 1, WAIT_S, lambda *_: None), tmp_path / "began"
-    judges = threading.Thread(target=reward.score, args=([Answer(Prompt((1,), ""), str(began), True)],))
-    judges.start()
+    events: list[Any] = []
+    reward, began = Own("careless:sleeps", 1, WAIT_S, lambda *words: events.append(words)), tmp_path / "began"
+    pool = ThreadPoolExecutor(1)
+    judged = pool.submit(reward.score, [Answer(Prompt((1,), ""), str(began), True)])
     eventually(began.exists, "the function's call")
     before = time.monotonic()
     reward.close()
-    judges.join(WAIT_S)
+    assert isinstance(judged.exception(WAIT_S), WorkerError)
     assert time.monotonic() - before < 60 * slowness()
+    assert events == []
 
 
 def test_a_worker_is_given_the_time_to_start_its_process_again_where_it_has_one() -> None:

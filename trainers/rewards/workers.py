@@ -170,13 +170,20 @@ class Workers:
             raise
 
     def ask(self, questions: Sequence[Any], timeout_s: float, consult: Callable[[Any], Any] | None = None) -> list[Any]:
-        """The answer to each question; None for those that none came to in time."""
+        """The answer to each question; None for those that none came to in time.
+
+        Raises:
+            WorkerError: They are being ended.
+        """
         return list(self._threads.map(lambda question: self._ask(question, timeout_s, consult), questions))
 
     def _ask(self, question: Any, timeout_s: float, consult: Callable[[Any], Any] | None) -> Any:
         worker = self._free.get()
         try:
-            return None if self._is_closed else worker.ask(question, timeout_s, consult)
+            found = None if self._is_closed else worker.ask(question, timeout_s, consult)
+            if found is None and self._is_closed:  # that is nobody's fault, and no answer's reward
+                raise WorkerError("the processes are being ended")
+            return found
         finally:
             self._free.put(worker)
 
