@@ -83,7 +83,9 @@ def reinforce_plus_plus_baseline(groups: Groups) -> torch.Tensor:
 
 def _standardised(rewards: torch.Tensor) -> torch.Tensor:
     """Each row of [P, G] minus its mean, over its sample deviation (n - 1); zero where all of it is the same."""
-    apart = rewards - rewards.mean(dim=1, keepdim=True)
+    # the mean of equal floats may be rounded, and their deviation is then as small: divided, that is no small number
+    alike = rewards.amax(dim=1, keepdim=True) == rewards.amin(dim=1, keepdim=True)
+    apart = (rewards - rewards.mean(dim=1, keepdim=True)).masked_fill(alike, 0.0)
     # n - 1 is 0 for a single sample, and std then NaN
     # the epsilon is beside the deviation, as in verl's GRPO; whitening has its own beside the variance, as verl's
     return apart if rewards.shape[1] == 1 else apart / (rewards.std(dim=1, keepdim=True) + STD_EPSILON)

@@ -21,6 +21,7 @@ from rltui.onnode.checkpoints import newest_checkpoint
 from trainers.data.codec import Codec, check_same_tokens
 from trainers.data.images import check_same_images
 from trainers.data.models import model_names, resolve_model
+from trainers.full_disk import unless_full
 from trainers.loop import Loop
 from trainers.resuming import check_fits, restore
 from trainers.roles.calls import Role
@@ -168,7 +169,8 @@ def run_attempt(attempt: Path, algorithm: str, make_loop: Callable[[Session, Fle
         code = EXIT_CODE
     except Exception as error:  # the outermost edge: every failure becomes an event and an exit code
         log.exception("the attempt failed")
-        rundir.log_event(str(attempt), "error", str(error) or type(error).__name__)
+        with unless_full():  # the log has it
+            rundir.log_event(str(attempt), "error", str(error) or type(error).__name__)
     finally:
         if session is not None:
             session.close(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from rltui.onnode import rundir
 from rltui.onnode.checkpoints import mark_complete, newest_checkpoint, step_name, step_of
 from trainers.data.curriculum import CurriculumState
 from trainers.durable import flush_to_disk
+
+log = logging.getLogger("trainers")
 
 STATE = "state.json"
 GIB = 2**30
@@ -208,7 +211,11 @@ class Checkpoints:
         kept = set(complete[-self._keep :])
         for path in paths[: paths.index(complete[-1])] if complete else []:
             if path not in kept:
-                _remove(path)
+                try:
+                    _remove(path)
+                # somebody reads in it (NFS keeps such files): the newest is whole all the same, and the next one tries
+                except OSError as error:
+                    log.warning("the old checkpoint %s was not removed: %s", path, error)
 
 
 def is_complete(path: Path) -> bool:

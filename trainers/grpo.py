@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from trainers.advantages import Groups
     from trainers.data.batch import Sample
 
+LENGTH = "grpo.overlong_penalty_tokens"
+"""The penalty's name among parts of the reward, which no user's own part has: that would be overwritten."""
+
 
 class Grpo(Loop):
     """The training loop of one attempt."""
@@ -187,7 +190,7 @@ def groups_of(drawn: Drawn, chosen: Sequence[int], limit: int, penalty_tokens: i
     penalty = overlong_penalty(said, limit, penalty_tokens)
     parts = parts_of([reward for i in chosen for reward in drawn.rewards[i]], rewards.shape)
     if parts and penalty_tokens:
-        parts["length"] = penalty, 1.0
+        parts[LENGTH] = penalty, 1.0
     return Groups(rewards + penalty, lengths, parts)
 
 

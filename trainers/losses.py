@@ -181,8 +181,8 @@ def policy_loss(
     # detached: where a batch makes one step, old is the policy itself, and its gradient would cancel the ratio's
     tokens = Tokens(log_probs, old_log_probs.detach(), engine_log_probs, advantages, mask)
     gained, clipped = surrogate(tokens)
-    if moved is not None:
-        gained = gained.masked_fill(~moved, 0.0)
+    # a user's own surrogate may say anything outside the mask, and 0 times NaN is NaN
+    gained = gained.masked_fill(~(mask if moved is None else moved), 0.0)
     # of the old policy: w is about two kernels under one policy, p / p_old about how far that has moved since
     weight, limited = importance_weight(old_log_probs.detach(), engine_log_probs, mask, importance)
     loss = aggregate(-weight * gained, mask, aggregation, denominator)

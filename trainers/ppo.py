@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 ADAPTION_BOUND = 0.2
 """Most that one step may move the KL coefficient by, before the horizon divides it (Ziegler et al. 2019)."""
 
+LEAST_FACTOR = 0.5
+"""Least that one step multiplies the KL coefficient by, however small the horizon."""
+
 
 class Ppo(Loop):
     """The training loop of one attempt."""
@@ -134,7 +137,8 @@ class Ppo(Loop):
         if settings.kl != "reward" or not settings.kl_target or kl is None:
             return None
         error = min(max(kl / settings.kl_target - 1.0, -ADAPTION_BOUND), ADAPTION_BOUND)
-        return self.kl_coefficient * (1.0 + error * num_samples / settings.kl_horizon)
+        # a batch of several horizons would take off more than there is, and a penalty below 0 rewards the distance
+        return self.kl_coefficient * max(LEAST_FACTOR, 1.0 + error * num_samples / settings.kl_horizon)
 
     def update(self, number: int, samples: Sequence[Sample]) -> dict[str, float]:
         """Make the optimizer steps of policy and critic in training step ``number``; their metrics."""

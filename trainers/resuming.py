@@ -73,6 +73,7 @@ def restore(path: Path, saved: TrainingState, here: TrainingState, session: Sess
         zero_stage=here.zero_stage,
         precision=here.precision,
         adapters=here.adapters,
+        optimizer=here.optimizer,
         num_critics=here.num_critics,
         critic_zero_stage=here.critic_zero_stage,
         critic_precision=here.critic_precision,

@@ -253,9 +253,10 @@ class Rollouts:
                 new, low = self.dispatch.take(number)
                 under_way |= {asked.request.key: asked for asked in new}
                 actor = engine.actor
-                call = (engine, actor.stream.remote([asked.request for asked in new], low))
                 try:
+                    call = (engine, actor.stream.remote([asked.request for asked in new], low))
                     streamed: Streamed = call_all([call], self._deadline_s, "generating")[0]
+                    self._deliver(number, under_way, streamed)
                 except RoleDiedError as error:
                     # the death is that of the process that was asked
                     error.actor = actor  # by now, the role may have another one
@@ -263,14 +264,15 @@ class Rollouts:
                     self.dispatch.await_repair(number, error)
                 except RoleError as error:
                     self._fail(number, under_way, error)
-                else:
-                    self._deliver(number, under_way, streamed)
+                except Exception as error:  # noqa: BLE001 - the outermost edge of a thread: whoever collects is told
+                    words = f"{engine.title}: its samples could not be taken: {type(error).__name__}: {error}"
+                    self._fail(number, under_way, RoleError(words))
         except DispatchClosedError:
             return
 
     def _deliver(self, number: int, under_way: dict[int, PendingPrompt], streamed: Streamed) -> None:
         """Hand over the answers of one call, neighbouring prompts of a ticket together."""
-        answered = [(under_way.pop(key), samples) for key, samples in streamed.answers.items()]
+        answered = [(under_way[key], samples) for key, samples in streamed.answers.items()]
         answered.sort(key=lambda pair: (id(pair[0].ticket), pair[0].place))
         # place less number is the same all along a run of neighbours
         for _, run in itertools.groupby(
@@ -294,6 +296,8 @@ class Rollouts:
             tokens += sum(len(one.token_ids) for _, samples in answered for one in samples)
             self._speeds[number] = tokens, busy_slot_s + streamed.busy_slot_s
             self._changed.notify_all()
+        for asked, _ in answered:
+            del under_way[asked.request.key]
         self.dispatch.done(number, [asked for asked, _ in answered], streamed.left)
 
     def _fail(self, number: int, under_way: dict[int, PendingPrompt], error: RoleError) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -58,8 +57,9 @@ class SampleLog:
         for number, (prompt, group, scores) in enumerate(zip(prompts[:KEPT_PROMPTS], groups, rewards, strict=False)):
             kept = list(zip(group, scores, strict=True))[: 1 if number else KEPT_SIBLINGS]
             lines += [self._line(step, prompt, *one) for one in kept]
-        with unless_full(), self._file.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        with unless_full():
+            for line in lines:
+                rundir.append_line(str(self._file), line)
         self._send(lines)
 
     def _line(self, step: int, prompt: Prompt, found: Completion, reward: float) -> dict[str, Any]:

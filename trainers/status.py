@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -123,8 +124,7 @@ class StatusServer:
     def __init__(self, attempt: str, board: StatusBoard) -> None:
         self._file = Path(attempt) / rundir.STATUS_ENDPOINT
         self._token = secrets.token_urlsafe(32)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(board.snapshot, self._token))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler(board.snapshot, self._token))
 
     def start(self) -> None:
         """Serve from a thread, and announce address and token in the attempt's folder."""
@@ -140,6 +140,15 @@ class StatusServer:
         self._file.unlink(missing_ok=True)
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who looks and does not wait for the answer leaves no traceback in the log of the run."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 def _handler(snapshot: Callable[[], dict[str, Any]], token: str) -> type[BaseHTTPRequestHandler]:

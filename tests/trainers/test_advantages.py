@@ -41,3 +41,10 @@ def test_groups_without_difference_have_no_advantage(
 
 def test_groups_teach_where_rewards_differ() -> None:
     assert differ(torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("reward", [0.6, 0.97, 13.37])
+def test_equal_rewards_are_worth_nothing_though_their_mean_is_rounded(reward: float) -> None:
+    for samples in range(2, 64):
+        rewards = torch.tensor([[reward] * samples])
+        assert not standard(Groups(rewards, torch.ones_like(rewards))).any(), samples

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +87,26 @@ def test_newest_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-000030", "step-000040"]
 
 
+def test_an_old_one_that_cannot_be_removed_takes_nothing_from_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over NFS while somebody reads in it."""
+    checkpoints, remove = Checkpoints(str(tmp_path), keep=1), shutil.rmtree
+    save_checkpoint(checkpoints, state(1), 10, write_part)
+
+    def busy(path: Path) -> None:
+        if path.name == "step-000001":
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+        remove(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", busy)
+        newer = save_checkpoint(checkpoints, state(2), 10, write_part)
+    assert checkpoints.newest() == (newer, state(2))
+    save_checkpoint(checkpoints, state(3), 10, write_part)
+    assert names(tmp_path) == ["step-000003"]
+
+
 def test_a_failed_write_leaves_the_older_checkpoint_the_newest(tmp_path: Path) -> None:
     checkpoints = Checkpoints(str(tmp_path), keep=1)
     older = save_checkpoint(checkpoints, state(1), 10, write_part)
@@ -155,7 +177,8 @@ def test_while_it_is_resharded_the_stage_says_from_what_to_what(tmp_path: Path) 
         "2 learners with ZeRO-2, resharding it for 2 learners with ZeRO-3": {"zero_stage": 3},
         "1 critic with ZeRO-3, resharding it for 4 critics with ZeRO-3": {"num_critics": 4},
     }.items():
-        restore(tmp_path, saved, msgspec.structs.replace(saved, step=0, **changes), session, fleet)
+        here = msgspec.structs.replace(saved, step=0, optimizer="adamw", **changes)
+        assert restore(tmp_path, saved, here, session, fleet).optimizer == "adamw"
         session.stages.show.assert_called_with("loading", f"step 5 has shards of {words}")
 
 

@@ -253,3 +253,22 @@ def test_environments_are_found_without_the_training_stack() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_step_that_the_end_of_the_run_breaks_off_is_no_failure_of_its_environment() -> None:
+    class Ended:
+        def ask(self, question: Any, timeout_s: float) -> Any:
+            return None
+
+        def close(self) -> None:
+            pass
+
+    events: list[tuple[str, str]] = []
+    environments = Environments("mine:Game", [Ended()], 1.0, lambda *words: events.append(words))
+    environments.close()
+    assert environments._step(0, Episode(0, Task([]), ["1"]), last=True).failed
+    assert events == []
+    environments = Environments("mine:Game", [Ended()], 1.0, lambda *words: events.append(words))
+    assert environments.step(Episode(0, Task([]), ["1"]), last=True).result().failed
+    assert len(events) == 1
+    environments.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -149,6 +150,15 @@ def test_what_stands_outside_the_mask_has_no_influence() -> None:
     assert loss.item() == policy_loss(**clean, mask=MASK, aggregation=TOKEN_MEAN, **CLIP).loss.item()
     assert dirty["log_probs"].grad is not None
     assert bool((dirty["log_probs"].grad[~MASK] == 0).all())
+
+
+def test_a_surrogate_may_say_anything_outside_the_mask() -> None:
+    def nowhere(tokens: Any) -> Any:
+        gained = torch.where(tokens.mask, tokens.advantages * tokens.apart.exp(), torch.tensor(torch.nan).double())
+        return gained, torch.zeros_like(tokens.mask)
+
+    loss = policy_loss(**random_batch(), mask=MASK, aggregation=TOKEN_MEAN, **{**CLIP, "surrogate": nowhere}).loss
+    assert bool(torch.isfinite(loss))
 
 
 def test_aggregate_of_nothing_is_zero() -> None:

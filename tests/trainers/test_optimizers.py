@@ -6,9 +6,12 @@ import math
 
 import pytest
 import torch
+from trainer_support import LAYOUT
 
+from rltui.layout.load import load_layout
 from rltui.layout.schema import Learner
 from rltui.layout.settings import Train
+from trainers.roles.learner import Learner as LearnerRank
 from trainers.roles.optimizers import learning_rate_factor, new_optimizer
 
 pytestmark = pytest.mark.trainers
@@ -41,3 +44,14 @@ def test_adamw_has_the_layouts_settings() -> None:
     made = new_optimizer(role, [torch.nn.Parameter(torch.ones(2))], 0.3, train(adam_beta2=0.95, weight_decay=0.01))
     group = made.param_groups[0]
     assert (group["lr"], group["betas"], group["weight_decay"]) == (0.3, (0.9, 0.95), 0.01)
+
+
+def test_the_rate_of_a_policy_falls_over_the_steps_that_it_makes() -> None:
+    words = ["ppo.critic_warmup_steps=20", "train.steps=100", "train.schedule=linear", "train.warmup_steps=0"]
+    layout = load_layout(LAYOUT.with_name("ppo-tiny.yaml"), words).layout
+    own = LearnerRank(layout, 0, "")._train
+    updates = own.optimizer_steps * own.epochs
+    assert learning_rate_factor(own, 80 * updates) == 0.0
+    assert learning_rate_factor(own, 40 * updates) == pytest.approx(0.5, abs=0.01)
+    without = load_layout(LAYOUT, []).layout
+    assert LearnerRank(without, 0, "")._train == without.train

@@ -7,8 +7,10 @@ import math
 import os
 import pickle
 import sys
+import time
 import zipfile
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
@@ -23,11 +25,14 @@ from rltui.runs import code_snapshot
 from rltui.runs.code_snapshot import own_code
 from trainers.attempt import find_own_code
 from trainers.data.prompts import Prompt
+from trainers.rewards.actors import GRACE_S, grace_of
 from trainers.rewards.answers import Answer
 from trainers.rewards.composed import make_reward
-from trainers.rewards.formats import WithFormat
+from trainers.rewards.formats import FORM, WithFormat
+from trainers.rewards.own import Own
 from trainers.rewards.parts import SumOfParts, has_failed
-from waiting import slowness
+from trainers.rewards.workers import START_S, WorkerError
+from waiting import WAIT_S, eventually, slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +97,7 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     [several] = WithFormat(reward, "boxed", 0.2).score([Answer(asked, "parts", True)])
     assert isinstance(several, SumOfParts)
     assert pickle.loads(pickle.dumps(several)).parts == {
-        **{name: (value, 0.8 * weight) for name, (value, weight) in parts.items()}, "form": (0.0, 0.2)
+        **{name: (value, 0.8 * weight) for name, (value, weight) in parts.items()}, FORM: (0.0, 0.2)
     }  # fmt: skip
     assert several == pytest.approx(1.0)
     broken = Prompt((1,), "42", "6*7", row={"bonus": "text"})
@@ -100,6 +105,53 @@ def test_it_is_called_with_texts_and_row_and_its_faults_earn_nothing() -> None:
     assert len(events) == 3
     assert "TypeError" in events[2][1]
     reward.close()
+
+
+CARELESS = """
+import subprocess, sys, time
+
+sys.stderr.write("a library that warns of much\\n" * 10_000)
+
+def reads(prompt, response, answer, row):
+    return float(subprocess.run(["cat"], stdout=subprocess.PIPE).stdout == b"")
+
+def sleeps(prompt, response, answer, row):
+    open(response, "w").close()
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def careless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that says more than a pipe takes, and functions that do what they had better not."""
+    (tmp_path / "careless.py").write_text(CARELESS)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
+
+
+@pytest.mark.usefixtures("careless")
+def test_what_a_function_starts_finds_an_empty_input_and_no_question() -> None:
+    reward = Own("careless:reads", 1, WAIT_S, lambda *words: pytest.fail(str(words)))
+    assert reward.score([Answer(Prompt((1,), ""), "x", True)] * 2) == [1.0, 1.0]
+    reward.close()
+
+
+@pytest.mark.usefixtures("careless")
+def test_functions_that_are_called_end_with_the_run(tmp_path: Path) -> None:
+    events: list[Any] = []
+    reward, began = Own("careless:sleeps", 1, WAIT_S, lambda *words: events.append(words)), tmp_path / "began"
+    pool = ThreadPoolExecutor(1)
+    judged = pool.submit(reward.score, [Answer(Prompt((1,), ""), str(began), True)])
+    eventually(began.exists, "the function's call")
+    before = time.monotonic()
+    reward.close()
+    assert isinstance(judged.exception(WAIT_S), WorkerError)
+    assert time.monotonic() - before < 60 * slowness()
+    assert events == []
+
+
+def test_a_worker_is_given_the_time_to_start_its_process_again_where_it_has_one() -> None:
+    assert grace_of(["exact", "code"]) == GRACE_S
+    assert grace_of(["exact", "graders:grade"]) == grace_of(["math"]) == GRACE_S + START_S
 
 
 def test_a_function_that_cannot_be_imported_is_named() -> None:

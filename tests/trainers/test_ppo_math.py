@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from trainers.advantages import generalised_advantages, token_rewards, whiten
 from trainers.losses import kl_estimate, value_loss
+from trainers.ppo import LEAST_FACTOR, Ppo
 
 pytestmark = pytest.mark.trainers
 
@@ -133,3 +136,11 @@ def test_whitening_is_verls_to_the_last_digits() -> None:
     variance = ((values - mean).square() * MASK).sum() / (count - 1)
     expected = (values - mean) * torch.rsqrt(variance + 1e-8)
     torch.testing.assert_close(whiten(values, MASK)[MASK], expected[MASK], atol=1e-12, rtol=0)
+
+
+def test_the_kl_coefficient_stays_a_penalty_however_small_its_horizon() -> None:
+    ppo = SimpleNamespace(kl="reward", kl_target=0.1, kl_horizon=100)
+    run: Any = SimpleNamespace(layout=SimpleNamespace(ppo=ppo), kl_coefficient=0.3)
+    assert Ppo.next_kl_coefficient(run, 0.0, 64) == pytest.approx(0.3 * (1 - 0.2 * 0.64))
+    assert Ppo.next_kl_coefficient(run, 0.0, 1024) == pytest.approx(0.3 * LEAST_FACTOR)
+    assert Ppo.next_kl_coefficient(run, 0.2, 1024) == pytest.approx(0.3 * (1 + 0.2 * 10.24))

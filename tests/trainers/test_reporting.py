@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -300,3 +301,13 @@ leave(0)
     assert ended.returncode == 0
     assert float(ended.stdout.split()[-1]) < 30 * slowness()
     assert events(tmp_path)
+
+
+def test_who_hangs_up_leaves_no_traceback_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = StatusServer(str(tmp_path), StatusBoard(load_layout(LAYOUT).layout))._server
+    for error, is_told in ((BrokenPipeError("gone"), False), (ValueError("wrong"), True)):
+        with suppress(type(error)), ExitStack() as stack:
+            stack.push(lambda *_: server.handle_error(None, ("127.0.0.1", 1)))
+            raise error
+        assert ("Traceback" in capsys.readouterr().err) == is_told
+    server.server_close()

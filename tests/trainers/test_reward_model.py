@@ -23,6 +23,7 @@ from trainers.data.prompts import Prompt
 from trainers.data.tiny_qwen3 import VOCABULARY, new_tokenizer
 from trainers.rewards.answers import Answer
 from trainers.rewards.composed import composed
+from trainers.rewards.formats import FORM
 from trainers.rewards.parts import SumOfParts
 from trainers.rewards.reward_models import TOO_LONG, RewardModels, reward_of_score
 from trainers.roles.calls import NotLoadedError
@@ -221,20 +222,23 @@ def test_rewards_are_added_by_weight_and_remember_their_parts() -> None:
     data = Data(
         train="a",
         reward="math",
-        added_rewards={"reward_model": 0.5, "rules:polite": -1.0},
+        added_rewards={"reward_model": 0.5, "rules:polite": -1.0, "rules:brief": 2.0},
         mixture=[Source(name="b", train="b", reward="http")],
         format="boxed",
         format_weight=0.2,
     )
     several = Fixed(SumOfParts({"rude": (0.25, 1.0), "long": (0.5, 2.0)}))
-    rewards = {"math": Fixed(1.0), "http": Fixed(0.0), "reward_model": Fixed(0.4), "rules:polite": several}
+    brief = Fixed(SumOfParts({"long": (-0.25, 1.0), "data.format": (0.125, 1.0)}))
+    rewards = {"math": Fixed(1.0), "http": Fixed(0.0), "reward_model": Fixed(0.4)}
+    rewards |= {"rules:polite": several, "rules:brief": brief}
     reward = composed(data, rewards)
     one, other = reward.score([Answer(Prompt((1,), "", source=name), "x", True) for name in ("train", "b")])
-    assert one == pytest.approx(0.8 * (1.0 + 0.2 - 1.25))
-    assert other == pytest.approx(0.8 * (0.0 + 0.2 - 1.25))
+    assert one == pytest.approx(0.8 * (1.0 + 0.2 - 1.25 - 0.25))
+    assert other == pytest.approx(0.8 * (0.0 + 0.2 - 1.25 - 0.25))
     assert isinstance(one, SumOfParts)
-    assert list(one.parts) == ["math", "reward_model", "rude", "long", "form"]
-    assert one.parts["long"] == pytest.approx((0.5, -1.6))
+    own = [f"rules:{part}" for part in ("polite.rude", "polite.long", "brief.long", "brief.data.format")]
+    assert list(one.parts) == ["math", "reward_model", *own, FORM]
+    assert one.parts["rules:polite.long"] == pytest.approx((0.5, -1.6))
     reward.close()
     assert all(each.is_closed for each in rewards.values())
 

@@ -47,6 +47,8 @@ CASES = [
     ("it is 1,234.50", "1234.5", 1.0),
     ("it is 12 or 13", "12", 0.0),
     ("she has 18 left", "6*3 is 18\n#### 18", 1.0),
+    ("she has 1800 left", "100 times 18 #### $1,800\n", 1.0),
+    (r"\boxed{5}", "#### Solution\nThey add up, so \\boxed{5}.", 1.0),
     ("", "18", 0.0),
     ("\\boxed{", "18", 0.0),
     ("\x00 ￿ \\frac{{{{", "18", 0.0),
@@ -177,7 +179,7 @@ def test_a_server_that_fails_ends_the_training(judge: str, plan: list[tuple[int,
     assert len(events) == len(Judge.asked) == tries
 
 
-@pytest.mark.parametrize("rewards", [["1"], [float("nan")], [True], [1, 2], None])
+@pytest.mark.parametrize("rewards", [["1"], [float("nan")], [10**400], [True], [1, 2], None])
 def test_rewards_that_are_no_numbers_are_refused(judge: str, rewards: object) -> None:
     Judge.plan += [(200, {"rewards": rewards})] * TRIES
     with pytest.raises(RemoteRewardError):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given, settings
@@ -229,6 +230,17 @@ def test_any_other_failure_ends_the_wait(run: Callable[..., Run]) -> None:
     one.roles[0].actor.trouble.append(RoleError("engine 0 failed while generating: ValueError"))
     with pytest.raises(RoleError, match="engine 0 failed"):
         one.collect(1)
+
+
+@pytest.mark.parametrize("fails", ["call", "answer"])
+def test_no_failure_of_a_feeder_leaves_who_collects_waiting(fails: str, run: Callable[..., Run]) -> None:
+    one, until = run(0, 1, 1, 1), time.monotonic() + WAIT_S
+    full = MagicMock(side_effect=ValueError("no room"))
+    if fails == "call":
+        one.roles[0].actor.stream.remote = full
+    ticket = one.rollouts.submit([[1]], one.sampling(1), full if fails == "answer" else None)
+    with pytest.raises(RoleError, match=r"engine 0: .*ValueError: no room"):
+        one.rollouts.collect(ticket, lambda: time.monotonic() < until or pytest.fail("nobody told of it"))
 
 
 class Item(SimpleNamespace):

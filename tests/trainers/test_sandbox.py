@@ -212,6 +212,18 @@ def test_setup_of_the_row_runs_before_its_assertions(patient: Sandbox) -> None:
     assert score(patient, row) == [1.0]
 
 
+def test_functions_of_apps_and_taco_are_called(patient: Sandbox) -> None:
+    tests = {"fn_name": "pairs", "inputs": [[[1, 2]], [[]]], "outputs": [[[[1, 1], [2, 2]]], []]}
+    plain = "```python\ndef pairs(values):\n    return [(one, one) for one in values]\n```"
+    method = (
+        "```python\nclass Solution:\n    def pairs(self, values):\n        return [[one, one] for one in values]\n```"
+    )
+    wrong = "```python\ndef pairs(values):\n    return []\n```"
+    reads = "```python\nprint([[1, 1], [2, 2]])\n```"
+    answers = [answer(text, json.dumps(tests)) for text in (plain, method, wrong, reads)]
+    assert score(patient, *answers) == [1.0, 1.0, 0.5, 0.0]
+
+
 def test_rows_without_tests_are_named() -> None:
     with pytest.raises(ValueError, match=r"data\.tests_key"):
         trials_of({"question": "?"})

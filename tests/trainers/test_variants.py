@@ -13,7 +13,7 @@ from variant_support import AGGREGATION, LENGTHS, REWARDS, chance, groups, grpo,
 from rltui.layout.variants import VARIANTS as SETTINGS
 from trainers.advantages import STD_EPSILON, VARIANCE_EPSILON
 from trainers.groups import Drawn
-from trainers.grpo import groups_of
+from trainers.grpo import LENGTH, groups_of
 from trainers.ratios import Tokens
 from trainers.rewards.parts import SumOfParts
 from trainers.roles.completions import Completion
@@ -84,7 +84,7 @@ def test_what_groups_are_judged_by_is_taken_from_the_samples_of_the_step() -> No
     assert {name: (values.tolist(), weight) for name, (values, weight) in found.parts.items()} == {
         "right": ([[1.0, 1.0], [1.0, 0.0]], 0.9),
         "form": ([[0.5, 0.5], [0.5, 0.0]], 0.1),
-        "length": ([[0.0, -1.0], [0.0, -1.0]], 1.0),
+        LENGTH: ([[0.0, -1.0], [0.0, -1.0]], 1.0),
     }
     plain = replace(drawn, rewards=[[1.0, 0.0], [0.0, 1.0]])
     assert groups_of(plain, [0, 1], 8, 4).parts == {}

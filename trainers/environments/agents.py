@@ -34,7 +34,9 @@ class AgentProcess(Worker):
     def __init__(self, name: str) -> None:
         super().__init__(HOST, class_of(name))
         self._under_way: dict[int, tuple[queue.Queue[str], Future[dict[str, Any]]]] = {}
-        self._lock, self._heard = threading.Lock(), 0
+        self._lock, self._questions = threading.Lock(), queue.Queue[str]()
+        self._heard: Any = None
+        self._over: Any = None
         try:
             with self._lock:
                 self._listening()
@@ -52,36 +54,36 @@ class AgentProcess(Worker):
         """
         future: Future[dict[str, Any]] = Future()
         with self._lock:
-            process = self._listening()
-            self._under_way[question["key"]] = self._said, future
-            try:
-                assert process.stdin is not None
-                process.stdin.write(json.dumps(question) + "\n")
-                process.stdin.flush()
-            except (
-                OSError,
-                ValueError,
-            ):  # it has just ended; who listens tells all others, but may have done so by now
-                self._under_way.pop(question["key"], None)
+            self._listening()
+            if self._over is self._said:  # it is just ending, and who listens has told all others
                 future.set_result({"error": DIED})
+            else:
+                self._under_way[question["key"]] = self._said, future
+                self._questions.put(json.dumps(question) + "\n")
         return future
 
     def close(self) -> None:
         """End it, and with it the agents: it ends them when nothing more can come."""
-        process = self._process
-        if process is not None and process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(END_S)
-        super().close()
+        said, process = self._said, self._process
+        if process is None:
+            return
+        self._questions.put("")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        process.kill()
+        process.wait()
+        if process is self._process:  # another one may be there: several that waited as long come here at once
+            self._process = None
+        said.put("")  # not left to the end of its stdout: what the agents' module has started may keep that open
 
     def _listening(self) -> Any:
-        """The process, with a thread that hears what it says."""
+        """The process, with a thread that hears what it says, and one that asks: that waits where it does not read."""
         process = self._started()
-        if process.pid != self._heard:
-            self._heard = process.pid
+        if process is not self._heard:
+            self._heard, self._questions = process, queue.Queue()
             threading.Thread(target=self._hear, args=(self._said,), name="agents", daemon=True).start()
+            asks = threading.Thread(target=_ask, args=(process, self._questions), name="questions", daemon=True)
+            asks.start()
         return process
 
     def _hear(self, said: queue.Queue[str]) -> None:
@@ -92,7 +94,17 @@ class AgentProcess(Worker):
             if future is not None:
                 future.set_result(found)
         with self._lock:  # another process may be there already, which plays what was asked since
+            self._over = said
             lost = [key for key, (of, _) in self._under_way.items() if of is said]
             futures = [self._under_way.pop(key)[1] for key in lost]
         for future in futures:
             future.set_result({"error": DIED})
+
+
+def _ask(process: subprocess.Popen[str], questions: queue.Queue[str]) -> None:
+    """Pass questions on until an empty one comes; then the process hears that nothing more will."""
+    assert process.stdin is not None
+    with contextlib.suppress(OSError), process.stdin as asked:
+        while line := questions.get():
+            asked.write(line)
+            asked.flush()

@@ -93,7 +93,7 @@ class Environments:
         self._starts = [0] * len(self._processes)
         self.keys = itertools.count()
         self._over: list[list[int]] = [[] for _ in self._processes]
-        self._lock = threading.Lock()
+        self._lock, self._is_closed = threading.Lock(), False
 
     def tools(self) -> list[dict[str, Any]]:
         """The schemas of the environment's tools.
@@ -130,6 +130,7 @@ class Environments:
 
     def close(self) -> None:
         """End all processes, with every environment in them."""
+        self._is_closed = True
         for threads in self._threads:
             threads.shutdown(wait=False, cancel_futures=True)
         for process in self._processes:
@@ -154,7 +155,7 @@ class Environments:
         if not isinstance(found, dict):
             self._starts[number] += 1
             found = {"error": f"it took more than {self._limit_s:g} s, or ended its process"}
-        if "error" in found:
+        if "error" in found and not self._is_closed:  # else it was ended in the middle of a step
             self.tell(found["error"])
         return found
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainers.environments import Environment, Messages, Step, Task
-from trainers.rewards.own_worker import find, mute, stream_apart
+from trainers.rewards.own_worker import find, mute, questions_apart, stream_apart
 
 
 class Instances:
@@ -86,11 +86,11 @@ def checked(messages: Messages) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Step the environment named on the command line, one request a line, until stdin ends."""
-    answers = stream_apart()
+    questions, answers = questions_apart(), stream_apart()
     instances = Instances(find(sys.argv[1]))
     print(json.dumps("ready"), file=answers, flush=True)
     mute(2)  # nobody reads it from here on, and a full pipe would hold the environment up
-    for line in sys.stdin:
+    for line in questions:
         print(instances.answer(json.loads(line)), file=answers, flush=True)
 
 

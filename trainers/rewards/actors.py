@@ -6,7 +6,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from rltui.layout.grading import SERVED_REWARDS
@@ -18,6 +18,7 @@ from trainers.rewards.model_judge import Judges, ModelJudge, make_judges
 from trainers.rewards.own import JudgeClient
 from trainers.rewards.parts import has_failed
 from trainers.rewards.reward_models import RewardModels
+from trainers.rewards.workers import START_S as IMPORT_S
 from trainers.roles.calls import NotLoadedError, Role, RoleError, call_all
 from trainers.roles.fleet import Fleet
 from trainers.roles.reward_worker import Question, Reply, Verdict
@@ -135,6 +136,14 @@ class RewardActors:
             return Reply(error=str(error))
 
 
+def grace_of(names: Collection[str]) -> float:
+    """What a worker may take beyond its limit for rewards of these names.
+
+    More where it may first have to start a process of its own again, which an answer before took with it.
+    """
+    return GRACE_S + (IMPORT_S if any(name == "math" or ":" in name for name in names) else 0.0)
+
+
 class ByWorkers:
     """One reward, which workers compute.
 
@@ -204,9 +213,10 @@ class RunRewards:
             self._measured.append(models)
             served["reward_model"] = models
         if workers and layout.roles.reward is not None:
-            actors = RewardActors(workers, layout.roles.reward.timeout_s, session.event, judges=self.judges)
-            self._measured.append(actors)
             elsewhere = [name for name in rewards_of(layout.data) if name not in (*SERVED_REWARDS, "none")]
+            limit_s, grace_s = layout.roles.reward.timeout_s, grace_of(elsewhere)
+            actors = RewardActors(workers, limit_s, session.event, grace_s, judges=self.judges)
+            self._measured.append(actors)
             served |= {name: ByWorkers(actors, name) for name in elsewhere}
         self._reward = make_reward(layout, session.event, served=served, judges=self.judges)
         self._has_own = any(":" in name for name in rewards_of(layout.data))

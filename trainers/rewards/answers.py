@@ -63,12 +63,12 @@ def last_number(text: str) -> str | None:
 def same_number(one: str, other: str) -> bool:
     """Whether both are plain decimal numbers of one value."""
     try:
-        return Decimal(_plain(one)) == Decimal(_plain(other))
+        return Decimal(plain_number(one)) == Decimal(plain_number(other))
     except InvalidOperation:
         return False
 
 
-def _plain(number: str) -> str:
+def plain_number(number: str) -> str:
     """``number`` without dollar sign and thousands separators; any other comma is between two numbers."""
     bare = number.strip(" $")
     return bare.replace(",", "") if _THOUSANDS.fullmatch(bare) else bare

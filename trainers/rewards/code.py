@@ -68,8 +68,8 @@ def trials_of(row: Any) -> list[tuple[Trial, str | None]]:
     """The tests of a dataset's row, each with the output that it wants, if it looks at that.
 
     Known forms of ``tests``: a list of assertions (MBPP), with ``test_setup_code`` or ``test_imports`` of the row run
-    before; a list of ``{"input": …, "output": …}``; ``{"inputs": […], "outputs": […]}`` (APPS, TACO); each of them also
-    as JSON text.
+    before; a list of ``{"input": …, "output": …}``; ``{"inputs": […], "outputs": […]}`` (APPS, TACO), with ``fn_name``
+    the arguments and results of a function or of a method of ``Solution``; each of them also as JSON text.
 
     Raises:
         ValueError: The row has no tests, or in no known form.
@@ -80,11 +80,26 @@ def trials_of(row: Any) -> list[tuple[Trial, str | None]]:
     if isinstance(tests, str):
         tests = [tests]
     if isinstance(tests, dict) and {"inputs", "outputs"} <= set(tests):
-        tests = [{"input": given, "output": out} for given, out in zip(tests["inputs"], tests["outputs"], strict=True)]
+        pairs, name = list(zip(tests["inputs"], tests["outputs"], strict=True)), tests.get("fn_name")
+        tests = [_call(name, given, out) if name else {"input": given, "output": out} for given, out in pairs]
     if not isinstance(tests, (list, tuple)) or not tests:
         raise ValueError("the reward code needs tests in each row of the dataset: name their key as data.tests_key")
     setup = "\n".join([*(row.get("test_imports") or ()), row.get("test_setup_code") or ""])
     return [_test(test, setup) for test in tests]
+
+
+def _call(name: str, given: Any, due: Any) -> str:
+    """An assertion that the function, called with ``given``, says ``due``, which some rows have in a list."""
+    return _CALL % (repr(name), repr(json.dumps([given, due])))
+
+
+_CALL = """
+import json as _json
+_name, (_given, _due) = %s, _json.loads(%s)
+_function = globals()[_name] if _name in globals() else getattr(Solution(), _name)
+_said = _json.loads(_json.dumps(_function(*_given)))  # tuples are lists there
+assert _said == _due or [_said] == _due, _said
+"""
 
 
 def _test(test: Any, setup: str) -> tuple[Trial, str | None]:

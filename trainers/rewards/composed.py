@@ -110,7 +110,11 @@ class Sum:
         parts: list[dict[str, tuple[float, float]]] = [{} for _ in answers]
         for name, (reward, weight) in self._rewards.items():
             for own, found in zip(parts, reward.score(answers), strict=True):
-                several = found.parts if isinstance(found, SumOfParts) else {name: (found, 1.0)}
+                if isinstance(found, SumOfParts):
+                    # under its reward's name: two functions may both have a part of one name
+                    several = {f"{name}.{part}": both for part, both in found.parts.items()}
+                else:
+                    several = {name: (found, 1.0)}
                 own |= {part: (value, share * weight) for part, (value, share) in several.items()}
         return [SumOfParts(own) for own in parts]
 

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from trainers.rewards.answers import Answer, Reward, boxed
 from trainers.rewards.parts import SumOfParts
 
+FORM = "data.format"
+"""The part's name, which no user's own part has: that would be overwritten."""
+
 _ANSWER_TAGS = re.compile(r"<answer>(?:(?!</?answer>).)*</answer>\s*\Z", re.DOTALL)
 _THINK_THEN_ANSWER = re.compile(
     r"\s*<think>(?:(?!</?think>).)+</think>\s*<answer>(?:(?!</?answer>).)*</answer>\s*", re.DOTALL
@@ -42,7 +45,7 @@ class WithFormat:
         for reward, answer in zip(self._reward.score(answers), answers, strict=True):
             own = reward.parts if isinstance(reward, SumOfParts) else {"answer": (reward, 1.0)}
             parts = {name: (value, (1 - weight) * share) for name, (value, share) in own.items()}
-            found.append(SumOfParts({**parts, "form": (float(has_format(self._kind, answer.text)), weight)}))
+            found.append(SumOfParts({**parts, FORM: (float(has_format(self._kind, answer.text)), weight)}))
         return found
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainers.rewards.answers import Answer, boxed, last_number, same_number
+from trainers.rewards.answers import Answer, boxed, last_number, plain_number, same_number
 from trainers.rewards.workers import WorkerError, Workers
 
 WORKER = "trainers.rewards.math_worker"
@@ -50,11 +50,13 @@ def _result(text: str) -> str:
 
 
 def gold_of(answer: str) -> str:
-    r"""The value in a dataset's answer: behind GSM8K's ``####``, in the last ``\boxed{}``, or all of it."""
-    if "####" in answer:
-        return answer.rpartition("####")[2].strip().replace(",", "")
+    r"""The value in a dataset's answer: in the last ``\boxed{}``, behind GSM8K's ``####``, or all of it."""
     found = boxed(answer)
-    return answer.strip() if found is None else found
+    if found is not None:
+        return found
+    # GSM8K's mark is on the last line; elsewhere it is a heading of Markdown
+    _, mark, value = answer.rstrip().rpartition("\n")[2].rpartition("####")
+    return plain_number(value) if mark else answer.strip()
 
 
 def quick(answer: str, text: str) -> float | None:

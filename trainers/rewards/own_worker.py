@@ -87,6 +87,16 @@ def stream_apart() -> TextIO:
     return answers
 
 
+def questions_apart() -> TextIO:
+    """What who started this process asks; own code, and what that starts, finds an empty input from here on.
+
+    A program that reads its input, as ffmpeg and ssh do, would else wait for the next question, and take it.
+    """
+    questions = os.fdopen(os.dup(0))
+    mute(0)
+    return questions
+
+
 def mute(descriptor: int) -> None:
     """Let the descriptor be of nothing: empty to read, and without end to write."""
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -96,7 +106,7 @@ def mute(descriptor: int) -> None:
 
 def main() -> None:
     """Call the user's function, one answer a line, until stdin ends."""
-    answers = stream_apart()
+    questions, answers = questions_apart(), stream_apart()
 
     def say(what: Any) -> None:
         print(json.dumps(what), file=answers, flush=True)
@@ -105,10 +115,10 @@ def main() -> None:
     if wants_judge(function):
         if JUDGE not in sys.argv[2:]:
             raise SystemExit(f"{sys.argv[1]} has an argument {JUDGE!r}, and there is no roles.judge here")
-        function = functools.partial(function, judge=JudgeOfRun(say, lambda: json.loads(sys.stdin.readline())))
+        function = functools.partial(function, judge=JudgeOfRun(say, lambda: json.loads(questions.readline())))
     say("ready")
     mute(2)  # nobody reads it from here on, and a full pipe would hold the function up
-    for line in sys.stdin:
+    for line in questions:
         say(verdict(function, json.loads(line)))
 
 

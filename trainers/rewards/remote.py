@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import math
 import os
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -106,6 +106,9 @@ def _rewards(text: bytes, count: int) -> list[float]:
     rewards = found.get("rewards") if isinstance(found, dict) else found
     if not isinstance(rewards, list) or len(rewards) != count:
         raise ValueError(f"it answered without a list of {count} rewards")
-    if not all(isinstance(r, (int, float)) and not isinstance(r, bool) and math.isfinite(r) for r in rewards):
+    if not all(isinstance(reward, (int, float)) and not isinstance(reward, bool) for reward in rewards):
+        raise ValueError("some of its rewards are no numbers")
+    # JSON's whole numbers have no limit: abs compares them with what a float can hold
+    if not all(abs(reward) <= sys.float_info.max for reward in rewards):
         raise ValueError("some of its rewards are no finite numbers")
     return [float(reward) for reward in rewards]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,6 +19,8 @@ MOST_TOLD = 5
 
 START_S = 120.0
 """Most that a worker may take to import its libraries from a cold shared file system."""
+LAST_WORDS_S = 1.0
+"""How long what a process that has ended wrote to stderr is waited for."""
 
 
 class WorkerError(RuntimeError):
@@ -97,18 +101,25 @@ class Worker:
         self._said = queue.Queue()
         command = [sys.executable, "-m", self._module, *self._arguments]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         )
+        last = deque[str](maxlen=1)
         threading.Thread(target=_listen, args=(self._process, self._said), daemon=True).start()
+        overhears = threading.Thread(target=_overhear, args=(self._process, last), daemon=True)
+        overhears.start()
         try:
             ready = self._said.get(timeout=START_S)
         except queue.Empty:
             ready = ""
         if not ready:
-            process, self._process = self._process, None
-            process.kill()
-            last = (process.communicate()[1] or "").strip().splitlines()
-            raise WorkerError(f"python -m {self._module} does not start: {last[-1] if last else 'it says nothing'}")
+            self.close()
+            overhears.join(LAST_WORDS_S)  # no longer: what it has started may live on and hold its stderr
+            raise WorkerError(f"python -m {self._module} does not start: {last[0] if last else 'it says nothing'}")
         return self._process
 
     def close(self) -> None:
@@ -117,9 +128,9 @@ class Worker:
         if process is not None:
             process.kill()
             process.wait()
-            for pipe in (process.stdin, process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):  # what was not sent to it is lost
+                    process.stdin.close()
 
 
 def _listen(process: subprocess.Popen[str], said: queue.Queue[str]) -> None:
@@ -131,6 +142,13 @@ def _listen(process: subprocess.Popen[str], said: queue.Queue[str]) -> None:
     said.put("")
 
 
+def _overhear(process: subprocess.Popen[str], last: deque[str]) -> None:
+    """Keep the last line of stderr, and empty that: a full pipe would hold up a library that warns of much."""
+    assert process.stderr is not None
+    with process.stderr as lines:
+        last.extend(line.strip() for line in lines if line.strip())
+
+
 class Workers:
     """Several workers that share the questions.
 
@@ -139,6 +157,7 @@ class Workers:
     """
 
     def __init__(self, module: str, count: int, *arguments: str) -> None:
+        self._is_closed = False
         self._all = [Worker(module, *arguments) for _ in range(count)]
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="reward")
         self._free: queue.Queue[Worker] = queue.Queue()
@@ -151,18 +170,27 @@ class Workers:
             raise
 
     def ask(self, questions: Sequence[Any], timeout_s: float, consult: Callable[[Any], Any] | None = None) -> list[Any]:
-        """The answer to each question; None for those that none came to in time."""
+        """The answer to each question; None for those that none came to in time.
+
+        Raises:
+            WorkerError: They are being ended.
+        """
         return list(self._threads.map(lambda question: self._ask(question, timeout_s, consult), questions))
 
     def _ask(self, question: Any, timeout_s: float, consult: Callable[[Any], Any] | None) -> Any:
         worker = self._free.get()
         try:
-            return worker.ask(question, timeout_s, consult)
+            found = None if self._is_closed else worker.ask(question, timeout_s, consult)
+            if found is None and self._is_closed:  # that is nobody's fault, and no answer's reward
+                raise WorkerError("the processes are being ended")
+            return found
         finally:
             self._free.put(worker)
 
     def close(self) -> None:
         """End all workers, those that are at an answer among them."""
-        self._threads.shutdown(cancel_futures=True)
+        self._is_closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in self._all:
             worker.close()
+        self._threads.shutdown()

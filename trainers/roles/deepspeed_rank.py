@@ -17,6 +17,7 @@ from typing import Any
 
 from rltui.layout.roles import effective_stage, has_8_bit_moments
 from rltui.layout.schema import Critic, Layout, Learner
+from rltui.layout.settings import Train
 from trainers.data.tensors import RowTensors
 from trainers.durable import files_of_rank
 from trainers.roles.card import importing, own_threads, share_of_cpus
@@ -24,7 +25,7 @@ from trainers.roles.checkpoint_writer import CheckpointWriter, Written
 from trainers.roles.completions import derive_seed
 from trainers.roles.flight_recorder import record_torch
 from trainers.roles.meter import METER, measured, resident_now_gib
-from trainers.roles.optimizers import learning_rate_factor, new_optimizer
+from trainers.roles.optimizers import learning_rate_factor, new_optimizer, take_settings
 from trainers.roles.reshard import load_resharded, reshard
 from trainers.roles.zero import TORCH_DTYPES, deepspeed_config, forbid_compiling, full_shape, loaded_in_shards
 
@@ -117,6 +118,11 @@ class DeepSpeedRank(Meeting, abc.ABC):
         """Number of ranks, all of which ZeRO divides the model among."""
 
     @property
+    def _train(self) -> Train:
+        """The layout's settings, with as many steps as this role makes: those that the learning rate falls over."""
+        return self._layout.train
+
+    @property
     @abc.abstractmethod
     def _learning_rate(self) -> float:
         """Learning rate once the warm-up is over."""
@@ -150,7 +156,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
 
     def _initialize(self, deepspeed: Any, torch: Any) -> None:
         model = self._load_model(torch)
-        train, trained = self._layout.train, [one for one in model.parameters() if one.requires_grad]
+        train, trained = self._train, [one for one in model.parameters() if one.requires_grad]
         optimizer = new_optimizer(self._role, trained, self._learning_rate, train)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: learning_rate_factor(train, step))
         self._engine, *_ = deepspeed.initialize(
@@ -239,6 +245,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
         # where DeepSpeed finds no checkpoint, it warns and returns None instead of raising
         if loaded is None:
             raise RuntimeError(f"DeepSpeed could not load the checkpoint in {folder}")
+        take_settings(self._engine.lr_scheduler, self._learning_rate, self._train)
         state = torch.load(self._random_state_file(folder))
         torch.set_rng_state(state["torch"])
         if "cuda" in state and torch.cuda.is_available():
@@ -268,6 +275,7 @@ class DeepSpeedRank(Meeting, abc.ABC):
             loaded = self._engine.load_checkpoint(folder, tag=self.tag, load_module_strict=strict)[0] is not None
         if not loaded:
             raise RuntimeError(f"DeepSpeed could not load the checkpoint in {folder}")
+        take_settings(self._engine.lr_scheduler, self._learning_rate, self._train)
         torch.manual_seed(derive_seed(self._layout.train.seed, step, self._rank))
 
     def _random_state_file(self, folder: str) -> Path:

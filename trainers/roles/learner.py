@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from trainers.data.tensors import row_tensors
 from trainers.roles.deepspeed_rank import DeepSpeedRank, patience
 from trainers.roles.meter import METER, measured
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from rltui.layout import schema
     from rltui.layout.schema import Layout
+    from rltui.layout.settings import Train
     from trainers.data.batch import MiniBatch, Rows, Shard
     from trainers.data.images import ImageReader
     from trainers.data.tensors import RowTensors
@@ -51,6 +54,12 @@ class Learner(DeepSpeedRank):
     @property
     def _world(self) -> int:
         return self._layout.slots_of("learner")
+
+    @property
+    def _train(self) -> Train:
+        idle = self._layout.ppo.critic_warmup_steps if self._layout.algorithm == "ppo" else 0
+        train = self._layout.train
+        return structs.replace(train, steps=max(1, train.steps - idle)) if idle else train
 
     @property
     def _learning_rate(self) -> float:

@@ -23,6 +23,29 @@ def learning_rate_factor(train: Train, step: int) -> float:
     return min(1.0, (step + 1) / warmup) * (floor + (1.0 - floor) * left)
 
 
+def adamw_settings(learning_rate: float, train: Train) -> dict[str, Any]:
+    """What AdamW is told; the decay of weights is decoupled, a fraction of them for each unit of the learning rate."""
+    return {"lr": learning_rate, "weight_decay": train.weight_decay, "betas": (train.adam_beta1, train.adam_beta2)}
+
+
+def take_settings(scheduler: Any, learning_rate: float, train: Train) -> None:
+    """Let a scheduler and its optimizer, which a checkpoint was loaded into, go on with the layout's settings.
+
+    A checkpoint holds those that it was trained with, and loading puts them back. How many steps were made stays.
+
+    Args:
+        scheduler: torch's ``LambdaLR``.
+        learning_rate: After warm-up.
+        train: As for ``new_optimizer``.
+    """
+    settings = adamw_settings(learning_rate, train)
+    now = learning_rate * learning_rate_factor(train, scheduler.last_epoch)
+    for group in scheduler.optimizer.param_groups:
+        group.update(settings, lr=now, initial_lr=learning_rate)
+    scheduler.base_lrs = [learning_rate for _ in scheduler.base_lrs]
+    scheduler._last_lr = [now for _ in scheduler.base_lrs]
+
+
 def new_optimizer(role: Learner | Critic, parameters: list[Any], learning_rate: float, train: Train) -> Any:
     """AdamW over ``parameters``, as ``role`` wants it; DeepSpeed gives it float32 master weights to step on.
 
@@ -30,13 +53,12 @@ def new_optimizer(role: Learner | Critic, parameters: list[Any], learning_rate: 
         role: The role.
         parameters: What is trained.
         learning_rate: After warm-up.
-        train: For the decay of weights (decoupled, a fraction of them for each unit of the learning rate) and betas.
+        train: For the decay of weights and betas.
 
     Raises:
         ModuleNotFoundError: The role wants 8 bits, and bitsandbytes is not installed.
     """
-    betas = (train.adam_beta1, train.adam_beta2)
-    settings: dict[str, Any] = {"lr": learning_rate, "weight_decay": train.weight_decay, "betas": betas}
+    settings = adamw_settings(learning_rate, train)
     if has_8_bit_moments(role):
         return _eight_bit(parameters, settings)
     import torch
