@@ -5,28 +5,37 @@ start a small program where they would start Python. That hands its words, envir
 which forks a process for it; it ends as that process does, and that is killed where it is killed. The server has one
 thread and runs nothing else: what it forks is as new as any, but for the modules that it finds imported.
 
-In tests/trainers one server serves a whole session. In tests/cluster each ``ray start`` has its own, started by it: so
-each role has in ``/proc`` the environment of its own attempt, by which rltui knows it. Which runs start as a user's do
-stands in docs/testing.md.
+A server serves a whole session. What it forks is where who asked is, in the lab on that node and as that user, and has
+in ``/proc`` the environment of who asked, by which rltui knows what belongs to an attempt. Which runs start as a user's
+do stands in docs/testing.md.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
+import functools
+import gc
 import importlib
 import json
 import os
 import runpy
 import select
+import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
 
 HERE = os.path.realpath(__file__)
 IMPORTED = (
@@ -44,6 +53,13 @@ OF_OUR_RAY = "*ray_start.leave_out*"
 """What the product's ``ray start`` of a layout has in its program, and no other process of an attempt."""
 N_STREAMS = 3
 HEAD_BYTES = 16
+ROOM_BYTES = 16384
+"""For the environment of what a server forks, where the kernel looks for it."""
+SPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
+"""Linux's CLONE_NEWNS, _NEWUTS, _NEWIPC, _NEWPID and _NEWNET: what a node of the lab has for itself."""
+PR_SET_DUMPABLE = 4
+HANDED_ON = (signal.SIGTERM, signal.SIGUSR2)
+"""Signals on which a trainer saves and ends."""
 
 
 @contextlib.contextmanager
@@ -53,13 +69,24 @@ def fork_server(path: str, environment: dict[str, str], modules: Sequence[str] =
         listening.bind(path)
         listening.listen(128)  # who comes while the server imports is served after it
         words = [sys.executable, HERE, str(listening.fileno()), *modules]
-        settings = {**environment, **READ_AT_IMPORT}
+        settings = {**environment, **READ_AT_IMPORT, "TESTS_ROOM": " " * ROOM_BYTES}
         server = subprocess.Popen(words, stdin=subprocess.PIPE, env=settings, pass_fds=[listening.fileno()])
     try:
         yield
     finally:
         server.kill()
         server.communicate()
+
+
+@functools.cache
+def server_of_session() -> str:
+    """The path of the server for the layouts of this process's tests: begun by the first of them, it ends with it."""
+    path = os.path.join(os.environ["HOME"], "forks")
+    running = contextlib.ExitStack()
+    running.enter_context(fork_server(path, dict(os.environ)))
+    atexit.register(running.close)
+    os.chmod(path, 0o777)  # for users of the lab, where it has other names
+    return path
 
 
 def forked(path: str) -> list[str]:
@@ -73,14 +100,18 @@ def workers_from(path: str) -> str:
     return here + f"import bare_ray, forks; bare_ray.leave_out('dashboard'); forks.use({path!r}); "
 
 
-def forking_python(python: str, ray: str = "use_own") -> str:
-    """A shell script that is ``python``, but that the Ray of a layout has its roles forked, or is as ``ray`` has it.
+def forking_python(python: str, path: str = "") -> str:
+    """A shell script that is ``python``, but that the Ray of a layout is bare, and trainer and roles are forked.
 
     Args:
         python: The interpreter.
-        ray: Name of the function of this module that prepares the ``ray start``.
+        path: The server that forks them; without one, roles start as a user's do.
     """
-    own = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.{ray}(); "
+    own = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.be_bare(); "
+    trainers = ""
+    if path:
+        own += f"forks.use({path!r}); "
+        trainers = f'-mtrainers.*) exec {shlex.join(forked(path))} "$@" ;;\n'
     return f"""#!/bin/sh
 export RAY_worker_niceness=0
 case $1$2 in
@@ -88,25 +119,15 @@ case $1$2 in
   program="{own}$2"
   shift 2
   exec {python} -c "$program" "$@" ;;
-esac
+{trainers}esac
 exec {python} "$@"
 """
 
 
-def write_forking_python(path: Path, ray: str = "use_own") -> None:
-    """Have at ``path`` what is this Python, but that the Ray of a layout forks its roles, or is as ``ray`` has it."""
-    path.write_text(forking_python(sys.executable, ray))
-    path.chmod(0o755)
-
-
-def use_own() -> None:
-    """Let the bare ``ray start`` that follows in this process have a server with its own environment, until it ends."""
-    path = os.path.join(os.environ["RAY_TMPDIR"], "forks")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # of a start that failed
-    _own.enter_context(fork_server(path, dict(os.environ)))
-    use(path)
-    be_bare()
+def write_forking_python(script: Path, path: str = "") -> None:
+    """Have in the file ``script`` what is this Python, but for the Ray of a layout."""
+    script.write_text(forking_python(sys.executable, path))
+    script.chmod(0o755)
 
 
 def be_bare() -> None:
@@ -114,9 +135,6 @@ def be_bare() -> None:
     # each component of a heterogeneous job has a number of nodes of its own
     is_alone = os.environ.get("SLURM_JOB_NUM_NODES", "1") == "1" and "SLURM_HET_SIZE" not in os.environ
     importlib.import_module("bare_ray").leave_out("dashboard", has_dashboard=not is_alone)
-
-
-_own = contextlib.ExitStack()
 
 
 def use(path: str) -> None:
@@ -138,6 +156,8 @@ def ask(path: str, words: list[str]) -> None:
         asked = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
         socket.send_fds(server, [b"%0*d" % (HEAD_BYTES, len(asked))], range(N_STREAMS))
         server.sendall(asked)
+        for number in HANDED_ON:
+            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
         code = int(server.recv(HEAD_BYTES) or -signal.SIGKILL)  # nothing: the server was ended with all it had
     if code < 0:
         os.kill(os.getpid(), -code)
@@ -146,48 +166,124 @@ def ask(path: str, words: list[str]) -> None:
 
 def serve(listening: socket.socket, modules: Sequence[str]) -> None:
     """Fork a process for each that asks, until the standard input ends. In such a process, return when it is done."""
+    leave_at_once()
+    gc.disable()
     for name in modules:
         importlib.import_module(name)
     assert "ray" not in sys.modules
+    gc.freeze()  # else each looks for garbage in what all share, and so has to copy it
+    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     others, mine = listening.fileno(), sys.stdin.fileno()
     while select.select([others, mine], [], [])[0] == [others]:
         asking, _ = listening.accept()
-        with asking, asking.makefile("rb") as rest:
+        with asking:
             head, streams, _, _ = socket.recv_fds(asking, HEAD_BYTES, N_STREAMS)
-            asked = rest.read(int(head or 0))
+            asked = asking.recv(int(head or 0), socket.MSG_WAITALL)
             if asked and os.fork() == 0:
                 listening.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                user = go_to(asking)
                 if (pid := os.fork()) == 0:
-                    return become(streams, *json.loads(asked))
+                    return become(user, streams, *json.loads(asked))
                 see_to(pid, asking)
         for stream in streams:
             os.close(stream)
 
 
+_codes = [0]
+
+
+def leave_at_once() -> None:
+    """Have this process, and all it forks, end without taking down its modules, which takes up to 1.4 CPU seconds.
+
+    All else that waits for the end of a Python has run then, if this is called before it is registered.
+    """
+
+    def leave() -> None:
+        for written in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                written.flush()
+        os._exit(_codes[-1])
+
+    atexit.register(leave)
+
+
+@contextlib.contextmanager
+def noted_code() -> Iterator[None]:
+    """Note for ``leave_at_once`` how what is inside ends."""
+    _codes.append(1)
+    try:
+        yield
+    except SystemExit as ended:
+        _codes.append(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        raise
+    _codes.append(0)
+
+
+def go_to(asking: socket.socket) -> tuple[int, int]:
+    """Have what this process forks on the node of who asks; returns that one's user and group."""
+    pid, user, group = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:
+        with open(os.pidfd_open(pid)) as node:
+            done = ctypes.CDLL(None, use_errno=True).setns(node.fileno(), SPACES)
+        assert done == 0, os.strerror(ctypes.get_errno())
+    return user, group
+
+
 def see_to(pid: int, asking: socket.socket) -> NoReturn:
-    """Tell who asked how the process ends, and kill it where who asked is killed."""
+    """Tell who asked how the process ends, give it the signals of who asked, and kill it where that is killed."""
     ended = os.pidfd_open(pid)
-    if asking in select.select([asking, ended], [], [])[0]:
-        os.kill(pid, signal.SIGKILL)
+    while ended not in select.select([asking, ended], [], [])[0]:
+        os.kill(pid, ord(asking.recv(1) or bytes([signal.SIGKILL])))
     with contextlib.suppress(BrokenPipeError):
         asking.sendall(b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     os._exit(0)
 
 
-def become(streams: list[int], words: list[str], environment: dict[str, str], folder: str) -> None:
+def become(
+    user: tuple[int, int], streams: list[int], words: list[str], environment: dict[str, str], folder: str
+) -> None:
     """Go on as ``python WORDS`` would, in this process."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    os.setsid()  # a ctrl+c in the terminal of the tests is none of its affairs
+    if user[0] != os.getuid():
+        os.setgroups([])
+        os.setgid(user[1])
+        os.setuid(user[0])
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)  # else /proc is closed to this user, as after a setuid program
+    for written in (sys.stdout, sys.stderr):
+        cast("TextIOWrapper", written).reconfigure(write_through="PYTHONUNBUFFERED" in environment)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    show_environment(environment)
+    forget_other_code(environment)
     importlib.import_module("numpy").random.seed()  # else all draw the same
     context: Any = importlib.import_module("ray._private.runtime_env.context").RuntimeEnvContext
     context.exec_worker = in_this_process(context.exec_worker)
-    run(words)
+    with noted_code():
+        run(words)
+
+
+def show_environment(environment: dict[str, str]) -> None:
+    """Write it where the kernel looks for what stands in ``/proc/PID/environ``; nothing else reads that memory now."""
+    with open("/proc/self/stat") as file:
+        first, last = map(int, file.read().rpartition(")")[2].split()[47:49])  # env_start and env_end of proc(5)
+    shown = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    assert len(shown) <= last - first, "ROOM_BYTES is too little"
+    ctypes.memset(first, 0, last - first)
+    ctypes.memmove(first, shown, len(shown))
+
+
+def forget_other_code(environment: dict[str, str]) -> None:
+    """Let a role whose run has code of its own import that."""
+    imported = sys.modules.get("trainers")
+    if imported and str(Path(str(imported.__file__)).parents[1]) not in environment.get("PYTHONPATH", "").split(":"):
+        for name in [name for name in sys.modules if name.split(".")[0] in ("rltui", "trainers")]:
+            del sys.modules[name]
 
 
 def in_this_process(exec_worker: Callable[..., None]) -> Callable[..., None]:

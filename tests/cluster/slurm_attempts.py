@@ -76,7 +76,7 @@ class SlurmAttempt:
         self.run_path = f"/home/alice/runs/{run}"
         self.path = rundir.attempt_folder(self.run_path, 1)
         attempt = Attempt(run_id=run, number=1, uuid=self.uuid, path=self.path, code=str(ROOT))
-        python = python or write_python(lab, forking_python(sys.executable, "be_bare"))
+        python = python or write_python(lab, forking_python(sys.executable))
         known = Profile(name="lab", gres="gpu:h100", gpus_per_node=4, python=python, **profile)
         what = job(layout, attempt, python)
         what["deadlines_s"].update(deadlines_s or {})

@@ -14,7 +14,7 @@ import pytest
 from json_lines import records
 from verbs import rltui
 
-from forks import write_forking_python
+from forks import server_of_session, write_forking_python
 from rltui.onnode import processes
 from rltui.service.recording import read_recording
 from waiting import DEADLINE_S, eventually
@@ -42,7 +42,7 @@ class Shell:
             "RLTUI_STATE_DIR": str(self.state),
             PYTHON: str(self.forking),
         }
-        write_forking_python(self.forking)
+        write_forking_python(self.forking, server_of_session())
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         argv = [sys.executable, "-m", "rltui", *words]

@@ -15,7 +15,7 @@ from slurm_support import profile_file
 from test_local_cluster import PYTHON
 from workstation import python_that_forks
 
-from forks import write_forking_python
+from forks import server_of_session, write_forking_python
 from rltui.layout.selftest import PARTS
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def by_part(told: str) -> dict[str, dict[str, Any]]:
 
 def test_here_on_cpu_every_part_has_a_verdict_a_figure_or_a_reason(tmp_path: Path) -> None:
     parts = ("clock", "disk", "card", "all-reduce", "weights", "grpo", "resume", "tensor-parallel")
-    write_forking_python(tmp_path / "python")
+    write_forking_python(tmp_path / "python", server_of_session())
     words = ("--only", ",".join(parts), "--yes", "--json")
     told = rltui(tmp_path, "selftest", *words, **{PYTHON: str(tmp_path / "python")})
     rows = by_part(told)
@@ -77,7 +77,7 @@ def test_here_on_cpu_every_part_has_a_verdict_a_figure_or_a_reason(tmp_path: Pat
 def test_a_model_that_is_none_costs_its_parts_only_and_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text('{"model_type": "qwen3"}')
-    write_forking_python(tmp_path / "python")
+    write_forking_python(tmp_path / "python", server_of_session())
     words = ("--only", "packing,grpo,disk", "--model", str(tmp_path / "model"))
     table = rltui(tmp_path, "selftest", *words, "--yes", expect=1, **{PYTHON: str(tmp_path / "python")})
     told = rltui(tmp_path, "selftest", "--of", "selftest", "--json", expect=1)

@@ -86,7 +86,7 @@ class Attempt:
 def attempts(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
     made: list[Attempt] = []
 
-    write_forking_python(tmp_path / "python", "be_bare")
+    write_forking_python(tmp_path / "python")
 
     def make(then: str, python: str = str(tmp_path / "python"), **changes: object) -> Attempt:
         made.append(Attempt(tmp_path / f"run-{len(made)}", then, python, **changes))

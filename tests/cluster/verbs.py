@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forks import leave_at_once, noted_code
+
 if TYPE_CHECKING:
     from lab import Lab
 
@@ -72,7 +74,7 @@ _warm: dict[tuple[str, ...], subprocess.Popen[str]] = {}
 def _ask(way: tuple[str, ...], word: dict[str, Any]) -> dict[str, Any]:
     with WARM:
         if way not in _warm:
-            argv = [*way, "env", f"PYTHONPATH={ROOT}", sys.executable, __file__]
+            argv = [*way, "env", f"PYTHONPATH={ROOT}:{ROOT / 'tests'}", sys.executable, __file__]
             pipe = subprocess.PIPE
             _warm[way] = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
         stdin, stdout = _warm[way].stdin, _warm[way].stdout
@@ -91,6 +93,7 @@ def _ask(way: tuple[str, ...], word: dict[str, Any]) -> dict[str, Any]:
 
 def serve() -> int:
     """Fork one verb for each line of the input, and say what it printed and its exit code; a fork returns with it."""
+    leave_at_once()
     from rltui.cli.main import main
 
     for package in PACKAGES:
@@ -104,7 +107,8 @@ def serve() -> int:
             if not pid:
                 word = json.loads(line)
                 _become(word, out.fileno(), err.fileno())
-                return main(word["words"])
+                with noted_code():
+                    sys.exit(main(word["words"]))
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             out.seek(0)
             err.seek(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,13 @@ def test_it_has_the_words_folder_environment_and_streams_of_who_asked(server: st
     assert done.stdout == f"['-c', 'one', 'two'] {tmp_path} by who asked True\n"
 
 
+def test_the_kernel_tells_the_environment_of_who_asked_and_no_other(server: str) -> None:
+    program = "print(open('/proc/self/environ').read().rstrip(chr(0)))"
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TOLD": "by who asked"}
+    told = subprocess.check_output([*forked(server), "-c", program], env=environment, text=True)
+    assert dict(word.split("=", 1) for word in told.rstrip().split("\0")) == environment
+
+
 @pytest.mark.parametrize(
     ("program", "code"),
     [("import sys; sys.exit(3)", 3), ("raise ValueError", 1), ("import os; os.kill(os.getpid(), 9)", -9)],
@@ -63,6 +71,16 @@ def test_it_is_killed_with_who_asked(server: str) -> None:
         pid = int(asking.stdout.readline())
         asking.kill()
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), "its end")
+
+
+def test_it_gets_the_signals_of_who_asked(server: str) -> None:
+    program = "import signal, sys; print('waits', flush=True); sys.exit(signal.sigwait([signal.SIGUSR2]))"
+    blocks = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2]); {program}"
+    with subprocess.Popen([*forked(server), "-c", blocks], stdout=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == "waits\n"
+        asking.send_signal(signal.SIGUSR2)
+    assert asking.returncode == signal.SIGUSR2
 
 
 def test_two_draw_other_numbers(server: str) -> None:
