@@ -81,8 +81,10 @@ def _field_count(text: str, words: list[str]) -> str | None:
 def _numbered(words: Sequence[str]) -> str | None:
     """What ``seq LAST``, ``seq FIRST LAST`` or ``seq FIRST STEP LAST`` prints, one number a line or as ``-s`` says."""
     separator = "\n"
-    if words[:1] == ["-s"] or (words and words[0].startswith("-s")):
-        separator, words = (words[1], words[2:]) if words[0] == "-s" else (words[0][2:], words[1:])
+    if words[:1] == ["-s"] and words[1:]:
+        separator, words = words[1], words[2:]
+    elif words and words[0].startswith("-s"):
+        separator, words = words[0][2:], words[1:]
     numbers = [number for number in map(to_int, words) if number is not None]
     if len(numbers) != len(words) or not 1 <= len(numbers) <= 3:
         return None

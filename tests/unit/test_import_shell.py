@@ -86,7 +86,7 @@ def test_words_are_those_that_bash_would_give(script: str, expected: list[str]) 
             ["1", "2", "3", "axb", "ayb", "{a:1}", "{1,2}", "{1,2}", "{1}", "01", "02", "3", "1"],
         ),
         ("for i in {0..2} $(seq 3 4); do L+=$i; done\nrun $L", ["01234"]),
-        ("D=$(seq -s, 0 3)\nrun $D $(seq 3 -1 2)", ["0,1,2,3", "3", "2"]),
+        ("D=$(seq -s, 0 3)\nrun $D $(seq -s : 2) $(seq 3 -1 2) $(seq -s)", ["0,1,2,3", "1:2", "3", "2", HOLE]),
         ("A=(1 2)\nA[1]=x\nA[${#A[@]}]=y\nrun ${A[@]}", ["1", "x", "y"]),
         ("A=1\nB=$((A++)) C=$((D = 3))\nrun $A $D", ["2", "3"]),
     ],
