@@ -40,8 +40,14 @@ def _directory(own_variables: Sequence[str], xdg_variable: str, default: str) ->
     if own:
         return with_home(own)
     xdg = os.environ.get(xdg_variable)
-    base = Path(xdg) if xdg and os.path.isabs(xdg) else Path.home() / default  # noqa: PTH117
+    base = Path(xdg) if xdg and os.path.isabs(xdg) else home_dir() / default  # noqa: PTH117
     return base / "rltui"
+
+
+def home_dir() -> Path:
+    """The user's home; ``/`` for one of a container who has no ``HOME`` and is in no list of users."""
+    found = with_home("~")
+    return Path("/") if str(found) == "~" else found
 
 
 def with_home(name: str) -> Path:

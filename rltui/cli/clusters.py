@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from rltui.cluster.profile import Profile
 from rltui.cluster.profile_files import profile_files, trust
 from rltui.cluster.profiles import BUILTIN, Profiles, as_keys, load_profiles
 from rltui.errors import RltuiError, UsageError
+from rltui.paths import home_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ def _bad_node(item: dict[str, str]) -> str:
 
 def short(path: str) -> str:
     """``path`` with the user's home as ``~``."""
-    home = f"{Path.home()}/"
+    home = f"{home_dir()}/"
     return f"~/{path[len(home) :]}" if path.startswith(home) else path
 
 

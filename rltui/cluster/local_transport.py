@@ -10,12 +10,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO
 
 from rltui.cluster.relay_program import relay_argv
 from rltui.errors import ClusterError
 from rltui.onnode.rundir import ATTEMPT_VARIABLE
+from rltui.paths import home_dir
 
 CLOSE_GRACE_S = 2.0
 """How long a relay may take to end its children and itself."""
@@ -61,7 +61,7 @@ class LocalTransport:
                 stdout=subprocess.PIPE,
                 stderr=said,
                 bufsize=0,
-                cwd=Path.home() if Path.home().is_dir() else "/",
+                cwd=home_dir() if home_dir().is_dir() else "/",
                 env=cleaned_environment(os.environ),
                 start_new_session=True,
             )

@@ -17,6 +17,7 @@ from rltui.cluster.prompts import Prompter
 from rltui.cluster.ssh_host import Hop, SshHost, check_profile, config_file, resolve_profile, ssh_binary
 from rltui.cluster.transport import ByteStream, NeedsAttentionError, Transport
 from rltui.errors import ClusterError
+from rltui.paths import home_dir, with_home
 
 WayName = Literal["local", "paramiko", "openssh"]
 
@@ -96,7 +97,7 @@ UNTOLD = (
 def _only_ssh_can_tell() -> str:
     """What makes the SSH configuration depend on commands or on name servers, neither of which is asked here."""
     chosen = config_file()
-    roots = [chosen] if chosen else [Path.home() / ".ssh" / "config", Path("/etc/ssh/ssh_config")]
+    roots = [chosen] if chosen else [home_dir() / ".ssh" / "config", Path("/etc/ssh/ssh_config")]
     for root in roots:
         for file, line in _config_lines(root, 0):
             for pattern, name in UNTOLD:
@@ -115,9 +116,9 @@ def _config_lines(file: Path, depth: int) -> Iterator[tuple[Path, str]]:
         include = re.match(r"\s*include[\s=]+(.+)", line, re.IGNORECASE)
         if include and depth < 8:
             for name in _words(include[1]):
-                pattern = Path(name).expanduser()
+                pattern = with_home(name)
                 # ssh_config(5): a relative Include is below ~/.ssh in a user's file, and below /etc/ssh in the system's
-                base = file.parent if str(file).startswith("/etc/") else Path.home() / ".ssh"
+                base = file.parent if str(file).startswith("/etc/") else home_dir() / ".ssh"
                 pattern = pattern if pattern.is_absolute() else base / pattern
                 for found in sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))):
                     yield from _config_lines(found, depth + 1)

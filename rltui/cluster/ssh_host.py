@@ -16,6 +16,7 @@ from msgspec import Struct
 from rltui.cluster.plain_text import printable
 from rltui.cluster.profile import Profile
 from rltui.errors import ClusterError, UsageError
+from rltui.paths import home_dir, with_home
 
 CONFIG_VARIABLE = "RLTUI_SSH_CONFIG"
 """Names a file that is read instead of ``~/.ssh/config`` and ``/etc/ssh/ssh_config``."""
@@ -57,7 +58,7 @@ class SshHost(Struct, frozen=True, kw_only=True):
 def config_file() -> Path | None:
     """The file that ``$RLTUI_SSH_CONFIG`` names, or None: the usual ones."""
     chosen = os.environ.get(CONFIG_VARIABLE)
-    return Path(chosen).expanduser() if chosen else None
+    return with_home(chosen) if chosen else None
 
 
 def ssh_binary() -> str | None:
@@ -204,7 +205,7 @@ def hop_words(hop: Hop) -> tuple[str, ...]:
 def _settings_without_ssh(hop: Hop, identity_file: str) -> Settings:
     import paramiko
 
-    file = config_file() or Path.home() / ".ssh" / "config"
+    file = config_file() or home_dir() / ".ssh" / "config"
     try:
         config = paramiko.SSHConfig.from_path(str(file)) if file.is_file() else paramiko.SSHConfig()
         found = dict(config.lookup(hop.host))
@@ -234,7 +235,7 @@ _TOKEN = re.compile(r"%(.)")
 
 def _paths(values: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
     """Paths with ``~`` and ssh's ``%`` tokens written out; "none" means none."""
-    local = {"d": str(Path.home()), "u": getpass.getuser(), "i": str(os.getuid()), "l": socket.gethostname(), "%": "%"}
+    local = {"d": str(home_dir()), "u": getpass.getuser(), "i": str(os.getuid()), "l": socket.gethostname(), "%": "%"}
     known = {**local, **names}
     expanded = (_TOKEN.sub(lambda found: known.get(found[1], found[0]), value.strip('"')) for value in values)
     return tuple(os.path.expanduser(path) for path in expanded if path and path.lower() != "none")  # noqa: PTH111

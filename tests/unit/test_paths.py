@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import resource
 import stat
 from pathlib import Path
@@ -23,6 +24,12 @@ def test_without_a_word_files_lie_below_the_home_folder(monkeypatch: pytest.Monk
     assert paths.config_dir() == Path("/somewhere/rltui")
     monkeypatch.setenv("RLTUI_CONFIG_DIR", "~/mine")
     assert paths.config_dir() == tmp_path / "mine"
+
+
+def test_a_user_who_is_in_no_list_of_users_has_a_home_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert paths.home_dir() == Path("/")
 
 
 def test_a_name_that_no_file_can_have_is_none(tmp_path: Path) -> None:
