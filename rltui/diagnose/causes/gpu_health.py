@@ -204,8 +204,8 @@ CAUSES = (
         tier="root",
         title="A GPU kernel made an illegal access",
         detail="GPU {gpu}, Xid {xid}",
-        tell="Xid 13, 31, 43 or 109, or CUDA's 'illegal memory access': the program, a library or the driver, not "
-        "the node, unless the same GPU does it with other code too.",
+        tell="Xid 13, 31, 43 or 109, or CUDA's 'illegal memory access'. It is the program, a library or the driver. "
+        "It is the node only where the same GPU does it with other code too.",
         wordings=(
             Wording(anchor="xid (", pattern=_XID, check=read_xid),
             Wording(anchor="xid", pattern=_XID_TOLD, unless=r"Xid \(", check=read_xid),
@@ -308,8 +308,8 @@ CAUSES = (
         tier="site",
         recovery="elsewhere",
         title="The NVIDIA driver does not fit the libraries",
-        tell="Library and kernel module differ (an update without reboot), the driver is older than CUDA needs, "
-        "or it, or the Fabric Manager that goes with it, does not answer.",
+        tell="Library and kernel module differ (an update without reboot), or the driver is older than CUDA needs. "
+        "Or the driver, or the Fabric Manager that goes with it, does not answer.",
         wordings=worded(
             "driver/library version mismatch",
             ("unsatisfied condition", r"requirement error: unsatisfied condition"),  # an image's, of driver and card
