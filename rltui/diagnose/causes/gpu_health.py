@@ -136,7 +136,7 @@ CAUSES = (
                 r"(?i)NVRM.{0,80}(?:GSP_LOCKDOWN|_kgsp\w*.{0,60}(?:fail|timeout|error)|gsp.{0,40}heartbeat)",
                 "gsp nvrm",
             ),
-            ("rminitadapter failed", r"RmInitAdapter failed! \(0x62:"),
+            ("rminitadapter failed", r"RmInitAdapter failed! \(0x6[0-3]:"),
             (
                 "gsp",
                 r"NVRM.{0,120}(?:Cannot initialize GSP|GSP(?:-RM)? .{0,40}(?:timed? ?out|not respond|hang|crash|fail))",
@@ -274,8 +274,9 @@ CAUSES = (
                 ("row", r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending"),
                 (
                     "",
-                    r"(?i)\bGPU reset is required|\bGPU requires (?:a )?reset|remapping pending: *yes",
-                    "reset pending",
+                    r"(?i)\bGPU reset is required|\bGPU requires (?:a )?reset|remapping pending: *yes|"
+                    r"\bGPU Recovery Action\s*: *(?:Reset|Reboot|Drain)",
+                    "reset pending recovery",
                 ),
                 ("remapping failure occurred", r"(?i)remapping failure occurred\s*: *yes"),
                 ("fail", r"^\| *(?:\w[\w /&]{0,30}\w)? *\| *Fail(?: - (?:All|GPUs?: [\d, ]+))? *\|"),
@@ -292,7 +293,7 @@ CAUSES = (
                     r"was detected on GPU|bandwidth of GPU \d+ in direction|running at PCI link|"
                     r"\bin a peer-to-peer test\b|did not reach desired (?:stress|power)|thermal violations totaling",
                 ),
-                ("err!", r"\bERR!"),
+                ("err!", r"\bERR!(?! */ *\d)"),  # power alone reads ERR! for a moment
                 ("overall health", r"(?i)overall health\s*[|:]\s*failure"),
                 confidence=0.85,
             ),

@@ -262,6 +262,7 @@ CAUSES = (
                 ("invalid magic number", ""),
                 ("parameter group that", r"contains a parameter group that doesn't match the size of"),
                 ("state_dict_metadata[fqn]", ""),
+                ("metadataindex(", r"^KeyError: MetadataIndex\("),
                 ("checkpointingexception", ""),
                 ("unable to load weights from pytorch checkpoint file", ""),
                 ("find a valid checkpoint at", ""),
