@@ -110,8 +110,9 @@ CAUSES = (
         "missing from the complaints is the one to look at.",
         wordings=(
             Wording(
-                anchor="collective operation timeout",
-                pattern=rf"(?:\[Rank (?P<rank>\d+)\].*)?[Cc]aught collective operation timeout(?:: {_WORK})?",
+                anchor="caught collective opera",  # often the last words of a log that was cut off
+                words=("caught",),
+                pattern=rf"(?:\[Rank (?P<rank>\d+)\].*)?[Cc]aught collective opera(?:tion timeout(?:: {_WORK})?|\w*$)",
                 confidence=0.9,
             ),
             *worded(

@@ -257,8 +257,9 @@ CAUSES = (
         id="engine_unfit_model",
         tier="root",
         title="The engine cannot take this model or adapter as it is told to",
-        tell="It refuses a head size, a quantization, an attention backend or a LoRA, or finds tensors in the "
-        "checkpoint that it has no place for: an engine older than the model, or a copy quantised for another one.",
+        tell="It refuses a head size, a quantization, an attention backend or a LoRA. Or it finds tensors in the "
+        "checkpoint that it has no place for. The engine is older than the model, or the copy was quantised for "
+        "another engine.",
         wordings=(
             Wording(
                 anchor="keyerror: ",

@@ -290,7 +290,7 @@ CAUSES = (
         tier="root",
         title="A kernel could not be compiled while the run started or trained",
         tell="The error is raised by torch.compile (Inductor), Triton, or what builds CUDA code at run time "
-        "(FlashInfer, DeepGEMM, DeepSpeed's operators): their versions, nvcc and the card have to fit.",
+        "(FlashInfer, DeepGEMM, DeepSpeed's operators). Their versions, nvcc and the card have to fit.",
         wordings=worded(
             ("inductorerror", r"_inductor\.exc\.InductorError: "),
             ("backendcompilerfailed", r"BackendCompilerFailed: "),

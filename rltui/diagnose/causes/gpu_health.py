@@ -136,7 +136,7 @@ CAUSES = (
                 r"(?i)NVRM.{0,80}(?:GSP_LOCKDOWN|_kgsp\w*.{0,60}(?:fail|timeout|error)|gsp.{0,40}heartbeat)",
                 "gsp nvrm",
             ),
-            ("rminitadapter failed", r"RmInitAdapter failed! \(0x62:"),
+            ("rminitadapter failed", r"RmInitAdapter failed! \(0x6[0-3]:"),
             (
                 "gsp",
                 r"NVRM.{0,120}(?:Cannot initialize GSP|GSP(?:-RM)? .{0,40}(?:timed? ?out|not respond|hang|crash|fail))",
@@ -204,8 +204,8 @@ CAUSES = (
         tier="root",
         title="A GPU kernel made an illegal access",
         detail="GPU {gpu}, Xid {xid}",
-        tell="Xid 13, 31, 43 or 109, or CUDA's 'illegal memory access': the program, a library or the driver, not "
-        "the node, unless the same GPU does it with other code too.",
+        tell="Xid 13, 31, 43 or 109, or CUDA's 'illegal memory access'. It is the program, a library or the driver. "
+        "It is the node only where the same GPU does it with other code too.",
         wordings=(
             Wording(anchor="xid (", pattern=_XID, check=read_xid),
             Wording(anchor="xid", pattern=_XID_TOLD, unless=r"Xid \(", check=read_xid),
@@ -274,8 +274,9 @@ CAUSES = (
                 ("row", r"(?i)uncorrectable memory errors and row|row remappings? (?:are|is) pending"),
                 (
                     "",
-                    r"(?i)\bGPU reset is required|\bGPU requires (?:a )?reset|remapping pending: *yes",
-                    "reset pending",
+                    r"(?i)\bGPU reset is required|\bGPU requires (?:a )?reset|remapping pending: *yes|"
+                    r"\bGPU Recovery Action\s*: *(?:Reset|Reboot|Drain)",
+                    "reset pending recovery",
                 ),
                 ("remapping failure occurred", r"(?i)remapping failure occurred\s*: *yes"),
                 ("fail", r"^\| *(?:\w[\w /&]{0,30}\w)? *\| *Fail(?: - (?:All|GPUs?: [\d, ]+))? *\|"),
@@ -292,7 +293,7 @@ CAUSES = (
                     r"was detected on GPU|bandwidth of GPU \d+ in direction|running at PCI link|"
                     r"\bin a peer-to-peer test\b|did not reach desired (?:stress|power)|thermal violations totaling",
                 ),
-                ("err!", r"\bERR!"),
+                ("err!", r"\bERR!(?! */ *\d)"),  # power alone reads ERR! for a moment
                 ("overall health", r"(?i)overall health\s*[|:]\s*failure"),
                 confidence=0.85,
             ),
@@ -308,8 +309,8 @@ CAUSES = (
         tier="site",
         recovery="elsewhere",
         title="The NVIDIA driver does not fit the libraries",
-        tell="Library and kernel module differ (an update without reboot), the driver is older than CUDA needs, "
-        "or it, or the Fabric Manager that goes with it, does not answer.",
+        tell="Library and kernel module differ (an update without reboot), or the driver is older than CUDA needs. "
+        "Or the driver, or the Fabric Manager that goes with it, does not answer.",
         wordings=worded(
             "driver/library version mismatch",
             ("unsatisfied condition", r"requirement error: unsatisfied condition"),  # an image's, of driver and card

@@ -69,8 +69,8 @@ CAUSES = (
         id="host_oom_slurm",
         tier="site",
         title="The job ran out of host memory and the kernel killed processes",
-        tell="slurmstepd counts oom-kill events, srun says Out Of Memory, sacct OUT_OF_MEMORY (exit 0:125 or "
-        "signal 9), or the kernel names the killed process. /dev/shm counts as memory too.",
+        tell="slurmstepd counts oom-kill events, srun says Out Of Memory, or the kernel names the killed process. "
+        "sacct says OUT_OF_MEMORY (exit 0:125 or signal 9). /dev/shm counts as memory too.",
         wordings=(
             *worded(
                 ("oom", r"(?i)detected \d+ oom[-_ ]?kill event", "oom oomkill"),
@@ -292,8 +292,8 @@ CAUSES = (
         tier="root",
         title="A file or folder may not be read or written",
         detail="{path}",
-        tell="Errno 13. Often a cache that was put at / because HOME is not set in a container, or files of another "
-        "user or of root in an image.",
+        tell="Errno 13. Often a cache that was put at / because HOME is not set in a container. Or the files are "
+        "another user's, or root's in an image.",
         wordings=worded(
             ("permission denied", r"PermissionError: \[Errno 13\] Permission denied: b?['\"](?P<path>[^'\"]+)['\"]"),
             ("permissionerror", r"^PermissionError: .{1,200}(?:permitted|denied)"),

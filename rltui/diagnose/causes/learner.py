@@ -262,6 +262,7 @@ CAUSES = (
                 ("invalid magic number", ""),
                 ("parameter group that", r"contains a parameter group that doesn't match the size of"),
                 ("state_dict_metadata[fqn]", ""),
+                ("metadataindex(", r"^KeyError: MetadataIndex\("),
                 ("checkpointingexception", ""),
                 ("unable to load weights from pytorch checkpoint file", ""),
                 ("find a valid checkpoint at", ""),
@@ -327,7 +328,7 @@ CAUSES = (
         tier="root",
         title="Tensors do not fit together: shape, number type or device",
         tell="torch names both sides. Most often a batch, a mask or a vocabulary is not the size that the code counts "
-        "on, parameters are still sharded (ZeRO-3, FSDP) where they are used, or LoRA has another precision.",
+        "on. Or parameters are still sharded (ZeRO-3, FSDP) where they are used, or LoRA has another precision.",
         wordings=(
             Wording(anchor="assertionerror", pattern=r"^AssertionError:?$", check=read_shape_assertion),
             Wording(anchor="device-side assert triggered", pattern=_RAISED, check=read_lookup),

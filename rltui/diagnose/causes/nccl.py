@@ -237,9 +237,9 @@ CAUSES = (
         tier="root",
         title="The launcher's rank numbers do not fit together",
         detail="rank {rank} of {world}",
-        tell="Two processes have one rank, a rank is not below the world size, or RANK and the like are not set: "
-        "torchrun, srun and the script each count in their own way, or no launcher started the script, or processes of "
-        "an earlier attempt are left.",
+        tell="Two processes have one rank, a rank is not below the world size, or RANK and the like are not set. "
+        "torchrun, srun and the script each count in their own way, or no launcher started the script. Or processes "
+        "of an earlier attempt are left.",
         wordings=worded(
             ("invalid rank requested", r"Invalid rank requested ?: (?P<rank>\d+)/(?P<world>\d+)"),
             ("has already checked in", r"Bootstrap Root : rank (?P<rank>\d+) of (?P<world>\d+) ranks has already"),

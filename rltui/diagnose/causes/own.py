@@ -105,8 +105,8 @@ CAUSES = (
         recovery="restart",
         title="Ray did not come up in the time that it has",
         detail="{limit} s on {host}, {busy}",
-        tell="rltui's own words where deadlines.ray_s has passed. On a machine with more to do than CPUs, or with its "
-        "Python on a slow disk, a healthy Ray takes minutes; the load says which.",
+        tell="rltui's own words where deadlines.ray_s has passed. A healthy Ray takes minutes on a machine with more "
+        "to do than CPUs, or with its Python on a slow disk. The load says which.",
         wordings=worded(
             (
                 "(deadlines.ray_s), at a load",
@@ -133,9 +133,8 @@ CAUSES = (
         recovery="restart",
         title="The run stopped making steps",
         detail="none for {waited} s, where one takes {median} s",
-        tell="No line in metrics.jsonl for five times the median step and ten minutes, or no line at all in a log for "
-        "an hour before the job was cancelled. GPUs that wait in a "
-        "collective show 100 % utilisation at little power.",
+        tell="No line in metrics.jsonl for five times the median step and ten minutes. Or no line at all in a log for "
+        "an hour before the job was cancelled. GPUs that wait in a collective show 100 % utilisation at little power.",
         wordings=(
             *worded(
                 ("no new step for", r"^no new step for (?P<waited>\d+) s, a step takes (?P<median>[\d.]+) s"),
@@ -191,8 +190,8 @@ CAUSES = (
         recovery="restart",
         title="A process of the run died without a word",
         detail="{role} on {node}, while {doing}",
-        tell="The trainer lays a failure at the door of the role whose process is gone; that Ray lost a worker, and "
-        "that others lost their connection to it, follows from it.",
+        tell="The trainer names the role whose process is gone. That Ray lost a worker, and that others lost their "
+        "connection to it, follows from it.",
         wordings=worded(
             (
                 "died while",
@@ -242,8 +241,9 @@ CAUSES = (
         tier="root",
         title="The engine does not run the learner's weights",
         detail="{said}",
-        tell="rltui's own trainer compares what trainer and engine say of the same tokens, and the versions of the "
-        "weights that sampled them, and ends the run where they cannot be one policy. parity_growth comes before.",
+        tell="rltui's own trainer compares what trainer and engine say of the same tokens. It also compares the "
+        "versions of the weights that sampled them. It ends the run where they cannot be one policy. parity_growth "
+        "comes before.",
         wordings=worded(
             (
                 "does not run the learner's weights",
@@ -276,9 +276,9 @@ CAUSES = (
         recovery="restart",
         title="One process holds up the others",
         detail="{who} {what}",
-        tell="The evidence that was taken of every process: one is stopped or gone, has begun fewer of a group's "
-        "collectives than the ranks that wait for it, or is elsewhere, by its Python stack, than most of those that "
-        "run the same program. Or torch's flight records, which rltui why --log nccl_trace_rank_* reads too.",
+        tell="The evidence that was taken of every process says so. One is stopped or gone, or has begun fewer of a "
+        "group's collectives than the ranks that wait for it. Or its Python stack is elsewhere than the stacks of "
+        "most that run the same program. Or torch's flight records, which rltui why --log nccl_trace_rank_* reads too.",
         wordings=worded(
             ("stuck:", r"^stuck: (?P<who>.{1,200}? \(pid \d+ on (?P<node>[\w.-]+)\)|rank \d+ of \d+):? (?P<what>.+)"),
             confidence=0.9,

@@ -173,8 +173,8 @@ CAUSES = (
         recovery="restart",
         title="Native code crashed a process",
         detail="by {signal}",
-        tell="SIGSEGV, SIGILL, SIGFPE, a broken heap or a failed check, with a native stack but no Python exception: a "
-        "library, a driver or the memory of the node. -9 is no crash: somebody killed it.",
+        tell="SIGSEGV, SIGILL, SIGFPE, a broken heap or a failed check, with a native stack but no Python exception. "
+        "It comes of a library, a driver or the memory of the node. -9 is no crash: somebody killed it.",
         weigh=crashed,
         wordings=(
             *worded(

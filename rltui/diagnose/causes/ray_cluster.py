@@ -89,7 +89,7 @@ CAUSES = (
         title="Ray's head did not answer",
         detail="at {address}",
         tell="Connections to the GCS fail. An address that begins with a colon was put together from an empty "
-        "variable; 'srun: job queued' inside a job means that a new job was asked for instead of a step.",
+        "variable. 'srun: job queued' inside a job means that a new job was asked for instead of a step.",
         wordings=(
             *worded(
                 (
@@ -196,8 +196,8 @@ CAUSES = (
         id="ray_runtime_env",
         tier="root",
         title="Ray could not pack, upload or set up the runtime environment",
-        tell="Ray names the runtime environment or its package. 'Request Entity Too Large' is the head that refuses a "
-        "working folder with data or checkpoints in it.",
+        tell="Ray names the runtime environment or its package. Where it says 'Request Entity Too Large', the head "
+        "refuses a working folder with data or checkpoints in it.",
         wordings=(
             *worded(
                 "runtimeenvsetuperror",

@@ -241,6 +241,7 @@ CAUSES = (
                     r"Total available GPUs (?P<offered>[\d.]+) is less than total desired GPUs (?P<asked>[\d.]+)",
                 ),
                 ("exceeds the total number of available gpus", ""),
+                ("insufficient cluster resources to launch", ""),
                 ("placement group bundle index", r"placement group bundle index \d+ is invalid"),
                 ("tasks with infeasible resource requests", ""),
                 (

@@ -7,8 +7,8 @@ from rltui.diagnose.causes.slow import advice, aside
 CAUSES = (
     aside(
         "parity_growth", "mismatch", "Trainer and engine disagree more and more on the same tokens",
-        "parity_max_abs, its mean or the KL divergence is five times what it was: weights that arrive late or not at "
-        "all, or a precision that does not bear what was learned.",
+        "parity_max_abs, its mean or the KL divergence is five times what it was. Weights arrive late or not at all, "
+        "or the precision does not bear what was learned.",
         advice("check-weight-version", "Compare weight_version of trainer and engines; resume with a fresh engine."),
         "Ignoring it: the policy then trains on samples of another one.",
     ),
@@ -33,7 +33,7 @@ CAUSES = (
     ),
     aside(
         "rewards_fail", "rewards fail", "The reward fails for many answers, which earn nothing by it",
-        "reward_failed_fraction or judge_failed_fraction is 0.1 or more for ten steps: the function raises, takes too "
+        "reward_failed_fraction or judge_failed_fraction is 0.1 or more for ten steps. The function raises, takes too "
         "long or says no finite number, or verdicts cannot be read.",
         advice("read-failures", "Read the events of kind reward: the first five different failures are there."),
         "Waiting: the policy learns to avoid what the reward cannot judge.",

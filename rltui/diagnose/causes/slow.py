@@ -95,8 +95,8 @@ CAUSES = (
     ),
     aside(
         "reward_bound", "reward-bound", "Rewards hold up the step",
-        "time/reward, the wait for rewards that are not there yet, takes a quarter of a step or more: a slow judge, "
-        "sandbox or server, or too few workers.",
+        "time/reward, the wait for rewards that are not there yet, takes a quarter of a step or more. A judge, sandbox "
+        "or server is slow, or there are too few workers.",
         advice(
             "faster-rewards",
             "Give rewards more workers, or a judge that answers faster.",
@@ -140,8 +140,8 @@ CAUSES = (
     aside(
         "node_silent", "node silent", "A node of the run is not heard of any more",
         "Its sampler, which writes every second, has been silent for a minute while others speak, or Slurm gets no "
-        "answer from it. Either the node or its network is gone: what waits for its processes stands still, and Slurm, "
-        "once its SlurmdTimeout (five minutes at most sites) is over, ends the job or starts it again elsewhere. Where "
+        "answer from it. Either the node or its network is gone, and what waits for its processes stands still. After "
+        "its SlurmdTimeout (five minutes at most sites) Slurm ends the job or starts it again elsewhere. Where "
         "it answers Slurm, only the sampler ended, or the shared disk does not take what it writes.",
         _silent_node,
         "Waiting for the step: nothing comes from that node until it is back.",
@@ -159,7 +159,7 @@ CAUSES = (
     ),
     aside(
         "straggler", "straggler", "One engine or GPU is much slower than its peers",
-        "It reaches 60 % of the speed of the others of its role or less, again and again; of GPUs that wait for one "
+        "It reaches 60 % of the speed of the others of its role or less, again and again. Of GPUs that wait for one "
         "another, the one that takes the least power at work is the slow one. Where roles are not known, its clock has "
         "to be lower, too: a GPU that only has other work keeps a high one.",
         _straggler,
@@ -167,7 +167,7 @@ CAUSES = (
     ),
     aside(
         "gpu_throttled", "throttled", "A GPU is held back by its hardware",
-        "NVML names heat, the power brake or a hardware slowdown for half of the time or more; or it has 85 °C or more "
+        "NVML names heat, the power brake or a hardware slowdown for half of the time or more. Or it has 85 °C or more "
         "and takes less power than cooler GPUs of the same role and kind. Where roles are not known, as in most "
         "scripts, these are GPUs of the same program that are 10 °C cooler or more.",
         _straggler,

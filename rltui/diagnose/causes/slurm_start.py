@@ -76,8 +76,8 @@ CAUSES = (
         tier="root",
         title="A line that prepares the environment failed",
         detail="{what}",
-        tell="A module that is unknown or no module command, a conda environment or a virtual environment that is not "
-        "there: in the set-up lines of the cluster's profile, or in the script before the program.",
+        tell="A module is unknown, there is no module command, or a conda or virtual environment is not there. The "
+        "line is in the set-up of the cluster's profile, or in the script before the program.",
         wordings=(
             *worded(
                 ("module(s) are unknown", r"module\(s\) are unknown: \"?(?P<what>[^\"]+)"),
