@@ -78,6 +78,9 @@ _AT_THE_END = re.compile(
 _OF_LOGGERS = re.compile(r"/(?:comet_ml|neptune|clearml|swanlab)/")
 """Who sends metrics away, in threads of its own: where its frame is the outermost, the program does not wait for it."""
 
+_PROBES = re.compile(r" in _?(?:is|has|can|check|try)_\w*(?:available|installed|importable|usable)$")
+"""Functions that ask whether something is there: a traceback that begins in one was caught in it, and is a no."""
+
 _ORDINARY_LEVELS = ("INFO", "DEBUG", "WARNING")
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]{1,500})", line (?P<line>\d+), in (?P<function>\S.{0,100})')
 _RICH_FRAME = re.compile(r"(?P<path>\S{0,500}\.py):(?P<line>\d+) in (?P<function>\S{1,100})")
@@ -235,6 +238,7 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     passed_on = any(one.level in ("INFO", "DEBUG") and _FRAME.match(one.text) for one in above)
     is_excused = _EXCUSED_ITSELF.search(line.text) is not None
     is_excused = is_excused or any(_EXCUSED.search(one.text) for one in below[:2] if one.stream == line.stream)
+    is_excused = is_excused or (bool(frames) and _PROBES.search(frames[0]) is not None)
     if (line.level in _ORDINARY_LEVELS and not passed_on) or is_excused:
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)

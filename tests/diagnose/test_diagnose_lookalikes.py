@@ -43,6 +43,10 @@ STORE = (
     "0 bytes"
 )
 POOL = "[pool] gpu 3 ran out of memory for 1.25 GiB"
+LACKING = (
+    'Traceback (most recent call last):\n  File "/x/xformers/__init__.py", line 57, in {}\n    import triton\n'
+    "ModuleNotFoundError: No module named 'triton'"
+)
 REMAPPED = "    Remapped Rows\n        Correctable Error : 2\n        Uncorrectable Error : {}\n        Pending : Yes"
 
 
@@ -179,6 +183,8 @@ def test_the_same_words_mean_something_else(log: str, causes: list[str]) -> None
         (f"{HUB}\nWARNING:huggingface_hub.utils._http:no retries left", ["hf_offline_miss"]),
         (f"{POOL}, giving up", ["cuda_oom_fwd_bwd"]),
         (f"{POOL}; this is not an error, a smaller piece is tried", []),
+        (LACKING.format("_is_triton_available"), []),
+        (LACKING.format("compile_kernels"), ["env_import_broken"]),
         ("step 7 best_reward: 0.4, policy_loss: inf", ["nan_or_loss_scale"]),
         ('{"best_eval_loss": Infinity, "lowest-loss": inf, "bad_steps": 0}', []),
         ("best_loss: nan", ["nan_or_loss_scale"]),
