@@ -61,10 +61,7 @@ def run(options: argparse.Namespace) -> int:
             found.sort(key=lambda summary: summary.created_at)
         if options.baseline is not None:
             baseline = clusters.find(options.baseline)[1]
-            found = [
-                baseline,
-                *(one for one in found if (one.cluster, one.run_id) != (baseline.cluster, baseline.run_id)),
-            ]
+            found = [baseline, *(one for one in found if one.identity != baseline.identity)]
         if len(found) < 2:
             raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d, or --where name:grpo")
         sides = [read_side(clusters.context(summary.reader), summary) for summary in found]

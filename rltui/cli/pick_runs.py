@@ -47,7 +47,7 @@ def picked_runs(clusters: AllClusters, options: argparse.Namespace) -> list[RunS
         found += here if options.where is None else picked(here, options.where, time.time())
     elif not found:
         raise UsageError("No run is named.", "Name some, or --where FILTER; `rltui ps` lists them.")
-    return list({(run.cluster, run.run_id): run for run in found}.values())
+    return list({run.identity: run for run in found}.values())
 
 
 def by_cluster(clusters: AllClusters, runs: Sequence[RunSummary]) -> Iterator[tuple[Context, list[RunSummary]]]:

@@ -236,9 +236,11 @@ def _survival(line: Line, above: Sequence[Line], frames: Sequence[str], below: S
     passes on what another process printed.
     """
     passed_on = any(one.level in ("INFO", "DEBUG") and _FRAME.match(one.text) for one in above)
-    is_excused = _EXCUSED_ITSELF.search(line.text) is not None
-    is_excused = is_excused or any(_EXCUSED.search(one.text) for one in below[:2] if one.stream == line.stream)
-    is_excused = is_excused or (bool(frames) and _PROBES.search(frames[0]) is not None)
+    is_excused = (
+        _EXCUSED_ITSELF.search(line.text) is not None
+        or any(_EXCUSED.search(one.text) for one in below[:2] if one.stream == line.stream)
+        or (bool(frames) and _PROBES.search(frames[0]) is not None)
+    )
     if (line.level in _ORDINARY_LEVELS and not passed_on) or is_excused:
         return {"survived": "said"}
     is_aside = any(_AT_THE_END.search(frame) for frame in frames)

@@ -194,9 +194,8 @@ def read_config(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {reason}.", "Name the folder that holds config.json.") from error
     reason = ""
     try:
-        config = json.loads(
-            data
-        )  # Python wrote it, and writes Infinity, which is no JSON (Nemotron-H's time_step_limit)
+        # Python wrote it, and writes Infinity, which is no JSON (Nemotron-H's time_step_limit)
+        config = json.loads(data)
     except (ValueError, RecursionError) as error:
         config, reason = None, f": {error}"
     if not isinstance(config, dict):

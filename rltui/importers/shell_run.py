@@ -19,7 +19,7 @@ from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test
 from rltui.importers.shell_expand import expand_text, expand_words
 from rltui.importers.shell_joins import Value, counted
 from rltui.importers.shell_lexer import ScriptError
-from rltui.importers.shell_variables import DECLARING, REACH, Variables
+from rltui.importers.shell_variables import REACH, Variables
 from rltui.importers.slurm_lines import read_slurm
 from rltui.importers.values import HOLE
 
@@ -285,7 +285,7 @@ class _Follower(Variables):
         if not words:
             self.assign(node.assignments)
             return
-        if words[0] in DECLARING:
+        if words[0] in syntax.DECLARING:
             self.declare(words, node.assignments)
             return
         environ = {

@@ -12,7 +12,7 @@ from rltui.importers.shell_lexer import REDIRECTIONS, ScriptError, Token, lex
 MAX_DEPTH = 40
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.+?\])?(\+?)=(.*)\Z", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
-_DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
+DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
 
 
 class Assignment(Struct, frozen=True):
@@ -291,7 +291,7 @@ class _Parser:
 
     def place(self, token: Token, assignments: list[Assignment], words: list[str]) -> None:
         """Put a token among the assignments or the words of its command."""
-        declares = bool(words) and words[0] in _DECLARING
+        declares = bool(words) and words[0] in DECLARING
         if token.kind == "array":
             name = token.text.rstrip("+=")
             assignments.append(Assignment(name, token.words, append=token.text.endswith("+=")))

@@ -13,7 +13,6 @@ from rltui.importers.shell_expand import Scope, expand_text, expand_words
 from rltui.importers.shell_joins import Value, appended, joined
 from rltui.importers.values import HOLE, to_int
 
-DECLARING = ("export", "local", "declare", "readonly", "typeset")
 REACH = ("", "continue", "break", "return", "exit")
 """The words that leave what is followed, by how far they leave it; empty: it goes on."""
 

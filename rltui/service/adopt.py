@@ -60,7 +60,7 @@ class Adopted(Struct, frozen=True, kw_only=True):
     cluster: str
     job_id: str
     dialect: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     path: str
 
 
@@ -214,11 +214,12 @@ def adopt_process(context: Context, pid: int, dialect: str = "", name: str = "")
 def _adopted(context: Context, source: _Source, job_id: str, wanted: str) -> Adopted:
     """Make a run of ``source``, whose output is read as ``wanted`` says."""
     dialect, notes = _dialect(context, source, wanted)
-    make = partial(_directory, context, source, job_id, dialect)
-    return replace(with_new_id(run_name(source.name), make), notes=notes)
+    return with_new_id(run_name(source.name), partial(_directory, context, source, job_id, dialect, notes))
 
 
-def _directory(context: Context, source: _Source, job_id: str, dialect: Dialect, run_id: str) -> Adopted:
+def _directory(
+    context: Context, source: _Source, job_id: str, dialect: Dialect, notes: tuple[str, ...], run_id: str
+) -> Adopted:
     """Make the run's directory; listed from its last file on, so half of it is never seen."""
     cluster, client = context.cluster, context.cluster.client
     code = stage_code(client, cluster.run_root, take_snapshot())
@@ -256,6 +257,7 @@ def _directory(context: Context, source: _Source, job_id: str, dialect: Dialect,
         cluster=cluster.name,
         job_id=job_id,
         dialect=dialect.name,
+        notes=notes,
         path=f"{cluster.run_root}/{run_id}",
     )
 

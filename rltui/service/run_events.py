@@ -77,8 +77,8 @@ class RunEvents:
         """
         after = tuple(run for run in snapshot.runs if not run.as_of and not run.owner)
         events = [*happened(self._before, after), *self._stalled(after, now_s)]
-        seen = set(map(_key, after))
-        self._before = (*after, *(run for run in self._before if _key(run) not in seen))
+        seen = {run.identity for run in after}
+        self._before = (*after, *(run for run in self._before if run.identity not in seen))
         self._looked_s = now_s
         return events
 
@@ -87,7 +87,7 @@ class RunEvents:
         if unwatched_s > UNWATCHED_S:
             for progress in self._progress.values():
                 progress.since_s += unwatched_s
-        watched = {(*_key(run), run.attempt): run for run in runs if _is_stepping(run)}
+        watched = {(*run.identity, run.attempt): run for run in runs if _is_stepping(run)}
         self._progress = {key: one for key, one in self._progress.items() if key in watched}
         return [event for key, run in watched.items() if (event := self._stall(key, run, now_s)) is not None]
 
@@ -104,11 +104,6 @@ class RunEvents:
         return None
 
 
-def _key(run: RunSummary) -> tuple[str, str]:
-    """Which run it is: an id is drawn anew on each cluster, and two may have the same."""
-    return run.cluster, run.run_id
-
-
 def _is_stepping(run: RunSummary) -> bool:
     """Whether the next step is what it is at: starting, saving and evaluating take what they take."""
     return (
@@ -118,10 +113,10 @@ def _is_stepping(run: RunSummary) -> bool:
 
 def happened(before: Iterable[RunSummary], after: Iterable[RunSummary]) -> list[Event]:
     """Which runs began to train, or ended, between two pictures; one that was not there before tells nothing."""
-    known = {_key(run): run for run in before}
+    known = {run.identity: run for run in before}
     events = []
     for run in after:
-        old = known.get(_key(run))
+        old = known.get(run.identity)
         if old is None:
             continue
         is_new = run.attempt != old.attempt

@@ -150,6 +150,11 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """The colleague whose run it is: it is only read; empty: the user's own."""
 
     @property
+    def identity(self) -> tuple[str, str]:
+        """Which run it is: an id is drawn anew on each cluster, and two may have the same."""
+        return self.cluster, self.run_id
+
+    @property
     def num_gpus(self) -> int:
         """GPUs (or CPU slots) of all its nodes."""
         return sum(nodes * gpus for nodes, gpus in self.kinds) or self.nodes * self.gpus_per_node
