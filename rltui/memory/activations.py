@@ -213,22 +213,28 @@ def kept_layer_bytes(
     return kept
 
 
-def score_bytes(model: Architecture, workload: Workload) -> float:
+def score_bytes(model: Architecture, sharding: Sharding, workload: Workload) -> float:
     """Bytes of attention scores that are kept: of models that cap them, where nothing fuses that (Gemma 2)."""
     if workload.kernels == "fused" or not model.capped_scores:
         return 0
     # where layers are recomputed, one at a time has its scores
-    layers = model.softmax_layers if workload.checkpointing == "none" else 1
-    return workload.sequences * workload.length**2 * model.heads * SCORE_BYTES * layers
+    layers = model.softmax_layers / sharding.pipeline_parallel if workload.checkpointing == "none" else 1
+    return _scores(model, sharding, workload) * SCORE_BYTES * layers
 
 
-def eager_score_bytes(model: Architecture, workload: Workload) -> tuple[float, float]:
+def eager_score_bytes(model: Architecture, sharding: Sharding, workload: Workload) -> tuple[float, float]:
     """Bytes of all scores where attention is written out: what layers keep, and what one has at its backward peak."""
     if workload.attention == "fused":
         return 0.0, 0.0
-    scores = workload.sequences * workload.length**2 * model.heads
-    kept = EAGER_SCORE_KEPT * scores * model.softmax_layers if workload.checkpointing == "none" else 0.0
+    scores, layers = _scores(model, sharding, workload), model.softmax_layers / sharding.pipeline_parallel
+    kept = EAGER_SCORE_KEPT * scores * layers if workload.checkpointing == "none" else 0.0
     return kept, EAGER_SCORE_PEAK * scores
+
+
+def _scores(model: Architecture, sharding: Sharding, workload: Workload) -> float:
+    """Scores of one layer on one GPU: tensor parallelism divides the heads, context parallelism the queries."""
+    cut = sharding.tensor_parallel * sharding.context_parallel
+    return workload.sequences * workload.length**2 * model.heads / cut
 
 
 def gathered_input_bytes(model: Architecture, sharding: Sharding, *, adapted: bool) -> float:

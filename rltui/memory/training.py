@@ -257,8 +257,8 @@ def _backward(
         kept, logits = (first, {"logits": 0.0}) if first >= last else (kept, logits)
     else:
         kept *= in_flight
-    all_scores, a_layers_scores = eager_score_bytes(model, workload)
-    once = mask_bytes(model, workload) + score_bytes(model, workload) + all_scores
+    all_scores, a_layers_scores = eager_score_bytes(model, sharding, workload)
+    once = mask_bytes(model, workload) + score_bytes(model, sharding, workload) + all_scores
     if sharding.gathers_keys and sharding.context_parallel > 1:
         once += whole_keys_bytes(model) * workload.tokens / sharding.tensor_parallel
     parts = {

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.hf_config import architecture_from_config
 from rltui.memory.activations import eager_score_bytes, kept_layer_bytes, merged_stack_bytes
-from rltui.memory.settings import Adapter, Workload
+from rltui.memory.settings import Adapter, Sharding, Workload
 
 pytestmark = pytest.mark.trainers
 
@@ -111,7 +111,8 @@ def said(family: str, targets: Targets | None = None, **how: Any) -> float:
     model = shape(family)
     masks = 2 * TOKENS**2 * workload.mask
     stack, _ = merged_stack_bytes(model, adapter)
-    return TOKENS * kept_layer_bytes(model, workload, adapter) + masks + stack + eager_score_bytes(model, workload)[0]
+    scores, _ = eager_score_bytes(model, Sharding(), workload)
+    return TOKENS * kept_layer_bytes(model, workload, adapter) + masks + stack + scores
 
 
 @pytest.mark.parametrize("family", FAMILIES)

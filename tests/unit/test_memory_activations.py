@@ -326,6 +326,18 @@ def test_attention_that_is_written_out_has_a_score_for_each_pair_of_tokens() -> 
     assert every - backward(kept).parts_gib["activations"] == pytest.approx(EAGER_SCORE_KEPT * scores * LAYERS / GIB)
 
 
+def test_scores_are_divided_as_heads_and_layers_are() -> None:
+    """Each GPU has the scores of its own heads, and of the layers of its own stage."""
+    rows = s.Workload(tokens=4096, sequences=2, checkpointing="none")
+
+    def kept(sharding: s.Sharding) -> float:
+        with_scores = estimate_training(DENSE, sharding, structs.replace(rows, attention="eager")).peak.parts_gib
+        return with_scores["activations"] - estimate_training(DENSE, sharding, rows).peak.parts_gib["activations"]
+
+    cut = s.Sharding(gpus=4, backend="megatron", zero_stage=1, tensor_parallel=2, pipeline_parallel=2)
+    assert kept(cut) == pytest.approx(kept(s.Sharding(backend="megatron", zero_stage=1)) / 4)
+
+
 def test_exchanges_with_other_gpus_experts_are_kept_where_the_policy_names_them() -> None:
     model = structs.replace(DENSE, ffn=0, experts=Experts(layers=LAYERS, count=8, top_k=2, ffn=512))
     recomputed = s.Workload(tokens=1, checkpointing="selective")
