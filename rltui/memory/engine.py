@@ -69,13 +69,13 @@ def vllm_batching(gpu: Gpu | None, *, server: bool) -> Batching:
 def weights_gib(model: Architecture, settings: EngineSettings) -> float:
     """GiB of one GPU's weights.
 
-    Quantised checkpoints keep embedding and LM head in 16 bits. Tensor parallelism divides everything, towers too, but
-    what ``repeated_parameters`` counts; ``absorbed_gib`` comes on top.
+    Quantised checkpoints keep embedding, LM head and vision tower in 16 bits. Tensor parallelism divides everything,
+    towers too, but what ``repeated_parameters`` counts; ``absorbed_gib`` comes on top.
     """
     if settings.weights_gib is not None:
         return settings.weights_gib
     count = count_parameters(model)
-    ends = count.embedding + count.head
+    ends = count.embedding + count.head + count.vision
     expert_bytes = settings.weight_bytes if settings.expert_weight_bytes is None else settings.expert_weight_bytes
     routed = count.routed * expert_bytes
     if model.experts is not None and expert_bytes == MXFP4_BYTES:

@@ -74,6 +74,11 @@ def test_sglang_budget_has_no_activations() -> None:
     assert engine.kv_gib == pytest.approx(0.6 * (79.18 - 0.5) - engine.weights_gib)
 
 
+def test_quantised_weights_leave_the_vision_tower_in_16_bits() -> None:
+    """vLLM loaded 6.59 GiB of Qwen2.5-VL-7B-Instruct-AWQ, whose ``modules_to_not_convert`` is the tower."""
+    assert weights_gib(model("Qwen2.5-VL-7B"), EngineSettings(weight_bytes=0.53)) == pytest.approx(6.59, rel=0.02)
+
+
 def test_quantised_weights_leave_both_ends_in_16_bits() -> None:
     gpt = model("gpt-oss-120b")
     stored = weights_gib(gpt, EngineSettings(expert_weight_bytes=0.53))
