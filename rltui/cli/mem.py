@@ -84,7 +84,7 @@ def _layout(options: argparse.Namespace) -> Layout:
 
 def _sheet(options: argparse.Namespace, model: Architecture) -> int:
     if options.overrides:
-        name = model.name if known_model(model.name) else "FOLDER, with the folder of its config.json"
+        name = model_sheet.layout_word(model.name, model.source)
         raise UsageError(
             f"{options.overrides[0]!r} changes a layout, and {options.layout} is a model.",
             f"For a run of it: rltui mem PRESET roles.learner.model={name}.",

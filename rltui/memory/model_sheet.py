@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -10,7 +11,7 @@ from msgspec import Struct, to_builtins
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import Gpu
 from rltui.hardware.kv_cache import kv_layers
-from rltui.hardware.models import MXFP4_BYTES
+from rltui.hardware.models import MXFP4_BYTES, known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.memory.engine import estimate_engine, vllm_batching, weights_gib
 from rltui.memory.estimate import GIB
@@ -146,10 +147,16 @@ def lines(sheet: ModelSheet) -> Iterator[str]:
     yield f"checkpoint    {sheet.checkpoint_gib:.1f} GiB to resume full training from"
     for fit in sheet.fits:
         yield f"{fit.what:<13} {_where(fit, sheet.card)}"
-    yield f"For lengths, rows and engines of your own: rltui mem PRESET roles.learner.model={sheet.model}"
+    word = layout_word(sheet.model, sheet.source)
+    yield f"For lengths, rows and engines of your own: rltui mem PRESET roles.learner.model={word}"
     yield f"The shape is that of {sheet.source}."
     if sheet.caveat:
         yield f"The shape of {sheet.model} is doubtful: {sheet.caveat}."
+
+
+def layout_word(model: str, source: str) -> str:
+    """What a layout calls a model: its name where it is known, else the folder of its ``config.json``."""
+    return model if known_model(model) else str(Path(source).parent)
 
 
 def _where(fit: Fit, card: str) -> str:

@@ -9,8 +9,13 @@ import pytest
 
 from rltui.cli.main import main
 from rltui.hardware.gpus import find_gpu
-from rltui.hardware.models import known_model
+from rltui.hardware.models import find_model, known_model
 from rltui.memory.model_sheet import ModelSheet, model_sheet
+
+CONFIG = {
+    "model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256, "tie_word_embeddings": True,
+}  # fmt: skip
 
 
 def sheet(name: str, card: str = "H100-SXM-80GB") -> ModelSheet:
@@ -51,11 +56,7 @@ def test_a_short_model_has_its_longest_sequence() -> None:
 
 
 def test_verb_takes_a_config_and_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = {
-        "model_type": "llama", "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "intermediate_size": 8192, "num_hidden_layers": 16, "vocab_size": 128256, "tie_word_embeddings": True,
-    }  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     for word in (tmp_path, tmp_path / "config.json"):
         assert main(["mem", str(word), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["parameters"] == 1_235_814_400
@@ -68,6 +69,19 @@ def test_verb_of_a_known_model(name: str, capsys: pytest.CaptureFixture[str]) ->
     assert "8.19 B parameters" in shown
     assert "45.8 of it optimizer" in shown
     assert "roles.learner.model=Qwen3-8B" in shown
+
+
+def test_a_model_outside_the_table_is_named_by_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The word that the sheet gives for a layout must be found: a name that no table has is not."""
+    folder = tmp_path / "Unheard-Of-1B"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    assert main(["mem", str(folder)]) == 0
+    word = capsys.readouterr().out.partition("rltui mem PRESET ")[2].split()[0]
+    assert word == f"roles.learner.model={folder}"
+    assert find_model(word.partition("=")[2]) is not None
+    assert main(["mem", str(folder), "train.steps=3"]) == 2
+    assert word in capsys.readouterr().err
 
 
 def test_a_name_that_is_nearly_a_models_is_answered_with_it(capsys: pytest.CaptureFixture[str]) -> None:
