@@ -39,7 +39,7 @@ ENGINE_SEQUENCES = 256
 """Sequences that an engine of the trainers runs at once."""
 
 TRANSFORMERS_SEQUENCES = 512
-"""Sequences that the trainers' transformers engine samples at once."""
+"""Sequences that the trainers' transformers engine samples at once, unless ``max_concurrency`` says otherwise."""
 
 SYNC_BUCKET_GIB = 1.0
 """Buckets in which the trainers send weights: two of half of it, one filling while one travels."""
@@ -197,15 +197,19 @@ def rollout_engine(layout: Layout, model: Architecture, gpu: Gpu | None) -> Engi
     rollout, lengths = layout.roles.rollout, layout.lengths
     if rollout.engine != "hf":
         return _vllm(layout, rollout, model, gpu, "rollout")
-    group = layout.train.samples_per_prompt
-    share = -(-layout.train.prompts_per_step // max(1, layout.num_engines))
-    prompts = min(share, max(1, TRANSFORMERS_SEQUENCES // group))
     return estimate_transformers_engine(
         model,
-        sequences=prompts * group,
+        sequences=rollout_sequences(layout),
         max_model_len=lengths.prompt + lengths.response,
         item_bytes=ITEM_BYTES[rollout.precision],
     )
+
+
+def rollout_sequences(layout: Layout) -> int:
+    """Most samples that an engine by transformers works on at once: whole groups, or a part of one that is larger."""
+    group, limit = layout.train.samples_per_prompt, layout.roles.rollout.max_concurrency or TRANSFORMERS_SEQUENCES
+    share = -(-layout.train.prompts_per_step // max(1, layout.num_engines))
+    return min(share, max(1, limit // group)) * min(group, limit)
 
 
 def longest_of(layout: Layout, name: str) -> int:

@@ -32,6 +32,7 @@ from rltui.memory.from_layout import (
     longest_of,
     reference_training,
     rollout_engine,
+    rollout_sequences,
     served_engine,
     sharding_of,
     states_of,
@@ -301,7 +302,8 @@ def _engine_knob(
         rows = layout.roles.learner.micro_batch or layout.train.samples_per_step
         return f"roles.learner.micro_batch={rows // 2}" if rows > 1 else ""
     if role.engine == "hf":
-        return f"roles.rollout.engines={2 * layout.num_engines}"
+        sequences = rollout_sequences(layout)
+        return f"roles.rollout.max_concurrency={sequences // 2}" if sequences > 1 else ""
     if not blocked:
         return f"roles.{name}.memory_utilization=0.9" if role.memory_utilization > 0.9 else ""
     gpus = layout.hardware_of(name).gpus_per_node

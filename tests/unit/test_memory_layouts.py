@@ -150,7 +150,7 @@ def test_unknown_model_is_said_with_the_nearest() -> None:
 def test_transformers_engine_on_a_card() -> None:
     role = estimate_layout(layout(roles__rollout__engine="hf")).roles[1]
     assert role.verdict == "no"  # 56 sequences of 10k tokens, half a MiB each
-    assert role.knob == "roles.rollout.engines=10"
+    assert role.knob == "roles.rollout.max_concurrency=28"
 
 
 def test_v100_cannot_train_3b_without_division() -> None:

@@ -144,6 +144,18 @@ def test_transformers_are_not_told_a_share_of_the_card() -> None:
     assert (role.verdict, role.knob) == ("no", "roles.learner.offload=optimizer")
 
 
+def test_engine_by_transformers_works_on_as_many_samples_as_it_is_told() -> None:
+    many = ("roles.rollout.engine=hf", "train.prompts_per_step=4096", "train.samples_per_prompt=8")
+
+    def cache(*words: str) -> float:
+        role = estimate_layout(layout(*many, *words)).role("rollout")
+        assert role is not None
+        return next(moment for moment in role.moments if moment.moment == "generate").parts_gib["kv"]
+
+    assert cache("roles.rollout.max_concurrency=128") == pytest.approx(cache() / 4)
+    assert cache("roles.rollout.max_concurrency=4") == pytest.approx(cache() / 128)  # a part of one group
+
+
 def test_offloaded_states_leave_the_card_and_appear_in_host_memory() -> None:
     plain, offloaded = estimate(), estimate("roles.learner.offload=optimizer", "roles.critic.offload=all")
     assert plain.host is not None

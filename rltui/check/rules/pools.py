@@ -200,7 +200,7 @@ def colocated_without_sleep(subject: Subject) -> Iterator[Trouble]:
     """Engine and learner share GPUs, and the engine keeps its memory while the learner trains.
 
     Without `sleep_while_training` the KV cache of vLLM stays allocated: the learner gets only what `memory_utilization`
-    leaves. An engine of transformers keeps its weights alone.
+    leaves. An engine of transformers keeps weights and what torch caches of a batch; M301 weighs these.
     """
     rollout = subject.layout.roles.rollout
     if rollout.engine != "vllm" or subject.layout.hardware.on_cpu:
