@@ -26,7 +26,7 @@ from rltui.plan.cards import (
     ring_bytes_per_s,
 )
 from rltui.plan.experts import dispatch_s, launch_s, waiting_flops
-from rltui.plan.rates import ATTENTION_FLOPS_SHARE, training_share
+from rltui.plan.rates import attention_share
 
 if TYPE_CHECKING:
     from rltui.hardware.architecture import Architecture
@@ -231,7 +231,7 @@ def _pass_s(
 def _attention_s(request: Request, model: Architecture, length: float) -> float:
     """Seconds in which one token of a sequence of ``length`` attends to those before it, in all layers."""
     flops = forward_flops_per_token(model, length / 2) - forward_flops_per_token(model, 0)
-    return flops / of_peak(request, training_share(ATTENTION_FLOPS_SHARE, request.gpu))
+    return flops / of_peak(request, attention_share(request.gpu))
 
 
 def reference_s(request: Request, learner: Training) -> float:

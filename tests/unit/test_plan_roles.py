@@ -124,9 +124,12 @@ def test_the_guides_ppo_stands_beside_its_presets(nodes: int, gpus: int, preset:
         assert min(each.time.step_s for each in same) <= 1.25 * best
 
 
-@pytest.mark.parametrize(("nodes", "learners"), [(1, (3, 4)), (2, (8,))])
+@pytest.mark.parametrize(("nodes", "learners"), [(1, (3, 4)), (2, (6, 8))])
 def test_the_guides_distillation_stands_beside_its_presets(nodes: int, learners: tuple[int, ...]) -> None:
-    """text-8 has four learners, text-16 eight; all GPUs are used, and the 32B teacher has a card or two a replica."""
+    """text-8 has four learners, text-16 eight; all GPUs are used, and the 32B teacher has a card or two a replica.
+
+    With six learners and an engine more a step of the latter takes 0.1 % less.
+    """
     best = propose(opd(nodes))[0].setup
     assert best.teacher is not None
     assert best.learner.ranks in learners
