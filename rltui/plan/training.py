@@ -81,7 +81,7 @@ def train_terms(
     passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
     talk_s = _zero_bytes(model, learner) / ring_bytes_per_s(request, _same_parts(learner))
-    update_s = _optimizer_s(request, model, learner)
+    update_s = optimizer_s(request, model, learner)
     swap_s = _sent_passes(passes) * _exchange_s(request, model, learner)
     tokens = _micro_batch_tokens(request, learner)[0] / learner.sharing
     parts_s = _sent_passes(passes) * _division_s(request, model, learner, tokens)
@@ -148,7 +148,7 @@ def _exchange_s(request: Request, model: Architecture, learner: Training) -> flo
     return max(0.0, sent / link_bytes_per_s(request, learner.gpus[:1] if inside else learner.gpus) - hidden_s)
 
 
-def _optimizer_s(request: Request, model: Architecture, learner: Training) -> float:
+def optimizer_s(request: Request, model: Architecture, learner: Training) -> float:
     """Seconds of AdamW's pass over its states: on the card, or in the host memory that a node's ranks share.
 
     Offloaded, gradients come from the card and weights go back to it; or all states come to the card, and leave it.
