@@ -88,14 +88,15 @@ def lines(
     request: Request, proposals: Sequence[Proposal], saved: Sequence[str], better: Better | None = None
 ) -> Iterator[str]:
     """The best as a picture, all in a table, why, and what to do next."""
-    yield from report(proposals[0], better).drawing
+    reports = [report(each, better) for each in proposals]
+    yield from reports[0].drawing
     yield ""
     yield from table(request, [*([better.now] if better and better.now else ()), *proposals])
     yield ""
-    yield from wrapped(_sentences(request, proposals, better))
+    yield from wrapped(_sentences(request, proposals, reports, better))
     yield ""
     if saved:
-        yield from (_with(path, each, better) for path, each in zip(saved, proposals, strict=True))
+        yield from (_with(path, each) for path, each in zip(saved, reports, strict=True))
     elif better is None:
         yield f"save:   {_again(request, len(proposals))} --save plans"
         yield f"launch: rltui launch plans/{proposals[0].layout.name}.yaml"
@@ -106,20 +107,22 @@ def lines(
         yield from (f"  {line}" for line in differences(better.standing, better.divided(proposals[0])))
 
 
-def _with(path: str, proposal: Proposal, better: Better | None) -> str:
+def _with(path: str, checked: Report) -> str:
     """What can be done with a proposal that was saved; what the bundled trainers do not run is not launched."""
-    runs = all(finding.code != "E390" for finding in report(proposal, better).findings)
+    runs = all(finding.code != "E390" for finding in checked.findings)
     return f"rltui {'launch' if runs else 'check'} {path}"
 
 
-def _sentences(request: Request, proposals: Sequence[Proposal], better: Better | None) -> Iterator[str]:
+def _sentences(
+    request: Request, proposals: Sequence[Proposal], reports: Sequence[Report], better: Better | None
+) -> Iterator[str]:
     """Why each proposal has its rank, what the first is made of, and how far to believe it."""
     if better is not None:
         yield _compared(better, proposals[0])
-    for each in proposals:
+    for each, checked in zip(proposals, reports, strict=True):
         yield f"#{each.rank} {each.why}"
         yield f"   {_training(each)}"
-        yield from (f"   {line}" for line in _warnings(each, better))
+        yield from (f"   {line}" for line in _warnings(checked, better))
     yield from terms(request, proposals[0])
     yield "Times are estimates, in seconds, from FLOPs and bandwidth; docs/planning.md says what is assumed."
 
@@ -275,10 +278,10 @@ def report(proposal: Proposal, better: Better | None = None) -> Report:
     return check_text(as_text(better.divided(proposal)), better.standing.name)
 
 
-def _warnings(proposal: Proposal, better: Better | None) -> Iterator[str]:
+def _warnings(checked: Report, better: Better | None) -> Iterator[str]:
     """Warnings of the check, and that the bundled trainers cannot run it (E390); none that what stands has too."""
     known = {each.code for each in better.findings} if better else set()
-    for finding in report(proposal, better).findings:
+    for finding in checked.findings:
         if finding.code not in known and (finding.severity == "warning" or finding.code == "E390"):
             yield f"{finding.code} {finding.message}"
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from test_plan import propose, request, sound
 
-from rltui.check.run import check_file, check_layout
+from rltui.check.run import Report, check_file, check_layout, check_text
+from rltui.cli import plan_table
 from rltui.cli.main import main
 from rltui.hardware.models import find_model
 from rltui.layout.load import load_layout, load_text
@@ -274,3 +275,18 @@ def test_the_verb_fits_a_terminal_and_its_layouts_are_saved_sound(
     assert answer["proposals"][0]["layout"]["name"] in out, "the command that it prints gives the same proposals"
     for path in answer["saved"]:
         assert check_file(Path(path)).ok
+
+
+def test_each_proposal_is_checked_once_for_all_places_that_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = request()
+    proposals = propose(wanted)
+    checked: list[str] = []
+
+    def check(text: str, name: str) -> Report:
+        checked.append(name)
+        return check_text(text, name)
+
+    monkeypatch.setattr("rltui.cli.plan_table.check_text", check)
+    shown = list(plan_table.lines(wanted, proposals, [f"{each.layout.name}.yaml" for each in proposals]))
+    assert checked == [f"{each.layout.name}.yaml" for each in proposals]
+    assert shown[-1] == f"rltui launch {checked[-1]}"
