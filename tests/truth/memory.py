@@ -78,6 +78,9 @@ REASONS = {
     ),
     "K53": "retyped from a paper that does not say what it read",
     "K54": "what xtuner's loss keeps is not modelled",
+    "B02": "DeepSpeed had moved the whole model to each card before it divided it, and its blocks stay",
+    "B08": "ZeRO-2 reserves a fifth more than it allocates, in blocks of moments before",
+    "B22": "reserved memory; what it allocated is within 1 % (B21)",
     "R02": "the step of DeepSpeed's fused Adam has no lists of updates, torch's is counted",
     "R25": "images, and a head of 265 classes; Megatron with adapters",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
@@ -123,6 +126,12 @@ def score() -> Score:
     whose settings are known; the others fill their batches by a dataset, or do not say what they train. Three of the 16
     were set down wrongly at first: TRL's GRPO does not make float32 of what is not quantised. Without the 16, grades A
     to C have 4.9 % of 406 and 85 %.
+
+    Of 28 runs written down on 28 November 2026 before any was predicted (ml-engineering's DeepSpeed, Megatron-LM,
+    Megatron-Bridge, NeMo Automodel and others) the median was 15.4 %, and 14 were within 15 %. 11 are in (B02 to B27):
+    those whose settings are known and that compute in 16 bits, 7.8 %, 8 within 15 %. One more is left out: its peak is
+    the model, whole on each card before it is divided. Without the 11, grade A has 3.9 % of 203, 90.6 % of them within
+    15 %, and of grades A to C 84.6 % of 422 are. 19 small models of Megatron-LM's tests, once: 15.5 %, 8 within 15 %.
     """
     return Score(predictor="memory", figures=(*_runs(), *_own_learner(), *_engines()), worst=tuple(_worst()))
 
@@ -130,15 +139,15 @@ def score() -> Score:
 def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
-    yield _error("grade A: median error (%)", statistics.median(a), 3.9, len(a))
-    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.6, len(a))
-    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.6, True, len(a))
+    yield _error("grade A: median error (%)", statistics.median(a), 4.1, len(a))
+    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 15.4, len(a))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.0, True, len(a))
     yield _error("grades A to C: median error (%)", statistics.median(every), 5.0, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.6, True, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.3, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
-    yield Figure("within the printed range (%)", _percent(inside), 93.8, True, len(MEASURED))
-    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 91.9, True, len(MEASURED))
-    yield _error("mean width of the printed range (%)", mean_width(), 42.4, len(MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 94.0, True, len(MEASURED))
+    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 91.7, True, len(MEASURED))
+    yield _error("mean width of the printed range (%)", mean_width(), 42.8, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
     refused = sum(_verdict(row) == "no" for row in of_a_card)
     yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.7, len(of_a_card))

@@ -112,7 +112,7 @@ def covered(row: Row) -> bool:
 LARGE_CARD_GIB = 70
 """From this size on vLLM batches 1,024 sequences and, as a server, 8,192 tokens; not on an A100, whose rows say so."""
 
-OLDER_ENGINES = ("M007",)
+OLDER_ENGINES = ("M007", "E01", "E02")
 """Logs of vLLM before 0.8, of which it is not known how many sequences and tokens it batched."""
 
 
