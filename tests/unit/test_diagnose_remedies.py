@@ -159,9 +159,12 @@ def test_numbers_of_the_evidence_decide(log: str, remedy: str, words: str) -> No
     [
         (Change("k", "times", 0.5, least=1), 8, 4),
         (Change("k", "times", 0.5, least=1), 1, None),
-        (Change("k", "times", 0.5, least=1), 0, 1),
+        (Change("k", "times", 0.5, least=1), 0, None),
+        (Change("k", "times", 0.5), 1e-6, 5e-7),
         (Change("k", "plus", -0.1, least=0.3), 0.9, 0.8),
         (Change("k", "plus", -0.1, least=0.3), 0.3, None),
+        (Change("k", "plus", -0.1, least=0.3), 0.2, None),
+        (Change("k", "plus", 0.1, most=0.95), 0.97, None),
         (Change("k", "plus", 0.1, most=0.95), 0.9, 0.95),
         (Change("k", "set", True), False, True),
         (Change("k", "set", True), True, None),
