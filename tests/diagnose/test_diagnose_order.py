@@ -71,6 +71,14 @@ def test_a_wrapper_is_a_consequence(log: str, cause: str, wrapper: str) -> None:
     assert seen(log) == [(cause, False), (wrapper, True)]
 
 
+@pytest.mark.parametrize("is_slurms_first", [True, False])
+def test_two_who_saw_the_same_lack_of_memory_leave_one_cause(is_slurms_first: bool) -> None:
+    ray = "(raylet) node_manager.cc:3065: 2 Workers (tasks / actors) killed due to memory pressure (OOM)"
+    slurm = "slurmstepd: error: Detected 1 oom_kill event in StepId=123.batch."
+    lines = [slurm, ray] if is_slurms_first else [ray, slurm]
+    assert seen("\n".join(lines)) == [("ray_oom_kill", False), ("host_oom_slurm", True)]
+
+
 def test_memory_that_is_only_talked_about_explains_no_hang() -> None:
     log = f"probe 3 met: CUDA out of memory. Tried to allocate 2.50 GiB.\n{TIMEOUTS}"
     assert ("nccl_timeout", False) in seen(log)

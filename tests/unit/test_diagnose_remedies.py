@@ -81,6 +81,8 @@ def test_changes_are_of_keys_that_layouts_have(cause: Cause) -> None:
 
 def test_causes_refer_to_each_other_by_their_ids() -> None:
     assert all(cause.explains <= set(CAUSES) for cause in CAUSES.values())
+    mutual = [one.id for one in CAUSES.values() for other in one.explains if one.id in CAUSES[other].explains]
+    assert not mutual  # each would be a consequence, and nothing a cause
     states = {rule.cause for rule in RULES} - set(CAUSES)
     assert states <= STATES
 

@@ -127,7 +127,7 @@ CAUSES = (
             *worded(("just before the end", _WAS_FULL), confidence=0.7),
         ),
         weigh=host_oom,
-        explains=frozenset({"dataloader_killed", "ray_oom_kill"}),
+        explains=frozenset({"dataloader_killed"}),
         remedies=(
             Remedy(
                 id="more-host-memory",
