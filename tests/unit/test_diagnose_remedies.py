@@ -143,7 +143,7 @@ def test_the_failed_node_is_offered_for_exclusion() -> None:
          "GiB)",
          "find-the-owner", "orphan"),
         ("Total number of attention heads (28) must be divisible by tensor parallel size "
-         "(8).", "divide-heads", "to 7,"),
+         "(8).", "divide-heads", "to 4,"),  # 7 would leave one of eight GPUs to nobody
         ("AssertionError: Check batch related parameters. train_batch_size is not equal to 128 != 2 * 8 * 1",
          "legal-batch", "launcher's world size"),
         ("AssertionError: Check batch related parameters. train_batch_size is not equal to 128 != 2 * 9 * 7",
@@ -194,6 +194,18 @@ def test_remedies_are_fitted_to_the_layout_that_ran() -> None:
         ("roles.learner.micro_batch", 4),
         ("slurm.exclude", "[n7]"),
     ]
+
+
+def test_a_small_piece_of_memory_is_not_nothing() -> None:
+    log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 7 has a total capacity of 79.1 "
+    summary = diagnose([text_source("log", f"{log}GiB of which 8.00 MiB is free.")])[0].summary
+    assert "20 MiB asked for, 8 MiB free of 79.1 GiB" in summary
+
+
+def test_a_path_in_the_evidence_can_be_copied() -> None:
+    path = f"/home/me/{'very/' * 20}long.json"
+    lines = report.as_text(diagnose([text_source("a.log", f"OSError: [Errno 122] Disk quota exceeded: '{path}'")]))
+    assert any(path in line for line in lines)
 
 
 def test_json_has_the_promised_form() -> None:
