@@ -105,6 +105,8 @@ class Scanner:
         """How often rules matched, by cause or state."""
         self.ends: list[bytes] = []
         """The end of each source."""
+        self.last_lines: list[int] = []
+        """The place of each source's last line among all lines."""
         self._memo: dict[bytes, LineKind | None] = {}
         self._memo_bytes = 0
         self._sources = 0
@@ -118,6 +120,7 @@ class Scanner:
                 pass_.add(block[start : start + STEP_BYTES])
         pass_.finish()
         self.matches.lines += pass_.lines
+        self.last_lines.append(self.matches.lines)
 
     def may_ask(self, cause: str) -> bool:
         """Whether rules of ``cause`` are still worth their time."""
