@@ -280,6 +280,15 @@ class RunPicture(Struct, frozen=True, kw_only=True):
         return Recent(steps=self.steps, first=self.first, planned=self.planned, engines=self.engines, gpus=self.gpus)
 
     @property
+    def waits_since(self) -> float:
+        """Since when the next step is waited for: the last one, or the end of the checkpoint that came after it.
+
+        0 where there is neither.
+        """
+        last = self.steps[-1].at if self.steps else 0.0
+        return max(last, self.stage.since) if self.stage.stage == "training" else last
+
+    @property
     def until(self) -> float:
         """When the attempt ended, or now while it lives."""
         return self.end.at if self.end is not None and self.end.at else self.now

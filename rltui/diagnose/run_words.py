@@ -126,7 +126,7 @@ def metrics_words(picture: RunPicture) -> Iterator[str]:
         return
     took_s = [later.at - before.at for before, later in itertools.pairwise(steps)]
     median = statistics.median(took_s)
-    waited = picture.until - steps[-1].at
+    waited = picture.until - picture.waits_since
     if waited > patience_s(took_s, scale()):
         yield f"no new step for {waited:.0f} s, a step takes {median:.1f} s"
 
