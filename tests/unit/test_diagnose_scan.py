@@ -56,6 +56,12 @@ def test_an_error_in_a_line_without_end_is_found() -> None:
     assert evidence_lines(Source("log", [text])) == [1]
 
 
+def test_of_a_long_line_the_part_that_tells_is_shown() -> None:
+    text = diagnose([text_source("log", f"{'state ' * 500}{ERROR}")])[0].evidence[0].text
+    assert text.startswith("…")
+    assert 0 < text.find(ERROR[-20:]) < 300
+
+
 def test_frames_before_the_edge_of_a_step_are_seen() -> None:
     oom = (
         'Traceback (most recent call last):\n  File "/v/torch/optim/adamw.py", line 220, in step\n    adamw(\n'
