@@ -92,6 +92,14 @@ def test_a_job_that_was_started_again_in_the_same_log_died_of_its_last_death() -
     assert seen("\n".join([again, *steps, preempted])) == [("slurm_preempted", False)]
 
 
+def test_of_causes_that_explain_each_other_in_a_ring_one_stays_a_cause() -> None:
+    launch = "srun: error: task 0 launch failed: Unspecified error"
+    denied = "PermissionError: [Errno 13] Permission denied: '/x/out'"
+    output = "slurmstepd: error: Could not open stdout file /x/o.log: Permission denied"
+    found = seen(f"{launch}\n{denied}\n{output}")
+    assert [is_secondary for _, is_secondary in found] == [False, True, True]
+
+
 def test_the_rank_that_is_missing_among_hundreds_is_named() -> None:
     log = "\n".join(watchdog(rank, 1580) for rank in range(600) for _ in range(2) if rank != 577)
     assert "no word of rank 577." in diagnose([text_source("log", log)])[0].summary
