@@ -150,7 +150,7 @@ ODD = st.recursive(
 )
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(list(call(1))), ODD), max_size=4), ODD)
+@given(st.lists(st.dictionaries(st.sampled_from([*call(1), "time_created_ns"]), ODD), max_size=4), ODD)
 def test_records_of_another_form_break_nothing(entries: list[Any], config: Any) -> None:
     record = record_of(0, {"entries": entries, "pg_config": config})
     assert all(line.startswith(("stuck: rank ", "flight: rank ", "desync: at ")) for line in flight_lines([record]))
