@@ -45,7 +45,9 @@ def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
         raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
-    logs = options.log or ([options.run] if is_file(Path(options.run)) else [])
+    # a pipe, too: bash names what <(…) prints /dev/fd/63
+    is_log = bool(options.run) and os.access(options.run, os.F_OK) and not is_folder(Path(options.run))
+    logs = options.log or ([options.run] if is_log else [])
     said = _of_logs(logs) if logs else _of_run(options.run, options.attempt, options.cluster)
     findings = said.findings
     _print(said, as_json=options.json)
@@ -86,9 +88,11 @@ def _of_logs(names: Sequence[str]) -> Said:
 
 
 def _is_record(name: str) -> bool:
-    """Whether a file is torch's record of a rank's collectives."""
+    """Whether a file is torch's record of a rank's collectives; a pipe is none, as it can be read only once."""
     from rltui.onnode.flight_recorder import is_record
 
+    if not is_file(Path(name)):
+        return False
     with Path(name).open("rb") as stream:
         return is_record(name, stream.read(64))
 

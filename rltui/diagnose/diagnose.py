@@ -14,6 +14,7 @@ from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.nearest import nearest
 from rltui.diagnose.ranking import rank
+from rltui.diagnose.restarts import forget_earlier_starts
 from rltui.diagnose.scan import Scanner
 from rltui.diagnose.verdicts import SURE_ENOUGH
 
@@ -44,6 +45,7 @@ def examine(sources: Iterable[Source]) -> Findings:
     scanner = Scanner()
     for source in sources:
         scanner.scan(source)
+    forget_earlier_starts(scanner.matches, scanner.last_lines)
     diagnoses = rank(scanner.matches)
     # what a run suffered from while it went on does not say what ended it either, and a guess says too little
     if any(_says_why(one) for one in diagnoses):

@@ -107,7 +107,8 @@ def _call(seq: int, entry: Mapping[str, Any], lately: float) -> Call:
     kinds = entry.get("input_dtypes")
     sizes = f"{entry.get('input_sizes')} {', '.join(map(str, kinds)) if isinstance(kinds, list) else ''}".strip()
     # one that began just before the record was taken may just be one: nobody waits in it yet
-    began_s = (entry.get("time_created_ns") or 0) / 1e9
+    created_ns = entry.get("time_created_ns")
+    began_s = created_ns / 1e9 if isinstance(created_ns, int) and created_ns < 1 << 63 else 0.0
     is_over = bool(entry.get("retired")) or entry.get("state") == "completed" or began_s > lately
     return Call(seq, plain(op)[:LONGEST], plain(sizes)[:LONGEST], is_over, _caller(entry.get("frames")))
 

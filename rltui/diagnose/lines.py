@@ -68,7 +68,8 @@ _PREFIXES = tuple(
         r"\[default(?P<rank>\d{1,6})\]:",  # torchrun --tee
         r"\[\d+,(?P<rank>\d{1,6})\]<std(?:out|err)>: ?",  # mpirun --tag-output
         # pdsh, by which DeepSpeed starts on several nodes
-        r"(?P<node>\d{1,3}(?:\.\d{1,3}){3}|(?!slurmstepd-)[a-z][a-z0-9.]*-[a-z0-9.-]*\d): (?=\S|\s+File \")",
+        r"(?P<node>\d{1,3}(?:\.\d{1,3}){3}|(?!(?:slurmstepd|steps?|epoch|iter|batch|gcc|clang|python)-)"
+        r"[a-z][a-z0-9.]*-[a-z0-9.-]*\d): (?=\S|\s+File \")",
         r"\[\d{1,9}\] (?=\[)",  # a line number put there by the tool that copied the log
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<node>[\w.-]+) (?!kernel)[\w./@-]+(?:\[\d+\])?: ",  # journald, syslog
         r"(?P<rank>\d{1,5}): (?=.)",  # srun --label; what follows keeps its indentation

@@ -34,23 +34,33 @@ class Matches:
     Attributes:
         by_cause: By cause or state, oldest first; of more than ``MOST_MATCHES`` the first ones and the last.
         lines: Lines read of all sources.
+        waiting_ranks: By cause, ranks that named the operation in which they waited, however many there are.
     """
 
     def __init__(self) -> None:
         self.by_cause: dict[str, list[Match]] = {}
         self.lines = 0
+        self.waiting_ranks: dict[str, set[str]] = {}
 
     def note(self, match: Match) -> None:
         """Add a match; of too many of one cause the newest takes the last one's place."""
+        rank = match.fields.get("rank") or match.evidence.rank
+        if rank and "op" in match.fields:
+            self.waiting_ranks.setdefault(match.cause, set()).add(rank)
         known = self.by_cause.setdefault(match.cause, [])
         if len(known) >= MOST_MATCHES:
             known.pop()
         known.append(match)
 
+    def forget(self, source: int, before: int) -> None:
+        """Leave out what a source said before a place among all lines."""
+        for cause, found in self.by_cause.items():
+            self.by_cause[cause] = [one for one in found if one.source != source or one.order >= before]
+
     @property
     def causes(self) -> set[str]:
         """What was seen besides states."""
-        return self.by_cause.keys() - STATES
+        return {cause for cause, found in self.by_cause.items() if found} - STATES
 
     def of(self, cause: str) -> Sequence[Match]:
         """Return the matches of one cause or state, oldest first."""

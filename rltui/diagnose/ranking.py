@@ -48,6 +48,8 @@ def rank(matches: Matches) -> tuple[Diagnosis, ...]:
     """Return the diagnoses that ``matches`` amount to, causes first; empty where nothing is wrong."""
     candidates = [found for cause in CAUSES.values() if (found := _candidate(cause, matches)) is not None]
     secondary = {found.cause.id for found in candidates if any(explains(other, found) for other in candidates)}
+    if len(secondary) == len(candidates) > 0:  # three may explain each other in a ring
+        secondary.discard(min(candidates, key=lambda found: _rank(found, is_secondary=False)).cause.id)
     ranked = sorted(candidates, key=lambda found: _rank(found, found.cause.id in secondary))
     return tuple(_diagnosis(found, found.cause.id in secondary) for found in ranked)
 

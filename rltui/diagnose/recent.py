@@ -7,6 +7,7 @@ compiled, saved or evaluated is no measure of the others.
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -48,6 +49,16 @@ class Step(Struct, frozen=True):
 
     at: float
     values: dict[str, float]
+
+    def number(self, name: str) -> float | None:
+        """A metric of the step; None where it has none, or NaN or infinity, of which no median can be made."""
+        value = self.values.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+
+def numbers(steps: Sequence[Step], name: str) -> list[float]:
+    """What ``steps`` say of a metric, as far as they have a number."""
+    return [value for step in steps if (value := step.number(name)) is not None]
 
 
 class EngineCounters(Struct, frozen=True, kw_only=True):
@@ -121,11 +132,11 @@ class Recent(Struct, frozen=True, kw_only=True):
 
     def late(self, name: str) -> float | None:
         """Median of a metric over the recent steps; None where most of them do not have it."""
-        return _median([step.values[name] for step in self.window if name in step.values], len(self.window))
+        return _median(numbers(self.window, name), len(self.window))
 
     def growth(self, name: str) -> float:
         """By how much a counter grew in each of the recent steps, on the mean; 0 where nothing says so."""
-        seen = [step.values[name] for step in self.window if name in step.values]
+        seen = numbers(self.window, name)
         return (seen[-1] - seen[0]) / (len(seen) - 1) if len(seen) > 1 else 0.0
 
     @property
@@ -166,9 +177,9 @@ class Recent(Struct, frozen=True, kw_only=True):
         total_s, steps = self.total_s, self.steps[1:]
         if total_s is None or len(steps) < LEAST_STEPS:
             return 0.0, 0
-        took = [step.values.get(name, 0.0) for step in steps]
+        took = [step.number(name) or 0.0 for step in steps]
         # of steps that were read all at once, the times of their ends say nothing
-        wall_s = max(self.steps[-1].at - self.steps[0].at, sum(step.values.get(TOTAL, total_s) for step in steps))
+        wall_s = max(self.steps[-1].at - self.steps[0].at, sum(step.number(TOTAL) or total_s for step in steps))
         return sum(took) / wall_s, sum(each > 0.1 * total_s for each in took)
 
     def early_and_late(self, name: str, least_s: float = 0.0) -> tuple[float, float] | None:
@@ -179,7 +190,7 @@ class Recent(Struct, frozen=True, kw_only=True):
             least_s: The last few steps are those of so many seconds at least; steps that were read all at once have
                 one time, which says nothing.
         """
-        told = [step for step in self.steps if name in step.values]
+        told = [step for step in self.steps if step.number(name) is not None]
         early = self.baseline(name)
         if len(told) < BASELINE_STEPS or not early:
             return None
@@ -188,14 +199,14 @@ class Recent(Struct, frozen=True, kw_only=True):
         late = told[-max(LATE_STEPS, newer) :]
         if 2 * len(late) > len(told):
             return None
-        return statistics.median(early), statistics.median(step.values[name] for step in late)
+        return statistics.median(early), statistics.median(numbers(late, name))
 
     def baseline(self, name: str) -> list[float]:
         """A metric in ``first``, else in the first half of the steps.
 
         Early steps warm up (compilation, caches), so the very first two do not count.
         """
-        values = [step.values[name] for step in self.first or self.steps if name in step.values]
+        values = numbers(self.first or self.steps, name)
         return values[2 : None if self.first else len(values) // 2 + 1]
 
 
@@ -267,6 +278,15 @@ class RunPicture(Struct, frozen=True, kw_only=True):
     def recent(self) -> Recent:
         """What rules about slow and silently failing runs look at."""
         return Recent(steps=self.steps, first=self.first, planned=self.planned, engines=self.engines, gpus=self.gpus)
+
+    @property
+    def waits_since(self) -> float:
+        """Since when the next step is waited for: the last one, or the end of the checkpoint that came after it.
+
+        0 where there is neither.
+        """
+        last = self.steps[-1].at if self.steps else 0.0
+        return max(last, self.stage.since) if self.stage.stage == "training" else last
 
     @property
     def until(self) -> float:

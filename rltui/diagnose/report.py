@@ -83,7 +83,9 @@ def _with_safety(remedy: Remedy) -> str:
 
 def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
     rest = " " * len(first) if rest is None else rest
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return textwrap.wrap(  # paths and addresses stay whole, to be copied
+        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _cut(text: str) -> str:

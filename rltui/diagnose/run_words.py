@@ -126,7 +126,7 @@ def metrics_words(picture: RunPicture) -> Iterator[str]:
         return
     took_s = [later.at - before.at for before, later in itertools.pairwise(steps)]
     median = statistics.median(took_s)
-    waited = picture.until - steps[-1].at
+    waited = picture.until - picture.waits_since
     if waited > patience_s(took_s, scale()):
         yield f"no new step for {waited:.0f} s, a step takes {median:.1f} s"
 
@@ -201,11 +201,12 @@ def at_rest_words(picture: RunPicture) -> tuple[str, ...]:
     found = []
     if idle and all(idle) and min(waited_s, picture.now - max(idle)) > IDLE_S:
         names = ", ".join(host.host for host in picture.hosts[:8] if host.gpus)
-        found.append(f"no GPU of {names} has worked since {_clock(max(idle))} at the latest")
+        found.append(f"no GPU of {names} has worked since {_clock(max(idle), picture.now)} at the latest")
     if picture.said_at and min(waited_s, picture.now - picture.said_at) > WORDLESS_S:
-        found.append(f"its log has been silent since {_clock(picture.said_at)}")
+        found.append(f"its log has been silent since {_clock(picture.said_at, picture.now)}")
     return tuple(found)
 
 
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(at))
+def _clock(at: float, now: float) -> str:
+    date = "" if time.localtime(at)[:3] == time.localtime(now)[:3] else "%Y-%m-%d "
+    return time.strftime(f"{date}%H:%M:%S", time.localtime(at))

@@ -59,6 +59,8 @@ LINES_SAMPLED = 200
 _WORDS_OF_PLACES = frozenset((b"node", b"gpu", b"rank", b"worker", b"engine", b"stderr"))
 """Words that causes are known by and that nevertheless only say where a line is from, if all lines begin with them."""
 
+CONTEXT_CHARACTERS = 80
+
 MEMO_BYTES = 1 << 24
 
 _WORDS_ONLY = bytes(
@@ -105,6 +107,8 @@ class Scanner:
         """How often rules matched, by cause or state."""
         self.ends: list[bytes] = []
         """The end of each source."""
+        self.last_lines: list[int] = []
+        """The place of each source's last line among all lines."""
         self._memo: dict[bytes, LineKind | None] = {}
         self._memo_bytes = 0
         self._sources = 0
@@ -118,6 +122,7 @@ class Scanner:
                 pass_.add(block[start : start + STEP_BYTES])
         pass_.finish()
         self.matches.lines += pass_.lines
+        self.last_lines.append(self.matches.lines)
 
     def may_ask(self, cause: str) -> bool:
         """Whether rules of ``cause`` are still worth their time."""
@@ -312,7 +317,9 @@ class _Pass:
             if reading is not None:
                 self.scanner.found[rule.cause] += 1
                 fields = self._in_file(reading.fields, extent)
-                own = structs.replace(line, number=line.number - extent.added)
+                own = structs.replace(
+                    line, number=line.number - extent.added, text=_telling_part(line.text, lowered, rule.wording.anchor)
+                )
                 self._note(reading.cause or rule.cause, reading.confidence, own, fields, line.number)
 
     def _in_file(self, fields: dict[str, str], extent: Extent) -> dict[str, str]:
@@ -341,6 +348,12 @@ class _Pass:
             cause=cause, confidence=confidence, evidence=evidence, order=order, source=self.source, fields=fields
         )
         self.scanner.matches.note(match)
+
+
+def _telling_part(text: str, lowered: str, anchor: str) -> str:
+    """The line from just before what is known of it: of a long one only the beginning is shown."""
+    begins = lowered.find(anchor) - CONTEXT_CHARACTERS
+    return f"…{text[begins:].lstrip()}" if begins > CONTEXT_CHARACTERS else text
 
 
 def _words_only(text: bytes) -> bytes:

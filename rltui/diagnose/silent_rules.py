@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from rltui.diagnose.recent import Recent, Symptom
+from rltui.diagnose.recent import Recent, Symptom, numbers
 
 PERSISTENT_STEPS = 3
 """A single NaN is how mixed precision finds its scale; three in a row are not."""
@@ -60,11 +60,10 @@ def silent_symptoms(recent: Recent) -> tuple[Symptom, ...]:
 def lost_numbers(recent: Recent) -> str:
     """A loss or gradient norm that is no number for some steps; where writers leave NaN out, one that was there."""
     for name in ("loss", "grad_norm"):
-        told = [step.values.get(name) for step in recent.steps]
-        finite = [_is_number(value) for value in told]
+        finite = [step.number(name) is not None for step in recent.steps]
         lost = next((back for back, good in enumerate(reversed(finite)) if good), len(finite))
         was_there = lost < len(finite) and sum(finite) >= 0.5 * (len(finite) - lost)
-        if lost >= PERSISTENT_STEPS and (was_there or None not in told[-lost:]):
+        if lost >= PERSISTENT_STEPS and (was_there or all(name in step.values for step in recent.steps[-lost:])):
             return f"{name} has been no number for {lost} steps"
     return ""
 
@@ -81,8 +80,8 @@ def drifts_apart(recent: Recent) -> str:
 
 def stale_weights(recent: Recent) -> str:
     """The weights that engines have stopped moving, though there was something to learn."""
-    versions = [step.values["weight_version"] for step in recent.steps if "weight_version" in step.values]
-    taught = [step.values.get("zero_std_fraction", 0.0) < 1.0 for step in recent.steps[-5:]]
+    versions = numbers(recent.steps, "weight_version")
+    taught = [(step.number("zero_std_fraction") or 0.0) < 1.0 for step in recent.steps[-5:]]
     if len(versions) > 5 and versions[-6] == versions[-1] > versions[0] and all(taught):
         return f"the engines have had weight version {versions[-1]:.0f} for 5 steps"
     took, alike = recent.early_and_late("time/weight_sync"), recent.early_and_late("zero_std_fraction")
@@ -112,7 +111,7 @@ def entropy_collapses(recent: Recent) -> str:
 def rewards_fail(recent: Recent) -> str:
     """Many answers get no reward, as what computes it fails."""
     for name, whose in (("reward_failed_fraction", "the reward"), ("judge_failed_fraction", "the judge's verdict")):
-        last = [step.values[name] for step in recent.steps[-EQUAL_REWARD_STEPS:] if name in step.values]
+        last = numbers(recent.steps[-EQUAL_REWARD_STEPS:], name)
         if len(last) == EQUAL_REWARD_STEPS and (share := statistics.median(last)) >= FAILED:
             return f"{whose} failed for {100 * share:.0f} % of the answers of the last {len(last)} steps"
     return ""
@@ -121,7 +120,7 @@ def rewards_fail(recent: Recent) -> str:
 def judge_constant(recent: Recent) -> str:
     """All answers of all prompts get one and the same reward."""
     last = recent.steps[-EQUAL_REWARD_STEPS:]
-    rewards = [step.values["reward"] for step in last if "reward" in step.values]
+    rewards = numbers(last, "reward")
     equal = [step.values.get("reward_std", 1.0) <= 1e-6 for step in last]
     if len(rewards) < EQUAL_REWARD_STEPS or max(rewards) - min(rewards) > 1e-6 or not all(equal) or _is_solved(recent):
         return ""
@@ -130,7 +129,7 @@ def judge_constant(recent: Recent) -> str:
 
 def no_signal(recent: Recent) -> str:
     """Nearly all groups have one reward each: there is nothing to learn from."""
-    last = [step.values.get("zero_std_fraction", 0.0) for step in recent.steps[-EQUAL_REWARD_STEPS:]]
+    last = [step.number("zero_std_fraction") or 0.0 for step in recent.steps[-EQUAL_REWARD_STEPS:]]
     if len(last) < EQUAL_REWARD_STEPS or statistics.median(last) < EQUAL_GROUPS or _is_solved(recent):
         return ""
     if min(last) >= 0.999:
@@ -156,7 +155,7 @@ def truncated(recent: Recent) -> str:
 
 def reward_races(recent: Recent) -> str:
     """The reward leaps up while answers change their nature: most often the reward is being fooled."""
-    rewards = [step.values["reward"] for step in recent.steps if "reward" in step.values]
+    rewards = numbers(recent.steps, "reward")
     seen, length = recent.early_and_late("reward"), recent.early_and_late("response_length")
     if seen is None or length is None or length[0] <= 0 or len(rewards) < 2 * EQUAL_REWARD_STEPS:
         return ""
@@ -170,7 +169,7 @@ def reward_races(recent: Recent) -> str:
 
 def reward_flat(recent: Recent) -> str:
     """The reward does not move at all, which chance alone would not let be."""
-    rewards = [step.values["reward"] for step in recent.steps[-FLAT_STEPS:] if "reward" in step.values]
+    rewards = numbers(recent.steps[-FLAT_STEPS:], "reward")
     if len(rewards) < FLAT_STEPS or statistics.pstdev(rewards) > max(1e-6, 0.005 * abs(statistics.median(rewards))):
         return ""
     return "" if _is_solved(recent) else f"the reward has been {statistics.median(rewards):.3g} for {FLAT_STEPS} steps"
@@ -193,10 +192,6 @@ SILENT_RULES: tuple[SilentRule, ...] = (
 """Warnings, the worst first."""
 
 
-def _is_number(value: float | None) -> bool:
-    return value is not None and value - value == 0.0
-
-
 def _earns_more(recent: Recent) -> bool:
     """Whether the reward rose by more than its own swing: then what else changed may be what was learned."""
     seen = recent.early_and_late("reward")
@@ -208,7 +203,7 @@ def _earns_more(recent: Recent) -> bool:
 
 def _is_solved(recent: Recent) -> bool:
     """Whether there is nothing left to learn: the reward rose before it stood still, or is full."""
-    rewards = [step.values["reward"] for step in recent.steps if "reward" in step.values]
+    rewards = numbers(recent.steps, "reward")
     if not rewards:
         return False
     late = statistics.median(rewards[-EQUAL_REWARD_STEPS:])

@@ -12,7 +12,17 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from rltui.diagnose.recent import GENERATION, LEARNER_WORK, TOTAL, EngineCounters, GpuRecord, Planned, Recent, Symptom
+from rltui.diagnose.recent import (
+    GENERATION,
+    LEARNER_WORK,
+    TOTAL,
+    EngineCounters,
+    GpuRecord,
+    Planned,
+    Recent,
+    Symptom,
+    numbers,
+)
 from rltui.watch.phases import phase_names
 
 MOSTLY = 0.7
@@ -321,7 +331,7 @@ def _speed(engine: EngineCounters) -> float:
 def _slow_lane(recent: Recent) -> Told | None:
     """By what the trainer measures of its engines: the same one is the slowest nearly always, by much."""
     speed = recent.late("slowest_engine_speed")
-    which = [step.values["slowest_engine"] for step in recent.window if "slowest_engine" in step.values]
+    which = numbers(recent.window, "slowest_engine")
     if speed is None or speed > SLOW_ENGINE or not which:
         return None
     usual = statistics.mode(which)

@@ -93,14 +93,16 @@ def decoded(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _guess_wide(block: bytes) -> str:
-    # ASCII text in UTF-16 without a mark (PowerShell's `>` before version 6) has a NUL in every second byte
+    # ASCII text in UTF-16 without a mark (PowerShell's `>` before version 6) has a NUL in every second byte; NULs only
+    # stand where the log was cut (logrotate's copytruncate) while its writer stayed at its place
     sample = block[:4096]
     half = len(sample) // 2
-    if half < 8:
+    even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    if half < 8 or even + odd > 1.2 * half:
         return ""
-    if sample[1::2].count(0) > 0.8 * half:
+    if odd > 0.8 * half:
         return "utf-16-le"
-    return "utf-16-be" if sample[0::2].count(0) > 0.8 * half else ""
+    return "utf-16-be" if even > 0.8 * half else ""
 
 
 def _unpacked(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -117,7 +117,7 @@ def is_overdue(picture: RunPicture, at: float, scale: float = 1.0) -> bool:
     if len(times) < LEAST_STEPS:
         return at - max([picture.stage.since, *times]) > FIRST_STEPS_S * scale
     took_s = [later - before for before, later in pairwise(times)]
-    return at - times[-1] > patience_s(took_s, scale)
+    return at - picture.waits_since > patience_s(took_s, scale)
 
 
 def stood_still(at: float, picture: RunPicture, scale: float = 1.0) -> bool:
@@ -127,7 +127,7 @@ def stood_still(at: float, picture: RunPicture, scale: float = 1.0) -> bool:
     last, first = picture.steps[-1].at, picture.steps[0].at
     usual_s = (last - first) / max(1, len(picture.steps) - 1)
     told_at_once_s = pause_s([later.at - before.at for before, later in pairwise(picture.steps)])
-    return at - last > max(QUIET_S * scale, QUIET_STEPS * usual_s, told_at_once_s)
+    return at - picture.waits_since > max(QUIET_S * scale, QUIET_STEPS * usual_s, told_at_once_s)
 
 
 def idle_roles(evidence: Evidence) -> Iterator[str]:

@@ -28,6 +28,11 @@ def memory_numbers(text: str) -> dict[str, float]:
     return found
 
 
+def size_words(gib: float) -> str:
+    """``gib`` for people; a hundredth of a GiB is what may have been missing."""
+    return f"{gib:.1f} GiB" if gib >= 1.0 or not gib else f"{1024 * gib:.0f} MiB"
+
+
 _SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]iB)"
 
 _NUMBERS = {

@@ -55,11 +55,13 @@ class Change(Struct, frozen=True):
         if self.operation == "set" or isinstance(current, bool) or not isinstance(current, int | float):
             return None if current == self.value or self.operation != "set" else self.value
         assert isinstance(self.value, int | float)
-        wanted = current * self.value if self.operation == "times" else current + self.value
-        wanted = max(wanted, self.least) if self.least is not None else wanted
+        meant = current * self.value if self.operation == "times" else current + self.value
+        wanted = max(meant, self.least) if self.least is not None else meant
         wanted = min(wanted, self.most) if self.most is not None else wanted
-        wanted = int(wanted) if isinstance(current, int) else round(wanted, 4)
-        return None if wanted == current else wanted
+        # significant digits: learning rates are as small as 1e-7
+        wanted = int(wanted) if isinstance(current, int) else float(f"{wanted:.4g}")
+        # beyond its bound already: to go back to it would be the opposite of what helps
+        return wanted if (wanted - current) * (meant - current) > 0 else None
 
     @property
     def shown(self) -> str:

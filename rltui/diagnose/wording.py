@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 STATES = frozenset({
     "engine_exit_line", "engine_work_done", "failed_end", "hint", "nan_metric", "nccl_loaded", "nccl_package",
-    "nccl_position", "nccl_system", "ray_head_reached", "ray_up", "role_restarted", "step_created", "step_waiting",
-    "thread_limit", "traceback", "training_done", "wandb_back", "xid_halted",
+    "nccl_position", "nccl_system", "ray_head_reached", "ray_up", "role_restarted", "started", "step_created",
+    "step_waiting", "thread_limit", "traceback", "training_done", "wandb_back", "xid_halted",
 })  # fmt: skip
 """What wordings may stand for besides causes: no causes themselves, but causes take them into account."""
 

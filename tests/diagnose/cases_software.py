@@ -385,7 +385,7 @@ CASES = {
     ),
     "access_denied": Case(
         has=(
-            "[rank1]: PermissionError: [Errno 13] Permission denied: '/.cache'",
+            "[rank1]: PermissionError: [Errno 13] Keine Berechtigung: '/.cache'",
             "PermissionError: [Errno 1] Operation not permitted: '/w/run'",
         ),
         looks_like=("wandb: WARNING PermissionError: [Errno 13] Permission denied: '/home/me/.config/wandb'",),

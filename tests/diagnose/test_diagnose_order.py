@@ -71,6 +71,40 @@ def test_a_wrapper_is_a_consequence(log: str, cause: str, wrapper: str) -> None:
     assert seen(log) == [(cause, False), (wrapper, True)]
 
 
+@pytest.mark.parametrize("is_slurms_first", [True, False])
+def test_two_who_saw_the_same_lack_of_memory_leave_one_cause(is_slurms_first: bool) -> None:
+    ray = "(raylet) node_manager.cc:3065: 2 Workers (tasks / actors) killed due to memory pressure (OOM)"
+    slurm = "slurmstepd: error: Detected 1 oom_kill event in StepId=123.batch."
+    lines = [slurm, ray] if is_slurms_first else [ray, slurm]
+    assert seen("\n".join(lines)) == [("ray_oom_kill", False), ("host_oom_slurm", True)]
+
+
+def test_a_job_that_was_started_again_in_the_same_log_died_of_its_last_death() -> None:
+    preempted = TIME_LIMIT.replace("TIME LIMIT", "PREEMPTION")
+    steps = ["step: 7 loss: 0.3"] * 400
+    again = "Loading checkpoint shards:   0%|          | 0/4 [00:00<?, ?it/s]"
+    both = [OOM_HINT, *steps, preempted, again, *steps]
+    assert seen("\n".join([*both, FORWARD])) == [("cuda_oom_fwd_bwd", False)]
+    assert seen("\n".join(both)) == []
+    assert seen("\n".join([*both, "x"]), FORWARD) == [("cuda_oom_fwd_bwd", False)]
+    # what is written while Slurm ends the job, and other logs, are of the same start
+    assert seen("\n".join([*steps, preempted, FORWARD])) == [("slurm_preempted", False), ("cuda_oom_fwd_bwd", True)]
+    assert seen("\n".join([again, *steps, preempted])) == [("slurm_preempted", False)]
+
+
+def test_of_causes_that_explain_each_other_in_a_ring_one_stays_a_cause() -> None:
+    launch = "srun: error: task 0 launch failed: Unspecified error"
+    denied = "PermissionError: [Errno 13] Permission denied: '/x/out'"
+    output = "slurmstepd: error: Could not open stdout file /x/o.log: Permission denied"
+    found = seen(f"{launch}\n{denied}\n{output}")
+    assert [is_secondary for _, is_secondary in found] == [False, True, True]
+
+
+def test_the_rank_that_is_missing_among_hundreds_is_named() -> None:
+    log = "\n".join(watchdog(rank, 1580) for rank in range(600) for _ in range(2) if rank != 577)
+    assert "no word of rank 577." in diagnose([text_source("log", log)])[0].summary
+
+
 def test_memory_that_is_only_talked_about_explains_no_hang() -> None:
     log = f"probe 3 met: CUDA out of memory. Tried to allocate 2.50 GiB.\n{TIMEOUTS}"
     assert ("nccl_timeout", False) in seen(log)

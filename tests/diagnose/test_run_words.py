@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -188,6 +189,19 @@ def test_cards_that_rest_and_a_silent_log_are_told_as_seen_and_are_no_cause(
     found = at_rest_words(picture)
     assert [one[: len(begin)] for one, begin in zip(found, words, strict=True)] == words
     assert "run_stalled" not in causes(picture)
+
+
+def test_a_step_is_waited_for_from_the_end_of_the_checkpoint_on() -> None:
+    """As on the node (``onnode/progress.py``), which would end a run of hands-off mode by another word."""
+    saved = StageSnapshot(stage="training", since=NOW - 20, step=20, steps=500)
+    assert causes(training(steps=steps(last_at=NOW - 4000), stage=saved)) == []
+    hangs = StageSnapshot(stage="training", since=NOW - 3000, step=20, steps=500)
+    assert causes(training(steps=steps(last_at=NOW - 4000), stage=hangs)) == ["run_stalled"]
+
+
+def test_what_has_been_so_for_more_than_a_day_is_told_with_its_date() -> None:
+    (words,) = at_rest_words(training(said_at=NOW - 2 * 86_400))
+    assert re.search(r"silent since \d{4}-\d\d-\d\d \d\d:", words)
 
 
 def test_a_program_of_unknown_words_that_loads_for_hours_may_be_training() -> None:

@@ -292,6 +292,19 @@ def test_a_loss_that_is_written_as_no_number_in_all_steps_in_view_stays_told() -
     assert [one.sentence for one in silent_symptoms(Recent(steps=lost))] == ["loss has been no number for 40 steps"]
 
 
+@pytest.mark.parametrize("lost", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["reward", "kl", "entropy", "response_length", "zero_std_fraction", "time/train"])
+def test_a_metric_that_is_no_number_in_some_steps_is_taken_for_none(name: str, lost: float) -> None:
+    well = learning("reward", 0.31, count=60)
+    odd = (
+        structs.replace(step, values={**step.values, name: lost}) if number % 7 == 3 or number > 54 else step
+        for number, step in enumerate(well.steps)
+    )
+    recent = Recent(steps=tuple(odd))
+    assert silent_symptoms(recent) == ()
+    assert slow_symptoms(recent) == ()
+
+
 @pytest.mark.parametrize(
     ("change", "late", "word"),
     [

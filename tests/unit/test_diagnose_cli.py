@@ -49,6 +49,13 @@ def test_a_path_in_place_of_a_run_is_read_as_a_log(log: Path) -> None:
     assert (done.returncode, json.loads(done.stdout)["diagnoses"][0]["id"]) == (1, "engine_kv_no_blocks")
 
 
+@pytest.mark.parametrize("words", [["/dev/stdin"], ["--log", "/dev/stdin"]])
+def test_a_pipe_that_has_a_path_is_read_once_and_whole(words: list[str]) -> None:
+    """As of ``rltui why <(ssh node cat log)``."""
+    done = rltui("why", *words, "--json", stdin=ERROR.encode())
+    assert (done.returncode, json.loads(done.stdout)["diagnoses"][0]["id"]) == (1, "engine_kv_no_blocks")
+
+
 def test_people_get_no_escapes(log: Path) -> None:
     done = rltui("why", "--log", str(log))
     assert b"\x1b" not in done.stdout + done.stderr

@@ -47,6 +47,11 @@ def test_prefixes_are_stripped_and_kept(raw: str, attributes: dict[str, object])
     assert {name: getattr(line, name) for name in attributes} == attributes
 
 
+@pytest.mark.parametrize(("prefix", "node"), [("worker-12", "worker-12"), ("step-7", ""), ("gcc-11", "")])
+def test_a_name_with_a_number_is_a_node_unless_it_counts_or_is_a_program(prefix: str, node: str) -> None:
+    assert clean(f"{prefix}: {ERROR}".encode(), 1).node == node
+
+
 def test_code_keeps_its_indentation() -> None:
     assert clean(b"[rank0]:     self.optimizer.step()", 1).text.endswith("    self.optimizer.step()")
 

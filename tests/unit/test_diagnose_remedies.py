@@ -81,6 +81,8 @@ def test_changes_are_of_keys_that_layouts_have(cause: Cause) -> None:
 
 def test_causes_refer_to_each_other_by_their_ids() -> None:
     assert all(cause.explains <= set(CAUSES) for cause in CAUSES.values())
+    mutual = [one.id for one in CAUSES.values() for other in one.explains if one.id in CAUSES[other].explains]
+    assert not mutual  # each would be a consequence, and nothing a cause
     states = {rule.cause for rule in RULES} - set(CAUSES)
     assert states <= STATES
 
@@ -141,7 +143,7 @@ def test_the_failed_node_is_offered_for_exclusion() -> None:
          "GiB)",
          "find-the-owner", "orphan"),
         ("Total number of attention heads (28) must be divisible by tensor parallel size "
-         "(8).", "divide-heads", "to 7,"),
+         "(8).", "divide-heads", "to 4,"),  # 7 would leave one of eight GPUs to nobody
         ("AssertionError: Check batch related parameters. train_batch_size is not equal to 128 != 2 * 8 * 1",
          "legal-batch", "launcher's world size"),
         ("AssertionError: Check batch related parameters. train_batch_size is not equal to 128 != 2 * 9 * 7",
@@ -159,9 +161,12 @@ def test_numbers_of_the_evidence_decide(log: str, remedy: str, words: str) -> No
     [
         (Change("k", "times", 0.5, least=1), 8, 4),
         (Change("k", "times", 0.5, least=1), 1, None),
-        (Change("k", "times", 0.5, least=1), 0, 1),
+        (Change("k", "times", 0.5, least=1), 0, None),
+        (Change("k", "times", 0.5), 1e-6, 5e-7),
         (Change("k", "plus", -0.1, least=0.3), 0.9, 0.8),
         (Change("k", "plus", -0.1, least=0.3), 0.3, None),
+        (Change("k", "plus", -0.1, least=0.3), 0.2, None),
+        (Change("k", "plus", 0.1, most=0.95), 0.97, None),
         (Change("k", "plus", 0.1, most=0.95), 0.9, 0.95),
         (Change("k", "set", True), False, True),
         (Change("k", "set", True), True, None),
@@ -189,6 +194,18 @@ def test_remedies_are_fitted_to_the_layout_that_ran() -> None:
         ("roles.learner.micro_batch", 4),
         ("slurm.exclude", "[n7]"),
     ]
+
+
+def test_a_small_piece_of_memory_is_not_nothing() -> None:
+    log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 7 has a total capacity of 79.1 "
+    summary = diagnose([text_source("log", f"{log}GiB of which 8.00 MiB is free.")])[0].summary
+    assert "20 MiB asked for, 8 MiB free of 79.1 GiB" in summary
+
+
+def test_a_path_in_the_evidence_can_be_copied() -> None:
+    path = f"/home/me/{'very/' * 20}long.json"
+    lines = report.as_text(diagnose([text_source("a.log", f"OSError: [Errno 122] Disk quota exceeded: '{path}'")]))
+    assert any(path in line for line in lines)
 
 
 def test_json_has_the_promised_form() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import time
 import tracemalloc
@@ -11,7 +12,7 @@ import pytest
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.matches import MOST_MATCHES
 from rltui.diagnose.scan import STEP_BYTES, Scanner
-from rltui.diagnose.sources import Source, text_source
+from rltui.diagnose.sources import Source, stream_source, text_source
 
 ERROR = "ValueError: No available memory for the cache blocks."
 NOISE = "INFO 10-25 13:08:43 [x.py:1] step {step} took {time:.3f} s\n"
@@ -39,6 +40,12 @@ def test_the_last_line_needs_no_end() -> None:
     assert evidence_lines(text_source("log", noise(3) + ERROR)) == [4]
 
 
+@pytest.mark.parametrize("hole", [100, 5000, STEP_BYTES])
+def test_a_log_that_was_cut_under_its_writer_begins_with_a_hole(hole: int) -> None:
+    stream = io.BytesIO(b"\0" * hole + f"step 7\n{ERROR}\n".encode())
+    assert evidence_lines(stream_source("log", stream)) == [2]
+
+
 def test_windows_line_ends_and_progress_bars() -> None:
     bars = "".join(f"\r {percent}%|##   | {percent}/100" for percent in range(100))
     assert evidence_lines(text_source("log", f"a\r\n{bars}\r{ERROR}\r\nb\r\n")) == [2]
@@ -47,6 +54,12 @@ def test_windows_line_ends_and_progress_bars() -> None:
 def test_an_error_in_a_line_without_end_is_found() -> None:
     text = b"x" * (3 * STEP_BYTES) + b" " + ERROR.encode() + b" " + b"y" * (2 * STEP_BYTES)
     assert evidence_lines(Source("log", [text])) == [1]
+
+
+def test_of_a_long_line_the_part_that_tells_is_shown() -> None:
+    text = diagnose([text_source("log", f"{'state ' * 500}{ERROR}")])[0].evidence[0].text
+    assert text.startswith("…")
+    assert 0 < text.find(ERROR[-20:]) < 300
 
 
 def test_frames_before_the_edge_of_a_step_are_seen() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rltui.cli.main import main
@@ -150,6 +150,7 @@ ODD = st.recursive(
 )
 
 
+@example([{**call(1), "time_created_ns": "1700000000000000000"}], {})
 @given(st.lists(st.dictionaries(st.sampled_from(list(call(1))), ODD), max_size=4), ODD)
 def test_records_of_another_form_break_nothing(entries: list[Any], config: Any) -> None:
     record = record_of(0, {"entries": entries, "pg_config": config})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
@@ -20,6 +20,9 @@ _RANKS = (
     "the log of the rank that is missing from the watchdog's lines, and dmesg of its node",
     "torch's flight record (TORCH_FR_BUFFER_SIZE=2000) or py-spy dump of every rank",
 )
+MOST_RANKS = 1 << 17
+"""Above this a number is no rank: lines of several ranks may be written into each other."""
+
 _NCCL_DOC = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html"
 
 
@@ -77,12 +80,12 @@ def _wait_in_words(match: Match) -> str:
     return f"rank {rank} waits for {fields['op']} number {fields.get('seq', '?')}"
 
 
-def nccl_timeout(matches: Sequence[Match], _: Matches) -> Verdict | None:
+def nccl_timeout(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
     """Ranks that wait for the same thing; those that do not complain are named."""
     verdict = surest(matches)
     if verdict is None:
         return None
-    missing = _missing_ranks(matches)
+    missing = _missing_ranks(all_matches.waiting_ranks.get("nccl_timeout", ()))
     words = f"; no word of rank{'s' if len(missing) > 1 else ''} {', '.join(missing)}" if missing else ""
     fields = {"missing": words, **verdict.fields}
     if "op" in fields:
@@ -90,12 +93,12 @@ def nccl_timeout(matches: Sequence[Match], _: Matches) -> Verdict | None:
     return structs.replace(verdict, fields=fields)
 
 
-def _missing_ranks(matches: Sequence[Match]) -> list[str]:
+def _missing_ranks(waiting: Iterable[str]) -> list[str]:
     """Ranks below the highest that complained which did not; at most four, as many silent ones mean a cut log."""
-    heard = {int(rank) for rank in _waits(matches) if rank.isdigit()}
+    heard = {int(rank) for rank in waiting if rank.isdecimal() and int(rank) < MOST_RANKS}
     if len(heard) < 3:
         return []
-    missing = sorted(set(range(min(max(heard) + 1, 4096))) - heard)
+    missing = sorted(set(range(max(heard) + 1)) - heard)
     return [str(rank) for rank in missing] if len(missing) <= 4 else []
 
 

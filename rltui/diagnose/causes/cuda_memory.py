@@ -7,7 +7,7 @@ import re
 from rltui.diagnose.cause import Cause, Fields
 from rltui.diagnose.frames import frames_of, loose_frames_of
 from rltui.diagnose.memory_frames import cause_by_frames
-from rltui.diagnose.torch_memory import foreign_gib, is_shared, memory_numbers
+from rltui.diagnose.torch_memory import foreign_gib, is_shared, memory_numbers, size_words
 from rltui.diagnose.verdicts import Change, Remedy
 from rltui.diagnose.wording import ENDED, Hit, Reading, compiled, worded
 
@@ -111,7 +111,7 @@ def read_cuda_oom(hit: Hit) -> Reading | None:
     """Decide which memory cause an out-of-memory line of CUDA is."""
     text = hit.context.line.text + " " + " ".join(line.text for line in hit.context.after(2))
     numbers = memory_numbers(text)
-    fields = {name: f"{value:.1f} GiB" for name, value in numbers.items() if name in ("asked", "total", "free")}
+    fields = {name: size_words(gib) for name, gib in numbers.items() if name in ("asked", "total", "free")}
     if "free" in numbers and "asked" in numbers and numbers["free"] > 2 * numbers["asked"] + 1:
         fields["allocator"] = "yes"
     if numbers.get("slack", 0.0) > max(2.0, 0.05 * numbers.get("total", 40.0)):

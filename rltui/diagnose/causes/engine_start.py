@@ -81,13 +81,12 @@ def free_memory(fields: Fields) -> tuple[Remedy, ...]:
 
 
 def tensor_parallel(fields: Fields) -> tuple[Remedy, ...]:
-    """The nearest size that divides the heads, not above a node's eight GPUs."""
+    """The largest size up to eight GPUs that divides the heads and the old size, so that more engines take the rest."""
     heads, asked = int(fields.get("heads", "0")), int(fields.get("tp", "0"))
     if not heads or not asked or heads > 10_000:
         words = "Choose a tensor parallelism that divides the attention heads and fits into a node."
         return (Remedy(id="divide-heads", summary=words, safe="confirm"),)
-    fitting = [size for size in range(1, min(asked, 8) + 1) if heads % size == 0]
-    best = fitting[-1]
+    best = max(size for size in range(1, 9) if heads % size == 0 and asked % size == 0)
     return (
         Remedy(
             id="divide-heads",

@@ -127,7 +127,7 @@ CAUSES = (
             *worded(("just before the end", _WAS_FULL), confidence=0.7),
         ),
         weigh=host_oom,
-        explains=frozenset({"dataloader_killed", "ray_oom_kill"}),
+        explains=frozenset({"dataloader_killed"}),
         remedies=(
             Remedy(
                 id="more-host-memory",
@@ -295,7 +295,8 @@ CAUSES = (
         tell="Errno 13. Often a cache that was put at / because HOME is not set in a container. Or the files are "
         "another user's, or root's in an image.",
         wordings=worded(
-            ("permission denied", r"PermissionError: \[Errno 13\] Permission denied: b?['\"](?P<path>[^'\"]+)['\"]"),
+            # the number is the same in each language
+            ("permissionerror: [errno 13]", r"PermissionError: \[Errno 13\] [^:]+: b?['\"](?P<path>[^'\"]+)['\"]"),
             ("permissionerror", r"^PermissionError: .{1,200}(?:permitted|denied)"),
             "os error 13)",
             confidence=0.8,

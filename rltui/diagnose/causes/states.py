@@ -6,11 +6,14 @@ from rltui.diagnose.first_exception import STATE as FIRST_EXCEPTION
 from rltui.diagnose.first_exception import WORDINGS as FIRST_EXCEPTION_WORDINGS
 from rltui.diagnose.guesses import STATE as HINT
 from rltui.diagnose.guesses import WORDINGS as HINT_WORDINGS
+from rltui.diagnose.restarts import STATE as STARTED
+from rltui.diagnose.restarts import WORDINGS as STARTED_WORDINGS
 from rltui.diagnose.wording import Wording
 
 STATES = {
     FIRST_EXCEPTION: FIRST_EXCEPTION_WORDINGS,
     HINT: HINT_WORDINGS,
+    STARTED: STARTED_WORDINGS,
     "failed_end": (
         Wording(
             anchor="exit",
