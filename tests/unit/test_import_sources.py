@@ -1,0 +1,68 @@
+"""What an importer takes from a script, where the framework's own source says it differently than its words suggest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from import_support import read
+
+from rltui.errors import UsageError
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B data.train_batch_size=256"
+    " actor_rollout_ref.rollout.tensor_model_parallel_size=2 trainer.n_gpus_per_node=8"
+)
+
+
+def test_verls_evaluation_of_a_file_is_no_training(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        read(tmp_path, "python3 -m verl.trainer.main_eval data.path=gen.parquet\n")
+
+
+@pytest.mark.parametrize(("word", "critics"), [("True", 1), ("False", 0), ("null", 0)])
+def test_verls_critic_is_what_its_switch_says(tmp_path: Path, word: str, critics: int) -> None:
+    """``need_critic`` of verl/trainer/ppo/utils.py asks the switch before the estimator."""
+    imported = read(tmp_path, f"{VERL} algorithm.adv_estimator=grpo critic.enable={word}\n")
+    assert imported.layout
+    assert len([role for role in imported.layout["roles"] if role == "critic"]) == critics
+
+
+def test_verls_critic_offloads_by_its_engines_newer_name(tmp_path: Path) -> None:
+    imported = read(tmp_path, f"{VERL} algorithm.adv_estimator=gae critic.fsdp.param_offload=True\n")
+    assert imported.layout
+    assert imported.layout["roles"]["critic"]["offload"] == "all"
+
+
+OPENRLHF = "python3 -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-8B --vllm.num_engines 8"
+
+
+def test_openrlhfs_dotted_names_say_as_much_as_its_elder_ones(tmp_path: Path) -> None:
+    words = "--critic.model_name_or_path a/b --ds.lora.rank 16 --algo.advantage.lambd 0.9 --actor.max_norm 2"
+    layout = read(tmp_path, f"{OPENRLHF} --train.colocate_all --reward.remote_url x {words} --train.seed 3\n").layout
+    assert layout
+    assert (layout["roles"]["critic"]["model"], layout["roles"]["learner"]["lora_rank"]) == ("a/b", 16)
+    assert (layout["ppo"]["gae_lambda"], layout["train"]["seed"], layout["train"]["gradient_clip"]) == (0.9, 3, 2.0)
+    assert layout["train"]["optimizer_steps"] == 8  # 1024 samples of a rollout over OpenRLHF's 128 of a step
+
+
+SKYRL = (
+    "uv run -m skyrl.train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen3-8B"
+    " trainer.placement.colocate_all=false trainer.placement.colocate_policy_ref=false"
+    " trainer.placement.policy_num_gpus_per_node=4 trainer.placement.ref_num_gpus_per_node=2"
+    " generator.inference_engine.num_engines=2 generator.inference_engine.tensor_parallel_size=1"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus"),
+    [
+        ("", 8),
+        ("trainer.algorithm.use_kl_loss=false", 6),
+        ("trainer.algorithm.use_kl_loss=false trainer.algorithm.use_kl_in_reward=true", 8),
+        ("trainer.algorithm.use_kl_loss=$KL", 8),
+    ],
+)
+def test_skyrl_holds_a_reference_where_a_penalty_asks_for_it(tmp_path: Path, words: str, gpus: int) -> None:
+    """``build_models`` of its trainer: in the loss, which is its default, or in the reward."""
+    assert read(tmp_path, f"{SKYRL} {words}\n").needed_gpus == gpus
