@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from import_support import read
 
+from rltui.check.script import check_script
 from rltui.errors import UsageError
 
 VERL = (
@@ -66,3 +67,33 @@ SKYRL = (
 def test_skyrl_holds_a_reference_where_a_penalty_asks_for_it(tmp_path: Path, words: str, gpus: int) -> None:
     """``build_models`` of its trainer: in the loss, which is its default, or in the reward."""
     assert read(tmp_path, f"{SKYRL} {words}\n").needed_gpus == gpus
+
+
+ROLL = (
+    "pretrain: Qwen/Qwen2.5-7B\nrollout_batch_size: 64\nprompt_length: 2048\nsequence_length: 8192\n"
+    "adv_estimator: grpo\n"
+    "actor_train: {device_mapping: 'list(range(0,8))', strategy_args: {strategy_name: megatron_train}}\n"
+    "actor_infer: {device_mapping: 'list(range(0,8))', strategy_args: {strategy_name: vllm, strategy_config:"
+    " {tensor_parallel_size: 2, pipeline_parallel_size: 2}}}\n"
+)
+
+
+def test_rolls_engines_take_their_stages_and_its_workers_leave_the_card(tmp_path: Path) -> None:
+    imported = read(
+        tmp_path, f"{ROLL}use_kl_loss: true\nkl_loss_coef: 0.001\nreference: {{device_mapping: '[0]'}}\n", "a.yaml"
+    )
+    assert (imported.rollout_tp, imported.rollout_engines) == (2, 2)
+    layout = imported.layout
+    assert layout
+    assert (layout["lengths"]["response"], layout["train"]["steps"]) == (6144, 500)
+    assert (layout["grpo"]["kl"], layout["grpo"]["kl_coefficient"]) == ("loss", 0.001)
+    assert layout["roles"]["learner"]["offload"] == "all"
+    found = check_script(tmp_path / "a.yaml").findings
+    assert {"B221", "E305"}.isdisjoint(finding.code for finding in found)
+
+
+def test_rolls_teachers_may_be_several_with_devices_of_their_own(tmp_path: Path) -> None:
+    first = "{device_mapping: '[8, 9]', model_args: {model_name_or_path: x/y}}"
+    teachers = f"teacher:\n  a: {first}\n  b: {{device_mapping: '[10]'}}\n"
+    imported = read(tmp_path, f"{ROLL}{teachers}", "opd.yaml")
+    assert (imported.needed_gpus, imported.layout and imported.layout["roles"]["teacher"]["model"]) == (11, "x/y")
