@@ -97,3 +97,19 @@ def test_rolls_teachers_may_be_several_with_devices_of_their_own(tmp_path: Path)
     teachers = f"teacher:\n  a: {first}\n  b: {{device_mapping: '[10]'}}\n"
     imported = read(tmp_path, f"{ROLL}{teachers}", "opd.yaml")
     assert (imported.needed_gpus, imported.layout and imported.layout["roles"]["teacher"]["model"]) == (11, "x/y")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "data", "trainer"), [(1, "reward_model", 6), (3, "reward_model", 16), (1, "math", 8)]
+)
+def test_nemo_rls_reward_model_takes_some_of_the_cluster(tmp_path: Path, nodes: int, data: str, trainer: int) -> None:
+    """``setup`` of its grpo.py: GPUs of the only node, whole nodes of several, none where no data ask for it."""
+    text = (
+        "grpo: {num_prompts_per_step: 8}\npolicy: {model_name: a/b, generation: {colocated: {enabled: true}}}\n"
+        f"data: {{default: {{env_name: {data}}}}}\ncluster: {{num_nodes: {nodes}, gpus_per_node: 8}}\n"
+        "env: {reward_model: {resources: {gpus_per_node: 2, num_nodes: 1}}}\n"
+    )
+    imported = read(tmp_path, text, "grpo.yaml")
+    assert (imported.trainer_gpus, imported.rollout_gpus) == (trainer, trainer)
+    assert (imported.needed_gpus, imported.declared_gpus) == (8 * nodes, 8 * nodes)
+    assert "P106" not in [finding.code for finding in check_script(tmp_path / "grpo.yaml").findings]
