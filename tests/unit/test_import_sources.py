@@ -113,3 +113,22 @@ def test_nemo_rls_reward_model_takes_some_of_the_cluster(tmp_path: Path, nodes: 
     assert (imported.trainer_gpus, imported.rollout_gpus) == (trainer, trainer)
     assert (imported.needed_gpus, imported.declared_gpus) == (8 * nodes, 8 * nodes)
     assert "P106" not in [finding.code for finding in check_script(tmp_path / "grpo.yaml").findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (r"{\"env_vars\": {\"A\": \"$A\", \"B\": \"1\"}}", ""),
+        (r"{\"env_vars\": {\"A\": \"$A\" \"B\": \"1\"}}", "delimiter"),
+        (r"{\"env_vars\": {\"A\": \"$A\",}}", "near"),
+        (r"{working_dir: /repo}", "double quotes"),
+        (r"{\"env_vars\": {$MORE}}", ""),  # what stands outside quotes may be anything
+        (r"$RUNTIME_ENV", ""),
+    ],
+)
+def test_rays_environment_is_json(tmp_path: Path, text: str, fault: str) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f'ray job submit --runtime-env-json="{text}" -- {OPENRLHF} --reward.remote_url x\n')
+    found = [finding.message for finding in check_script(script).findings if finding.code == "F995"]
+    assert bool(found) == bool(fault)
+    assert all(fault in message for message in found)

@@ -187,6 +187,7 @@ TABLE = (
         _MAIN,
         (_RL, _NO_REWARD, absent("reward_pretrain", "reward.model_name_or_path")),
         Setting("remote_rm_url", "reward.remote_url"),
+        severity="warning",
     ),
     shared.visible("F416", "openrlhf/trainer/ray/launcher.py, PPORayActorGroup", _ACTOR_GPUS, (_RL,)),
 )

@@ -62,6 +62,15 @@ TABLE = (
             ("F140", "reference's", _REF, (on(f"{_ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"),)),
         )
     ),
+    never(
+        "F150",
+        "No engine is named; since August 2025 verl takes none by itself.",
+        "verl/trainer/config/rollout/rollout.yaml",
+        (_OWN_DEFAULTS, absent(f"{_ROLLOUT}.name"), absent(f"{_ACTOR}.ppo_micro_batch_size")),
+        Setting(f"{_ROLLOUT}.name"),
+        "vllm",
+        severity="warning",
+    ),
     at_least(
         "F141",
         "Engines are to have GPUs of their own, and no nodes.",
