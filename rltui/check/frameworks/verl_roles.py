@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rltui.check.frameworks.assertion import at_least, choice, multiple, never
-from rltui.check.frameworks.terms import Constant, Setting, absent, off, on, one_of, program
+from rltui.check.frameworks.terms import Constant, Setting, absent, either, fact, off, on, one_of, program
 
 if TYPE_CHECKING:
     from rltui.check.frameworks.terms import Asked
@@ -22,6 +22,7 @@ _ON = on("distillation.enabled")
 _KIND = Setting(f"{_LOSS}.loss_mode")
 _ROWS = off(f"{_ACTOR}.use_dynamic_bsz")
 _OWN_DEFAULTS = program("verl.trainer.main_ppo", "main_ppo.py")  # recipes start from configurations of their own
+_COMPARES = either(on(f"{_ACTOR}.use_kl_loss"), on("algorithm.use_kl_in_reward"))
 _OWN_NODES = Setting(f"{_ROLLOUT}.nnodes", default=0)
 _REWARD = "reward.reward_model"
 
@@ -59,7 +60,7 @@ TABLE = (
         )
         for code, whose, prefix, when in (
             ("F139", "policy's", _ROLLOUT, ()),
-            ("F140", "reference's", _REF, (on(f"{_ACTOR}.use_kl_loss", "algorithm.use_kl_in_reward"),)),
+            ("F140", "reference's", _REF, (_COMPARES,)),
         )
     ),
     never(
@@ -152,6 +153,26 @@ TABLE = (
         ),
         change=Setting(f"{_TEACHER}.max_model_len"),
         when=(_ON,),
+    ),
+    *(
+        never(
+            code,
+            f"Weights of the {whose} are to come from a distributed checkpoint, and none is named.",
+            "verl/workers/engine/megatron/transformer_impl.py",
+            (
+                _OWN_DEFAULTS,
+                *when,
+                on(f"{prefix}.megatron.use_dist_checkpointing"),
+                absent(f"{prefix}.megatron.dist_checkpointing_path"),
+            ),
+            Setting(f"{prefix}.megatron.use_dist_checkpointing"),
+            "False",
+        )
+        for code, whose, prefix, when in (
+            ("F162", "actor", _ACTOR, ()),
+            ("F163", "reference", _REF, (_COMPARES,)),
+            ("F164", "critic", "critic", (fact("algorithm", "ppo"),)),
+        )
     ),
 )
 """Rows of verl's table."""
