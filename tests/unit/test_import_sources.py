@@ -132,3 +132,16 @@ def test_rays_environment_is_json(tmp_path: Path, text: str, fault: str) -> None
     found = [finding.message for finding in check_script(script).findings if finding.code == "F995"]
     assert bool(found) == bool(fault)
     assert all(fault in message for message in found)
+
+
+@pytest.mark.parametrize(("words", "gpus", "shares"), [("", 8, True), ("--critic-num-nodes 1", 12, False)])
+def test_slimes_critic_shares_the_actors_gpus_unless_flags_count_its_own(
+    tmp_path: Path, words: str, gpus: int, shares: bool
+) -> None:
+    """``create_placement_groups`` of slime gives it the actor's since April 2026, and the flags are gone."""
+    command = "python3 train.py --actor-num-gpus-per-node 4 --rollout-num-gpus 4 --hf-checkpoint Qwen/Qwen3-4B"
+    imported = read(tmp_path, f"{command} --advantage-estimator ppo {words}\n")
+    assert imported.needed_gpus == gpus
+    assert imported.layout
+    roles = imported.layout["roles"]
+    assert (roles["critic"]["pool"] == roles["learner"].get("pool", "")) == shares
