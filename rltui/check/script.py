@@ -62,6 +62,7 @@ def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), give
         return Report(file=str(path), findings=without, framework=facts.framework)
     report = check_text(as_yaml(found.layout), str(path), overrides)
     left_out = OF_OUR_TRAINERS | ({"B204"} if facts.dialect in SCORES_ALONE else frozenset())
+    left_out |= {"P106"} if facts.other_gpus else frozenset()  # a layout has no word for who has the others
     left_out |= {"B211"} if facts.dialect in ROUNDS_MINI_BATCHES else frozenset()
     own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in left_out)
     return replace(report, findings=worst_first((*asserted, *own)), framework=facts.framework)

@@ -67,6 +67,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         program: What the launcher starts, where it may be a program of the user's own.
         visible_gpus: GPUs of a node that ``CUDA_VISIBLE_DEVICES`` leaves the training.
         strays: Line and name of options that stand as commands of their own.
+        bad_environments: Line and fault of environments for Ray's workers that are no JSON.
     """
 
     dialect: str
@@ -95,6 +96,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     program: str = ""
     visible_gpus: int | None = None
     strays: tuple[tuple[int, str], ...] = ()
+    bad_environments: tuple[tuple[int, str], ...] = ()
 
     @property
     def framework(self) -> str:

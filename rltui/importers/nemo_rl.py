@@ -67,6 +67,8 @@ _TABLE: Mapping[str, str] = {
 }
 
 _DISTILLATION = "on_policy_distillation"
+_JUDGE = "env.reward_model.resources"
+_COUNTED = ("policy.", "cluster.", "teacher.", _DISTILLATION, "env.nemo_gym.", "env.reward_model.")
 
 
 def builds_on(values: dict[str, Any], name: str) -> bool:
@@ -110,7 +112,8 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
     colocated = source.flag(f"{_GENERATION}.colocated.enabled", default=known) if generates else False
     rollout = _rollout(source, colocated, (nodes, per_node), cluster) if generates else 0
     taught = teacher(values, complete) if algorithm == "opd" else None
-    apart = taught.gpus if taught else 0
+    judge = _reward_model(source, values, per_node) if algorithm == "grpo" else 0
+    apart = total(taught.gpus if taught else 0, judge)
     trainer = cluster if (colocated and apart == 0) or not generates else _rest(cluster, rollout, apart, colocated)
     if colocated and apart != 0:
         rollout = trainer
@@ -132,8 +135,8 @@ def from_config(values: dict[str, Any], missing: list[str], name: str) -> Facts:
         critic="shared" if algorithm == "ppo" else "none",
         reference=generates and source.number("loss_fn.reference_policy_kl_penalty", default=0.0) != 0.0,
         teacher=taught,
-        other_gpus=total(gym, uncounted(source, ("policy.", "cluster.", "teacher.", _DISTILLATION, "env.nemo_gym."))),
-        together=cluster,
+        other_gpus=total(gym, judge, uncounted(source, _COUNTED)),
+        together=cluster if judge == 0 else None if judge is None or cluster is None else cluster - judge,
         source=source.cut() if missing else source,
         settings=_settings(source),
         unsure=_unsure(source, colocated),
@@ -172,6 +175,18 @@ def _rollout(
     if nodes == 1:
         return own_per_node
     return product(own_nodes, own_per_node if own_per_node is not None else per_node)
+
+
+def _reward_model(source: Settings, values: dict[str, Any], per_node: int | None) -> int | None:
+    """GPUs of a reward model, where the data name its environment: some of the only node, or nodes of its own."""
+    data = values.get("data")
+    parts = [data.get(part) for part in ("train", "validation", "default")] if isinstance(data, dict) else []
+    sets = [one for part in parts for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict)]
+    if "reward_model" not in [one.get("env_name") for one in sets]:
+        return 0
+    nodes = source.integer("cluster.num_nodes", default=1)
+    own = source.integer(f"{_JUDGE}.gpus_per_node")
+    return own if nodes == 1 else None if nodes is None else product(source.integer(f"{_JUDGE}.num_nodes"), per_node)
 
 
 def _rest(cluster: int | None, rollout: int | None, teacher: int | None, colocated: bool | None) -> int | None:

@@ -26,6 +26,11 @@ _TABLE: Mapping[str, str] = {
     "rollout.temperature": "train.temperature",
     "rollout.top_p": "train.top_p",
     "seed": "train.seed",
+    "train.seed": "train.seed",
+    "max_norm": "train.gradient_clip",
+    "actor.max_norm": "train.gradient_clip",
+    "l2": "train.weight_decay",
+    "actor.adam.weight_decay": "train.weight_decay",
     "max_epochs": "train.epochs",
     "train.max_epochs": "train.epochs",
     "prompt_max_len": "lengths.prompt",
@@ -34,6 +39,7 @@ _TABLE: Mapping[str, str] = {
     "zero_stage": "roles.learner.zero_stage",
     "ds.zero_stage": "roles.learner.zero_stage",
     "zpg": "roles.learner.hpz_partition",
+    "ds.zpg": "roles.learner.hpz_partition",
     "ring_attn_size": "roles.learner.sequence_parallel",
     "ds.ring_attn_size": "roles.learner.sequence_parallel",
     "ds_tensor_parallel_size": "roles.learner.tensor_parallel",
@@ -41,6 +47,7 @@ _TABLE: Mapping[str, str] = {
     "micro_train_batch_size": "roles.learner.micro_batch",
     "train.micro_batch_size": "roles.learner.micro_batch",
     "lora_rank": "roles.learner.lora_rank",
+    "ds.lora.rank": "roles.learner.lora_rank",
     "gradient_checkpointing": "roles.learner.gradient_checkpointing",
     "actor.gradient_checkpointing_enable": "roles.learner.gradient_checkpointing",
     "vllm_gpu_memory_utilization": "roles.rollout.memory_utilization",
@@ -53,7 +60,10 @@ _TABLE: Mapping[str, str] = {
     "data.prompt_dataset": "data.train",
     "gamma": "ppo.gamma",
     "lambd": "ppo.gae_lambda",
+    "algo.advantage.gamma": "ppo.gamma",
+    "algo.advantage.lambd": "ppo.gae_lambda",
     "critic_pretrain": "roles.critic.model",
+    "critic.model_name_or_path": "roles.critic.model",
     "critic_learning_rate": "roles.critic.learning_rate",
     "critic.adam.lr": "roles.critic.learning_rate",
 }
@@ -211,7 +221,7 @@ def _settings(source: Settings) -> dict[str, Any]:
     if source.flag("adam_offload", "ds.adam_offload"):
         found["roles.learner.offload"] = found["roles.critic.offload"] = "optimizer"
     samples = product(found["train.prompts_per_step"], found["train.samples_per_prompt"])
-    if steps := quotient(samples, source.integer("train_batch_size", "train.batch_size")):
+    if steps := quotient(samples, source.integer("train_batch_size", "train.batch_size", default=128)):
         found["train.optimizer_steps"] = steps
     bounds = list(source.words("eps_clip_low_high", "actor.eps_clip_low_high"))
     if len(bounds) == 2:

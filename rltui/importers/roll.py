@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
-from rltui.importers.facts import MEGATRON, Facts, Teacher, mapped, megatron_cuts, remarks
+from rltui.importers.facts import IN_TURNS, MEGATRON, Facts, Teacher, mapped, megatron_cuts, remarks
 from rltui.importers.values import product, quotient, to_int
 
 NAME = "roll"
@@ -26,7 +26,20 @@ _TABLE: Mapping[str, str] = {
     "seed": "train.seed",
     "save_steps": "checkpoint.every",
     "eval_steps": "data.eval_every",
+    "max_grad_norm": "train.gradient_clip",
+    "gamma": "ppo.gamma",
+    "lambd": "ppo.gae_lambda",
 }
+
+_DEFAULTS: Mapping[str, Any] = {
+    "train.steps": 500,
+    "train.prompts_per_step": 128,
+    "lengths.prompt": 1024,
+    "checkpoint.every": 50,
+    "data.eval_every": 10,
+}
+"""What ROLL takes where a configuration is silent."""
+
 _OF_TRAINER: Mapping[str, str] = {
     "training_args.learning_rate": "train.learning_rate",
     "training_args.weight_decay": "train.weight_decay",
@@ -76,16 +89,16 @@ def from_config(values: dict[str, Any]) -> Facts:
         trainer_gpus=_count(trainer),
         rollout_gpus=_count(engines),
         rollout_tp=size,
-        rollout_engines=quotient(_count(engines), size) if engine_role else None,
+        rollout_engines=quotient(_count(engines), product(size, _stages(source, engine_role))) if engine_role else None,
         critic="none" if algorithm != "ppo" else "own" if own_critic else "shared",
         critic_gpus=own_critic,
-        reference=isinstance(values.get("reference"), dict),
+        reference=isinstance(values.get("reference"), dict) and _compares(source),
         reference_gpus=_beyond(reference, main, critic),
         teacher=_teacher(source, _beyond(teacher, main, critic, reference)) if algorithm == "opd" else None,
         other_gpus=_beyond(rewards, main, critic, reference, teacher),
         together=_count(main),
         source=source,
-        settings=_settings(source, trainer_role, engine_role),
+        settings=_settings(source, trainer_role, engine_role, bool(trainer and engines and trainer & engines)),
         unsure=_unsure(source, trainer, engines),
         notes=remarks(source),
     )
@@ -94,8 +107,11 @@ def from_config(values: dict[str, Any]) -> Facts:
 def _devices(values: dict[str, Any], role: str) -> frozenset[int] | None:
     """The devices of a role; none where it has no GPUs, None where they are not known."""
     section = values.get(role)
-    listed = section.get("device_mapping") if isinstance(section, dict) else None
-    return _listed(listed)
+    if not isinstance(section, dict):
+        return frozenset()
+    if role == "teacher" and "device_mapping" not in section:
+        return _union(*(_listed(listed) for listed in _all_devices(section)))  # several, each under a name of its own
+    return _listed(section.get("device_mapping"))
 
 
 def _listed(listed: object) -> frozenset[int] | None:
@@ -200,6 +216,13 @@ def _tensor_parallel(source: Settings, role: str) -> int | None:
     return source.integer(f"{role}.num_gpus_per_worker", default=own)
 
 
+def _stages(source: Settings, role: str) -> int | None:
+    """Pipeline stages of an engine, which only vLLM adds to its GPUs; other engines are told these as they are."""
+    place = f"{role}.strategy_args"
+    on_vllm = source.text(f"{place}.strategy_name") == "vllm"
+    return source.integer(f"{place}.strategy_config.pipeline_parallel_size", default=1) if on_vllm else 1
+
+
 def _unsure(source: Settings, trainer: frozenset[int] | None, engines: frozenset[int] | None) -> tuple[str, ...]:
     """A trainer on some of the devices that the engines have, and advantages that need no siblings."""
     shares_some = trainer and engines and trainer & engines and trainer != engines
@@ -208,16 +231,49 @@ def _unsure(source: Settings, trainer: frozenset[int] | None, engines: frozenset
 
 
 def _teacher(source: Settings, gpus: int | None) -> Teacher:
-    return Teacher(model=source.text("teacher.model_args.model_name_or_path", "reward_pretrain"), gpus=gpus)
+    named = [name for name in source.values if name.startswith("teacher.") and name.endswith("model_name_or_path")]
+    return Teacher(model=source.text(*named[:1], "reward_pretrain"), gpus=gpus)
 
 
-def _settings(source: Settings, trainer: str, engines: str) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+def _compares(source: Settings) -> bool:
+    """Whether log-probs of the reference are asked for, which its KL coefficient of 0.2 does where nothing is said."""
+    weight = source.number("init_kl_coef", default=0.2)
+    asked = (source.flag(name) is not False for name in ("use_kl_loss", "enable_reference"))
+    return weight is None or weight > 0 or any(asked)
+
+
+def _penalty(source: Settings) -> dict[str, Any]:
+    """Where KL is penalised and how much; ROLL compares with a reference also where nothing is."""
+    if source.flag("use_kl_loss"):
+        weight = source.number("kl_loss_coef", default=0.0)
+        return {} if weight is None else {"grpo.kl": "loss", "grpo.kl_coefficient": weight}
+    if source.flag("add_token_level_kl"):
+        weight = source.number("init_kl_coef", default=0.2)
+        return {} if weight is None else {"grpo.kl": "reward", "grpo.kl_coefficient": weight}
+    return {}
+
+
+def _clipped(source: Settings) -> dict[str, Any]:
+    """The bounds of the ratio, which are one number unless both are asked for."""
+    names = ("pg_clip_low", "pg_clip_high") if source.flag("use_pg_clip_range") else ("pg_clip", "pg_clip")
+    low, high = (source.number(name, default=0.2) for name in names)
+    return {} if low is None or high is None else {"grpo.clip_low": low, "grpo.clip_high": high, "ppo.clip": low}
+
+
+def _settings(source: Settings, trainer: str, engines: str, shared: bool) -> dict[str, Any]:
+    found = mapped(source, _TABLE, _DEFAULTS)
+    whole = source.integer("sequence_length")
+    if whole and "lengths.response" not in found and whole > found["lengths.prompt"]:
+        found["lengths.response"] = whole - found["lengths.prompt"]
+    found |= _penalty(source) | _clipped(source)
     found |= mapped(source, {f"{trainer}.{name}": target for name, target in _OF_TRAINER.items()})
     if engines:
         found |= mapped(source, {f"{engines}.{name}": target for name, target in _OF_ENGINES.items()})
     found["roles.learner.zero_stage"] = 3
-    if "megatron" in source.text(f"{trainer}.strategy_args.strategy_name"):
+    on_megatron = "megatron" in source.text(f"{trainer}.strategy_args.strategy_name")
+    if shared:  # its workers leave the card after each pass, and come back for the next
+        found |= IN_TURNS if on_megatron else {"roles.learner.offload": "all"}
+    elif on_megatron:
         found |= MEGATRON
     files = source.words(f"{trainer}.data_args.file_name")
     if files:

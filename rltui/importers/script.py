@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_se
 _OWNERS = {"serve": "vllm", "rollout": "swift"}
 _BEFORE_VARIABLES = frozenset({"env", "nohup", "exec", "setsid", "time", "srun", "sudo"})
 _STRAY = re.compile(r"(?:--(?=[a-z])|\+{0,2}(?=[a-z_]\w*\.))([a-z][\w.-]*)(?:=|\Z)")
+_ENVIRONMENT = "--runtime-env-json"
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -62,6 +65,32 @@ def strays(script: Script) -> tuple[tuple[int, str], ...]:
     """Line and name of options that stand as commands of their own, for the line above does not go on."""
     found = ((command.line, match.group(1)) for command in script.commands if (match := _STRAY.match(command.words[0])))
     return tuple(dict.fromkeys(found))
+
+
+def bad_environments(script: Script) -> tuple[tuple[int, str], ...]:
+    """Line and fault of environments for Ray's workers that are no JSON; one with an unknown part is left out."""
+    found = []
+    for command in script.commands:
+        words = list(command.words)
+        for index, word in enumerate(words):
+            name, equals, text = word.partition("=")
+            if name != _ENVIRONMENT:
+                continue
+            text = text if equals else "".join(words[index + 1 : index + 2])
+            if HOLE not in _QUOTED.sub("", text) and (fault := _no_json(text.replace(HOLE, "?"))):
+                found.append((command.line, fault))
+    return tuple(dict.fromkeys(found))
+
+
+def _no_json(text: str) -> str:
+    """What is wrong with a text that is to be JSON; empty where nothing is."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        at = getattr(error, "pos", 0)
+        near = " ".join(text[max(0, at - 30) : at + 15].split())
+        return f"{getattr(error, 'msg', 'too deep')}, near {near!r}"
+    return ""
 
 
 def read_script(text: str, path: Path, environ: Mapping[str, str] | None = None) -> Script:

@@ -72,6 +72,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "roles.learner.gradient_checkpointing": True,
     "roles.learner.zero_stage": 3,
     "roles.rollout.memory_utilization": 0.8,
+    "grpo.kl_coefficient": 0.001,
 }
 """What SkyRL takes where a command is silent (``skyrl.train.config``)."""
 
@@ -102,7 +103,11 @@ def _facts(script: Script, source: Settings) -> Facts:
     rollout = _rollout(source, engines, size, trainer if colocated else None)
     has_critic = bool(source.text("trainer.critic.model.path"))
     own_critic = has_critic and not colocated and source.flag(f"{_PLACEMENT}.colocate_policy_critic") is False
-    own_reference = not colocated and source.flag(f"{_PLACEMENT}.colocate_policy_ref", default=True) is False
+    in_loss = source.flag("trainer.algorithm.use_kl_loss", default=True)
+    asks = bool(in_loss or source.flag("trainer.algorithm.use_kl_in_reward"))
+    holds_reference = asks and _teacher(source) is None
+    apart = not colocated and source.flag(f"{_PLACEMENT}.colocate_policy_ref", default=True) is False
+    own_reference = apart and (asks or in_loss is None)
     facts = Facts(
         dialect=NAME,
         algorithm=_algorithm(source, has_critic),
@@ -114,7 +119,7 @@ def _facts(script: Script, source: Settings) -> Facts:
         rollout_engines=engines,
         critic="own" if own_critic else "shared" if has_critic else "none",
         critic_gpus=_group(source, "critic") if own_critic else 0,
-        reference=bool(source.flag("trainer.algorithm.use_kl_loss", default=True)),
+        reference=holds_reference,
         reference_gpus=_group(source, "ref") if own_reference else 0,
         teacher=_teacher(source),
         other_gpus=uncounted(source, ("trainer.", "generator.")),
@@ -187,7 +192,9 @@ def _settings(source: Settings) -> dict[str, Any]:
     found |= Variants(source).advantage("trainer.algorithm.advantage_estimator")
     ratio = _RATIOS.get(source.text("trainer.algorithm.policy_loss_type"))
     found |= {"grpo.ratio": ratio} if ratio else {}
-    if source.flag("trainer.algorithm.use_kl_loss", default=True) is False:
+    if source.flag("trainer.algorithm.use_kl_in_reward"):
+        found["grpo.kl"] = "reward"
+    elif source.flag("trainer.algorithm.use_kl_loss", default=True) is False:
         found["grpo.kl_coefficient"] = 0.0
     for key, name in (("data.train", "data.train_data"), ("data.eval", "data.val_data")):
         if files := first_of(source.text(name)):

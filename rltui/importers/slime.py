@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import structs
 
@@ -28,6 +28,7 @@ NAME = "slime"
 _PROGRAM = re.compile(r"train(?:_\w+)?\.py\Z")
 _COUNTED = ("actor_", "critic_", "rollout_", "sglang_", "prefill_", "num_gpus_per_node")
 _OWN = {"actor_num_nodes", "actor_num_gpus_per_node", "rollout_num_gpus", "rollout_num_gpus_per_engine"}
+_CRITIC = ("critic_num_nodes", "critic_num_gpus_per_node")
 _TABLE: Mapping[str, str] = {
     "num_rollout": "train.steps",
     "rollout_batch_size": "train.prompts_per_step",
@@ -108,7 +109,7 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
         rollout_gpus=rollout,
         rollout_tp=None if rollout == 0 else size,
         rollout_engines=None if rollout == 0 else quotient(rollout, size),
-        critic="none" if critic == 0 or inside else "own",
+        critic=_place(source, critic, bool(inside)),
         critic_gpus=own_critic,
         reference=bool(source.flag("use_kl_loss")),
         teacher=teacher,
@@ -120,9 +121,15 @@ def from_flags_of(script: Script, source: Settings) -> Facts:
     )
 
 
+def _place(source: Settings, gpus: int | None, inside: bool) -> Literal["none", "shared", "own"]:
+    if source.text("advantage_estimator") != "ppo" or inside:
+        return "none"
+    return "shared" if gpus == 0 else "own"
+
+
 def _critic(source: Settings, per_node: int | None) -> int | None:
-    """GPUs of the critic: its own beside the actor's, and as many where the flags are silent; 0 without one."""
-    if source.text("advantage_estimator") != "ppo":
+    """GPUs of the critic beside the actor's, which it had until April 2026 and which flags counted; 0 without any."""
+    if source.text("advantage_estimator") != "ppo" or not source.has(*_CRITIC):
         return 0
     nodes = source.integer("critic_num_nodes", "actor_num_nodes", default=1)
     return product(nodes, source.integer("critic_num_gpus_per_node", default=per_node))

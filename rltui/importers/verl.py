@@ -100,7 +100,9 @@ _SECTIONS = (
 
 
 def is_entry(word: str) -> bool:
-    """Whether a word of a command is one of verl's programs."""
+    """Whether a word of a command is one of verl's programs; its evaluation scores a file and takes no GPU."""
+    if word.removesuffix(".py").endswith("main_eval"):
+        return False
     if word.startswith(("verl.", "recipe.")) and word.rsplit(".", 1)[-1] != "py":
         return any(part in word for part in ("main", "sft", "trainer"))
     name = word.rsplit("/", 1)[-1]
@@ -223,8 +225,9 @@ def _facts(script: Script, source: Settings, entry: str, behind: list[str]) -> F
         critic_gpus=_half(nodes, per_node) if split else 0,
         reference=bool(source.flag(f"{_ACTOR}.use_kl_loss") or source.flag("algorithm.use_kl_in_reward")),
         teacher=teacher,
-        other_gpus=total(_reward_pool(source), uncounted(source, _COUNTED)),
+        other_gpus=total(verl_teachers.reward_pool(source), uncounted(source, _COUNTED)),
         source=_as_started(source, entry, behind),
+        program=entry,
         settings=settings,
         unsure=(*_unsure(source), *(("hardware.nodes",) if teacher and on_slurm is None else ())),
         notes=(*notes, *variant.notes, *remarks(source)),
@@ -241,6 +244,8 @@ def _half(nodes: int | None, per_node: int | None) -> int | None:
 def _algorithm(source: Settings) -> str:
     if source.flag("distillation.enabled") is not False:
         return "opd"
+    if (critic := source.flag("critic.enable", default=None)) is not None:
+        return "ppo" if critic else "grpo"
     estimator = source.text("algorithm.adv_estimator", default="gae")
     # programs built on verl name their own kinds of GAE (masked_gae, bi_level_gae)
     return "ppo" if estimator.endswith("gae") else "grpo"
@@ -280,19 +285,6 @@ def _both_pools(
     if nodes == own_nodes and together is not None and together <= _GPUS_OF_A_NODE:
         return nodes, together
     return (total(nodes, own_nodes), per_node) if per_node == own_per_node else (None, None)
-
-
-def _reward_pool(source: Settings) -> int | None:
-    """GPUs of a reward model with a pool of its own."""
-    gpus: int | None = 0
-    for prefix in ("reward_model", "reward.reward_model", "reward"):
-        enabled = source.flag(f"{prefix}.enable_resource_pool")
-        if enabled is False:
-            continue
-        nodes = source.integer(f"{prefix}.nnodes")
-        per_node = source.integer(f"{prefix}.n_gpus_per_node")
-        gpus = None if enabled is None else product(nodes, per_node)
-    return gpus
 
 
 def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
@@ -373,7 +365,7 @@ def _unsure(source: Settings) -> tuple[str, ...]:
 def _trained(source: Settings, role: str, prefixes: tuple[str, str], trainer: int | None) -> dict[str, Any]:
     """What lives where, and how much is passed at once, by the settings of an actor or critic and of its model."""
     prefix, model = prefixes
-    places = (f"{prefix}.fsdp_config", f"{prefix}.megatron", f"{model}.fsdp_config")
+    places = (f"{prefix}.fsdp_config", f"{prefix}.fsdp", f"{prefix}.megatron", f"{model}.fsdp_config")
     found: dict[str, Any] = {}
     for word, value in (("optimizer", "optimizer"), ("param", "all")):
         if any(source.flag(f"{place}.{word}_offload") for place in places):

@@ -1,4 +1,4 @@
-"""verl's teachers of a distillation: a pool that it adds on top of the trainer's, or none of their own."""
+"""verl's teachers and reward models: pools that it adds on top of the trainer's, or none of their own."""
 
 from __future__ import annotations
 
@@ -40,3 +40,16 @@ def machine(source: Settings) -> tuple[int | None, int | None]:
     if not source.has("distillation.nnodes", "distillation.n_gpus_per_node"):
         return None, None
     return source.integer("distillation.nnodes", default=1), source.integer("distillation.n_gpus_per_node", default=8)
+
+
+def reward_pool(source: Settings) -> int | None:
+    """GPUs of a reward model with a pool of its own."""
+    gpus: int | None = 0
+    for prefix in ("reward_model", "reward.reward_model", "reward"):
+        enabled = source.flag(f"{prefix}.enable_resource_pool")
+        if enabled is False:
+            continue
+        nodes = source.integer(f"{prefix}.nnodes")
+        per_node = source.integer(f"{prefix}.n_gpus_per_node")
+        gpus = None if enabled is None else product(nodes, per_node)
+    return gpus

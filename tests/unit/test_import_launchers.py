@@ -207,7 +207,8 @@ def test_a_program_built_on_verl_has_defaults_that_are_not_known(tmp_path: Path)
 def test_slime_engines_that_share_span_actor_and_critic(tmp_path: Path) -> None:
     imported = read(
         tmp_path,
-        "python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 4 --colocate --advantage-estimator ppo\n",
+        "python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 4 --colocate --critic-num-nodes 1"
+        " --advantage-estimator ppo\n",
     )
     assert counts(imported) == (8, 8, 4, 8, 1, 8)
     assert imported.layout is None, "a layout has no word for it"

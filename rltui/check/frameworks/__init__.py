@@ -13,6 +13,7 @@ from rltui.check.frameworks import (
     open_instruct,
     openrlhf,
     prime_rl,
+    roll,
     skyrl,
     slime,
     swift,
@@ -21,5 +22,5 @@ from rltui.check.frameworks import (
     verl,
 )
 
-MODULES = (verl, easyr1, trinity, slime, trl, swift, openrlhf, skyrl, prime_rl, nemo_rl, open_instruct, areal)
+MODULES = (verl, easyr1, trinity, slime, trl, swift, openrlhf, skyrl, prime_rl, nemo_rl, open_instruct, areal, roll)
 BY_DIALECT = {module.FRAMEWORK.dialect: module.FRAMEWORK.rules(module.TABLE) for module in MODULES}

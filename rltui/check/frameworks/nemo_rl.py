@@ -113,7 +113,7 @@ TABLE = (
         _POLICY,
         (_GPUS, _CUT_DTENSOR),
         change=_PER_NODE,
-        when=(_RL, _ON_DTENSOR, off("policy.megatron_cfg.enabled"), _ALONE),
+        when=(_ON_DTENSOR, off("policy.megatron_cfg.enabled"), _ALONE),
     ),
     multiple(
         "F705",
@@ -121,7 +121,7 @@ TABLE = (
         _POLICY,
         (_GPUS, _CUT_MEGATRON),
         change=_PER_NODE,
-        when=(_RL, _ON_MEGATRON, _ALONE),
+        when=(_ON_MEGATRON, _ALONE),
     ),
     never(
         "F706",

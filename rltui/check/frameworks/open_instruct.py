@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
 from rltui.check.frameworks.terms import (
     Constant,
@@ -18,6 +20,10 @@ from rltui.check.frameworks.terms import (
     on,
     one_of,
 )
+from rltui.importers.values import is_known
+
+if TYPE_CHECKING:
+    from rltui.check.frameworks.terms import Asked, Condition
 
 FRAMEWORK = Framework("open-instruct", "https://github.com/allenai/open-instruct/tree/e6c3044aa", "--{key}={value}")
 
@@ -36,6 +42,18 @@ _FAST = given("num_learners_per_node")  # its elders count their learners under 
 _SHARD, _COPIES = Setting("fsdp_shard_degree"), Setting("fsdp_num_replicas")
 _STATES, _EVALUATION = Setting("checkpoint_state_freq"), Setting("local_eval_every")
 _RHO = on("use_rho_correction", default=True)
+
+
+def _unpaired(mixer: str) -> Condition:
+    """The splits of a mixture are neither one nor one for each data set; elder versions count its amounts as well."""
+
+    def is_unpaired(asked: Asked) -> bool:
+        mixed, splits = (list(asked.settings.words(name)) for name in (mixer, f"{mixer}_splits"))
+        known = all(is_known(word) for word in (*mixed, *splits))
+        return bool(mixed and splits and known) and len(splits) not in (1, len(mixed) // 2, len(mixed))
+
+    return is_unpaired
+
 
 TABLE = (
     at_least(
@@ -276,5 +294,19 @@ TABLE = (
     ),
     choice(
         "F831", "DeepSpeed has no such stage.", _ARGUMENTS, Setting("deepspeed_stage"), ("0", "1", "2", "3"), (_RL,)
+    ),
+    *(
+        never(
+            code,
+            f"The mixture for {what} has neither one split nor one for each data set.",
+            "open_instruct/dataset_transformation.py, get_cached_dataset_tulu_with_statistics",
+            (_unpaired(mixer),),
+            Setting(f"{mixer}_splits"),
+            "train",
+        )
+        for code, what, mixer in (
+            ("F832", "training", "dataset_mixer_list"),
+            ("F833", "evaluation", "dataset_mixer_eval_list"),
+        )
     ),
 )

@@ -24,10 +24,10 @@ _MAIN = "openrlhf/cli/train_ppo_ray.py"
 _STRATEGY = "DeepSpeed's batch check, with openrlhf/utils/deepspeed/deepspeed.py"
 
 _GPUS = Fact("trainer_gpus", "GPUs of the actor")
-_PROMPTS = Setting("rollout_batch_size", "rollout.batch_size")
+_PROMPTS = Setting("rollout_batch_size", "rollout.batch_size", default=1024)
 _SAMPLES = Setting("n_samples_per_prompt", "rollout.n_samples_per_prompt", default=1)
 _ROLLOUT_MICRO = Setting("micro_rollout_batch_size", "rollout.micro_batch_size")
-_BATCH = Setting("train_batch_size", "train.batch_size")
+_BATCH = Setting("train_batch_size", "train.batch_size", default=128)
 _MICRO = Setting("micro_train_batch_size", "train.micro_batch_size")
 _RING = Setting("ring_attn_size", "ds.ring_attn_size", default=1)
 _TENSOR = Setting("ds_tensor_parallel_size", "ds.tensor_parallel_size", default=1)
@@ -37,6 +37,8 @@ _GENERATED = Setting("vllm_generate_batch_size", "rollout.vllm_generate_batch_si
 _ACTOR_GPUS = Setting("actor_num_gpus_per_node", "actor.num_gpus_per_node")
 _REFERENCE_GPUS = Setting("ref_num_gpus_per_node", "ref.num_gpus_per_node")
 _REFERENCE = Setting("ref_num_nodes", "ref.num_nodes", default=1) * _REFERENCE_GPUS
+_ESTIMATOR = Setting("advantage_estimator", "algo.advantage.estimator")
+_IMAGES = Setting("max_images_per_prompt", "data.max_images_per_prompt")
 _RANKS = _GPUS // (_RING * _TENSOR)
 
 _RL = either(fact("algorithm", "grpo"), fact("algorithm", "ppo"))
@@ -144,7 +146,7 @@ TABLE = (
         "F413",
         "OpenRLHF knows no such estimator.",
         _MAIN,
-        Setting("advantage_estimator", "algo.advantage.estimator"),
+        _ESTIMATOR,
         ("gae", "reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"),
         (_RL,),
         severity="warning",
@@ -163,6 +165,29 @@ TABLE = (
         _MAIN,
         (_RL, given("eval_dataset", "eval.dataset"), _NO_REWARD),
         Setting("remote_rm_url", "reward.remote_url"),
+    ),
+    never(
+        "F417",
+        "A training on images has no critic.",
+        _MAIN,
+        (fact("algorithm", "ppo"), above(_IMAGES, 0)),
+        _ESTIMATOR,
+        "group_norm",
+    ),
+    never(
+        "F418",
+        "A training on images packs no samples.",
+        _MAIN,
+        (_RL, above(_IMAGES, 0), on("packing_samples", "ds.packing_samples")),
+        Setting("ds.packing_samples", "packing_samples"),
+    ),
+    never(
+        "F419",
+        "Nothing gives a reward: no reward model, no address of one, no agent.",
+        _MAIN,
+        (_RL, _NO_REWARD, absent("reward_pretrain", "reward.model_name_or_path")),
+        Setting("remote_rm_url", "reward.remote_url"),
+        severity="warning",
     ),
     shared.visible("F416", "openrlhf/trainer/ray/launcher.py, PPORayActorGroup", _ACTOR_GPUS, (_RL,)),
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from rltui.check.frameworks import shared
 from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
 from rltui.check.frameworks.terms import (
@@ -20,6 +23,9 @@ from rltui.check.frameworks.terms import (
     on,
     one_of,
 )
+
+if TYPE_CHECKING:
+    from rltui.check.frameworks.terms import Asked, Condition
 
 FRAMEWORK = Framework("slime", "https://github.com/THUDM/slime/tree/624b824a8", "--{key}={value}", dashes=True)
 
@@ -40,6 +46,21 @@ _CUT = Setting("tensor_model_parallel_size", default=1) * _STAGES * Setting("con
 _OVERSAMPLED = Setting("over_sampling_batch_size")
 _CONTEXT, _PROMPT = Setting("rollout_max_context_len"), Setting("rollout_max_prompt_len")
 _TRAINS = off("debug_rollout_only")
+_SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[bB](?![a-zA-Z\d])")
+
+
+def _other_size(name: str) -> Condition:
+    """A folder of checkpoints whose name counts other parameters than the model's."""
+
+    def is_other(asked: Asked) -> bool:
+        own, other = (
+            set(_SIZE.findall("/".join(asked.settings.text(key).rstrip("/").split("/")[-2:])))
+            for key in ("hf_checkpoint", name)
+        )
+        return bool(own and other) and not own & other
+
+    return is_other
+
 
 TABLE = (
     equal(
@@ -287,6 +308,29 @@ TABLE = (
         Setting("lr_warmup_iters"),
         0,
         severity="warning",
+    ),
+    never(
+        "F234",
+        "Engines have GPUs of their own, and how many is not said.",
+        "slime/ray/placement_group.py, where it adds nothing to the actor's",
+        (
+            off("colocate"),
+            absent("rollout_num_gpus", "rollout_external", "rollout_external_engine_addrs"),
+            off("debug_train_only"),
+            off("debug_rollout_only"),
+        ),
+        Setting("rollout_num_gpus"),
+    ),
+    *(
+        never(
+            code,
+            f"{name} names a model of another size than hf_checkpoint.",
+            "two paths of the script itself",
+            (_other_size(name),),
+            Setting(name),
+            severity="warning",
+        )
+        for code, name in (("F235", "ref_load"), ("F236", "load"), ("F237", "save"))
     ),
     shared.visible("F232", "slime/ray/placement_group.py", Setting("actor_num_gpus_per_node")),
 )

@@ -214,6 +214,17 @@ def outside_the_command(asked: Asked) -> Iterator[Trouble]:
         yield Trouble(f"line {line} begins with {name}, but the command above it has ended without a backslash", name)
 
 
+@_rule("F995", "error")
+def unreadable_environment(asked: Asked) -> Iterator[Trouble]:
+    """The environment for Ray's workers is no JSON, so Ray refuses the job.
+
+    `ray job submit` reads `--runtime-env-json` strictly: a comma between two entries and none behind the last, names in
+    double quotes. Where a script puts variables in, it writes a backslash before each of these quotes.
+    """
+    for line, fault in asked.facts.bad_environments:
+        yield Trouble(f"line {line}: --runtime-env-json is no JSON: {fault}", "runtime-env-json")
+
+
 def _dating(asked: Asked) -> Table:
     """The table where all that the script sets is known, so that its settings tell the version; else an empty one."""
     return _NOTHING if asked.settings.is_cut else _judging(asked)

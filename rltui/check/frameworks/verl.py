@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rltui.check.frameworks import shared
-from rltui.check.frameworks.assertion import Framework, at_least, choice, multiple, never
+from rltui.check.frameworks import shared, verl_roles
+from rltui.check.frameworks.assertion import Framework, at_least, choice, equal, multiple, never
 from rltui.check.frameworks.terms import (
     HEADS,
     Constant,
@@ -34,13 +34,15 @@ _WORKERS = "verl/workers/fsdp_workers.py, ActorRolloutRefWorker"
 _GPUS = Fact("trainer_gpus", "GPUs of the trainer")
 _BATCH = Setting("data.train_batch_size")
 _SAMPLES = Setting(f"{_ROLLOUT}.n", default=1)
-_MINI = Setting(f"{_ACTOR}.ppo_mini_batch_size")
+_MINI = Setting(f"{_ACTOR}.ppo_mini_batch_size", default=256)
 _MICRO = Setting(f"{_ACTOR}.ppo_micro_batch_size_per_gpu")
 _OLD_MICRO = Setting(f"{_ACTOR}.ppo_micro_batch_size")
 _ULYSSES = Setting(
     f"{_ACTOR}.ulysses_sequence_parallel_size", f"{_ACTOR}.fsdp_config.ulysses_sequence_parallel_size", default=1
 )
-_CRITIC_ULYSSES = Setting(f"{_CRITIC}.ulysses_sequence_parallel_size", default=1)
+_CRITIC_ULYSSES = Setting(
+    f"{_CRITIC}.ulysses_sequence_parallel_size", f"{_CRITIC}.fsdp.ulysses_sequence_parallel_size", default=1
+)
 _CRITIC_MINI = Setting(f"{_CRITIC}.ppo_mini_batch_size")
 _TENSOR = Setting(f"{_ROLLOUT}.tensor_model_parallel_size", default=2)
 _DATA = Setting(f"{_ROLLOUT}.data_parallel_size", default=1)
@@ -180,12 +182,12 @@ TABLE = (
         (_MODEL_LENGTH, _PROMPT + _RESPONSE),
         severity="warning",
     ),
-    multiple(
+    equal(
         "F115",
         "Expert parallelism of the engines is not tensor times data parallelism.",
         "verl/workers/config/rollout.py, RolloutConfig",
-        (_TENSOR * _DATA, _EXPERT),
-        when=(above(_EXPERT, 1),),
+        (_EXPERT, _TENSOR * _DATA),
+        when=(above(_EXPERT, 1), neither(one_of(f"{_ROLLOUT}.name", "trtllm", default="vllm"))),
     ),
     at_least(
         "F116",
@@ -303,7 +305,7 @@ TABLE = (
         "The LoRA rank is above what vLLM takes.",
         f"{_VALIDATE}, get_vllm_max_lora_rank",
         (Constant(512), _RANK),
-        when=(one_of(f"{_ROLLOUT}.name", "vllm", default="vllm"),),
+        when=(one_of(f"{_ROLLOUT}.name", "vllm", default="vllm"), off("actor_rollout_ref.model.lora.merge")),
     ),
     at_least(
         "F129",
@@ -356,4 +358,5 @@ TABLE = (
     shared.visible("F135", "verl/trainer/ppo/ray_trainer.py, ResourcePoolManager", Setting("trainer.n_gpus_per_node")),
     shared.experts("F136", _GPUS, (_EXPERTS, _EXPERT_TENSOR, _MEGATRON_STAGES), (_MEGATRON,)),
     shared.layers("F137", _MEGATRON_STAGES, f"{_ACTOR}.megatron.override_transformer_config.", (_MEGATRON,)),
+    *verl_roles.TABLE,
 )
