@@ -16,6 +16,7 @@ from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.importers.values import HOLE, is_known, product, to_int
 
 _GPU_LINES = re.compile(r"#SBATCH.*(?:gpu|gres|nodes|-N|-n|-G).*")
+_HEADER = re.compile(r"(?:[ \t]*(?:#.*)?\r?\n)*(?:[ \t]*#.*)?")
 TRL_SERVERS = ("vllm-serve", "trl.scripts.vllm_serve")
 TRL_COPIES = frozenset({"vllm_serve.py", "vllm_server.py"})
 SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "rollout")
@@ -72,7 +73,9 @@ def read_script(text: str, path: Path, environ: Mapping[str, str] | None = None)
     """
     slurm = read_slurm(text)
     reading = read_shell(text, {**slurm.environ, **(environ or {})}, lambda name: read_beside(name, path))
-    if not slurm.present:
+    header = _HEADER.match(text)
+    own = read_slurm(header[0] if header else "")  # lines further down may be those of a script that it submits
+    if not slurm.present or (reading.jobs and not own.present):
         slurm = _submitted(reading)
     return Script(path, reading, slurm)
 
