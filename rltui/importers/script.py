@@ -48,6 +48,19 @@ class Script(Struct, frozen=True):
         """The script with its first ``end`` commands only."""
         return replace(self, reading=replace(self.reading, commands=self.commands[:end]))
 
+    def job(self, number: int, beside: Sequence[int] | None = None) -> Script:
+        """What a job does that the script submits, 0: the script itself.
+
+        With ``beside`` all is kept, such as servers in a job of their own, but for these jobs.
+        """
+        commands = tuple(
+            command
+            for command in self.commands
+            if (command.job == number if beside is None else command.job not in beside)
+        )
+        slurm = read_slurm(self.reading.jobs[number - 1]) if number else self.slurm
+        return replace(self, reading=replace(self.reading, commands=commands), slurm=slurm)
+
     def after(self, is_entry: Callable[[str], bool]) -> list[tuple[Started, list[str]]]:
         """Commands that start a training, with the words behind the entry point."""
         found = []

@@ -19,19 +19,19 @@ _CASES = {("[:upper:]", "[:lower:]"): str.lower, ("A-Z", "a-z"): str.lower,
 _FIELD_COUNT = re.compile(r"\{\s*print\s*\(?\s*NF\s*\)?\s*;?\s*\}\Z")
 _FIELD = re.compile(r"\{\s*print\s*\(?\s*\$(\d+)\s*\)?\s*;?\s*\}\Z")
 _SUBSTITUTION = re.compile(r"s([/|#,:])((?:[\w@+=,:/ -](?<!\1))+)\1((?:[\w@+=,.:/ -](?<!\1))*)\1(g?)\Z")
-_OF_LINES = frozenset({"head", "tail", "wc", "cat"})
+_OF_LINES = frozenset({"head", "tail", "wc"})
 """Filters that look at no line: the names of nodes, which only a run shows, may go through them."""
 
 
 def filtered(text: str, words: list[str]) -> str | None:
     """What a filter makes of ``text``; None: it is another command, or its outcome shows only in a run."""
     head = words[0].rsplit("/", 1)[-1]
+    if head in ("cat", "tee"):
+        return text if head == "tee" or not words[1:] else None
     if HOLE in text and (head not in _OF_LINES or HOLE in text.replace(NODE, "") or words[1:] == ["-c"]):
         return None
     if any(HOLE in word for word in words):
         return None
-    if head in ("cat", "tee"):
-        return text if head == "tee" or not words[1:] else None
     if head == "wc" and len(words) == 2:
         counts = {"-l": text.count("\n"), "-w": len(text.split()), "-c": len(text.encode())}
         return f"{counts[words[1]]}\n" if words[1] in counts else None

@@ -19,7 +19,7 @@ from rltui.importers.shell_joins import Value, counted
 from rltui.importers.shell_lexer import ScriptError
 from rltui.importers.shell_starts import Started as Started
 from rltui.importers.shell_starts import Starts
-from rltui.importers.shell_streams import LINE, PRINTED
+from rltui.importers.shell_streams import PRINTED
 from rltui.importers.shell_variables import REACH
 from rltui.importers.values import HOLE
 
@@ -218,7 +218,7 @@ class _Follower(Starts):
         text = self.input_of(node.redirections)
         asks = any(test.words[:1] == ("read",) for test in syntax.flat(node.condition))
         if asks and text is not None and HOLE not in text and text.count("\n") <= MAX_ROUNDS:
-            self.loop_over(node.condition, node.body, [{LINE: line} for line in text.splitlines(keepends=True)])
+            self.loop_over_lines(node, text.splitlines(keepends=True))
             return
         self.block(node.condition)
         outer, self.ways = self.ways, {}
@@ -232,17 +232,17 @@ class _Follower(Starts):
         self.loops -= 1
         self.rejoin(outer, "continue", "break")
 
-    def loop_over(self, condition: syntax.Block, body: syntax.Block, rounds: Sequence[Mapping[str, str]]) -> None:
-        """Follow the body once for each of ``rounds``: a line that its condition reads, or variables that it sets."""
+    def loop_over_lines(self, node: syntax.While, lines: Sequence[str]) -> None:
+        """Follow the body for each line that the condition reads; at the end it reads nothing."""
         outer, self.ways = self.ways, {}
         self.loops += 1
-        for values in rounds:
+        for line in (*lines, ""):
             if self.left:
                 break
-            self.variables |= values
-            with self.fed(values.get(LINE)):
-                self.block(condition)
-            self.round(body)
+            with self.fed(line):
+                self.block(node.condition)
+            if line:
+                self.round(node.body)
         self.loops -= 1
         self.rejoin(outer, "break")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_children import ASSIGNED, Child, child_of, script_in
@@ -62,10 +63,11 @@ class Starts(Streams):
         if self.calls >= MAX_CALLS:
             return HOLE
         self.calls += 1
-        line = self.line
+        line, first = self.line, len(self.commands)
         with self.captured() as texts:
             self.block(block)
         self.line = line
+        self.commands[first:] = [replace(command, line=line) for command in self.commands[first:]]
         self.calls -= 1
         return texts[0].rstrip("\n")
 

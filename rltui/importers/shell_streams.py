@@ -17,9 +17,6 @@ from rltui.importers.values import HOLE
 PRINTED = "\0printed"
 """The variable that holds what a ``$(…)`` or a pipe has printed so far; branches join it like any other."""
 
-LINE = "\0line"
-"""The variable that holds the line that a loop over lines is at."""
-
 MAX_FILE = 100_000
 _READING = frozenset({"read", "mapfile", "readarray"})
 _TAKES = {"read": "adinNptu", "mapfile": "dnOsuCc", "readarray": "dnOsuCc"}

@@ -71,7 +71,7 @@ def gpus(imported: Imported) -> tuple[int | None, ...]:
         ("sbatch --nodes=4 inner.sh 1\n", (32, 8, 16, 1, 16)),
         ("sbatch --exclusive -N 2 inner.sh\nsqueue\n", (16, 8, 16, 1, 16)),
         ("sbatch -a 0-3 --oversubscribe -N 2 inner.sh\n", (16, 8, 16, 1, 16)),
-        ("sbatch inner.sh; sbatch -N 2 inner.sh\n", (None, 8, 16, 1, 16)),
+        ("sbatch inner.sh; sbatch -N 2 inner.sh\n", (24, 8, 16, 1, 16)),
         ("bash missing.sh\nbash inner.sh\n", (24, 8, 16, 1, 16)),
         (
             'sbatch -N 2 --gres=gpu:4 --wrap "torchrun --nnodes 2 --nproc_per_node 4 grpo.py --use_vllm '
