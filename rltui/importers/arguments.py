@@ -87,7 +87,10 @@ class Settings:
 
     def text(self, *names: str, default: str = "", key: str = "") -> str:
         """A text; empty where it is set and not known. ``key`` is as for ``has``."""
-        return (to_text(self.one(*names)) or "") if self.has(*names, key=key) else default
+        if not self.has(*names, key=key):
+            return default
+        value = self.one(*names)
+        return to_text(value) or (_last_part(value) if key.endswith(".model") else "")
 
     def file(self, *names: str) -> str:
         """The name of a file, in which a folder may not be known, for ``one_beside``; empty where none is set."""
@@ -107,6 +110,12 @@ class Settings:
     def unknown(self) -> list[str]:
         """Names whose value is not known."""
         return [name for name, words in self.values.items() if not all(is_known(word) for word in words)]
+
+
+def _last_part(value: object) -> str:
+    """The name of a model in a folder that is not known (``$MODELS/Qwen3-8B``); empty where it is not known either."""
+    _, hole, behind = str(value).strip("'\"").rpartition(HOLE)
+    return f".{behind}" if hole and behind.startswith("/") and behind.isprintable() else ""
 
 
 def from_flags(words: Iterable[str]) -> Settings:

@@ -247,6 +247,20 @@ def _accelerate(values: dict[str, Any]) -> Facts:
 
 
 def _from_script(script: Script) -> Facts:
+    """What a script trains; of several jobs that it submits the first that trains."""
+    trains = [number for number in range(1, len(script.reading.jobs) + 1) if _trains(script.job(number))]
+    if not trains or len(script.reading.jobs) == 1 or _trains(script.job(0)):
+        return _of_commands(script)
+    facts = _of_commands(script.job(trains[0], beside=trains[1:]))
+    note = f"of {len(trains)} jobs that train, the first that is submitted is meant"
+    return replace(facts, notes=(note, *facts.notes)) if trains[1:] else facts
+
+
+def _trains(script: Script) -> bool:
+    return bool(script.commands) and any(dialect.from_script(script) for dialect in SHELL_DIALECTS)
+
+
+def _of_commands(script: Script) -> Facts:
     for dialect in SHELL_DIALECTS:
         found = dialect.from_script(script)
         if found:

@@ -17,6 +17,7 @@ from rltui.importers.slurm_lines import SlurmJob, read_slurm
 from rltui.importers.values import HOLE, is_known, product, to_int
 
 _GPU_LINES = re.compile(r"#SBATCH.*(?:gpu|gres|nodes|-N|-n|-G).*")
+_HEADER = re.compile(r"(?:[ \t]*(?:#.*)?\r?\n)*(?:[ \t]*#.*)?")
 TRL_SERVERS = ("vllm-serve", "trl.scripts.vllm_serve")
 TRL_COPIES = frozenset({"vllm_serve.py", "vllm_server.py"})
 SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "rollout")
@@ -49,6 +50,19 @@ class Script(Struct, frozen=True):
     def until(self, end: int) -> Script:
         """The script with its first ``end`` commands only."""
         return replace(self, reading=replace(self.reading, commands=self.commands[:end]))
+
+    def job(self, number: int, beside: Sequence[int] | None = None) -> Script:
+        """What a job does that the script submits, 0: the script itself.
+
+        With ``beside`` all is kept, such as servers in a job of their own, but for these jobs.
+        """
+        commands = tuple(
+            command
+            for command in self.commands
+            if (command.job == number if beside is None else command.job not in beside)
+        )
+        slurm = read_slurm(self.reading.jobs[number - 1]) if number else self.slurm
+        return replace(self, reading=replace(self.reading, commands=commands), slurm=slurm)
 
     def after(self, is_entry: Callable[[str], bool]) -> list[tuple[Started, list[str]]]:
         """Commands that start a training, with the words behind the entry point."""
@@ -101,7 +115,9 @@ def read_script(text: str, path: Path, environ: Mapping[str, str] | None = None)
     """
     slurm = read_slurm(text)
     reading = read_shell(text, {**slurm.environ, **(environ or {})}, lambda name: read_beside(name, path))
-    if not slurm.present:
+    header = _HEADER.match(text)
+    own = read_slurm(header[0] if header else "")  # lines further down may be those of a script that it submits
+    if not slurm.present or (reading.jobs and not own.present):
         slurm = _submitted(reading)
     return Script(path, reading, slurm)
 

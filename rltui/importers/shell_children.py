@@ -18,7 +18,15 @@ from rltui.importers.values import HOLE
 
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _ENDINGS = (".sh", ".bash", ".slurm", ".sbatch", ".env")
-_WRAPPERS = frozenset({"srun", "nohup", "exec", "time", "env", "sudo", "stdbuf", "mpirun", "timeout"})
+_WRAPPERS = frozenset({"srun", "nohup", "exec", "time", "env", "sudo", "stdbuf", "mpirun", "timeout", "setsid"})
+_RUNNERS = frozenset({
+    *_WRAPPERS, "docker", "podman", "nvidia-docker", "apptainer", "singularity", "enroot", "uv", "conda", "mamba",
+    "micromamba", "poetry", "pixi", "ray", "screen", "numactl", "taskset", "nice", "ionice", "parallel", "xargs",
+    "mpiexec",
+})  # fmt: skip
+"""Programs that start another which stands behind their own options: containers, environments, launchers."""
+_REMOTE = frozenset({"ssh", "pdsh", "clush"})
+_ON_A_HOST = re.compile(r"[\s;&|]")
 _SWITCHES = frozenset({
     "--exclusive", "--overlap", "--wait", "--parsable", "--hold", "--requeue", "--no-requeue", "--unbuffered",
     "--label", "--pty", "--no-container-mount-home", "--container-remap-root", "--verbose", "--quiet", "--test-only",
@@ -43,32 +51,44 @@ class Child(Struct, frozen=True):
     text: str = ""
 
 
-def child_of(words: Sequence[str], environ: Mapping[str, str]) -> Child | None:
+def child_of(words: Sequence[str], environ: Mapping[str, str], stdin: str = "") -> Child | None:
     """The script that a command runs, or None; its file may not be there.
 
     Args:
         words: The command.
         environ: What it sees; a job script that ends in ``.sub`` runs what ``COMMAND`` says (NeMo-RL's ``ray.sub``).
+        stdin: What it reads; a shell or ``sbatch`` that names no file runs that.
     """
     names = [word.rsplit("/", 1)[-1] for word in words]
     for index, name in enumerate(names[:-2]):
         if name in ("bash", "sh") and words[index + 1] in _TEXT_FOLLOWS:
             return Child("", tuple(words[index + 4 :]), text=words[index + 2])
     if "sbatch" in names[:2]:
-        job = _submitted(list(words[names.index("sbatch") + 1 :]))
+        job = _submitted(list(words[names.index("sbatch") + 1 :]), stdin)
         given = environ.get("COMMAND", "") if job is not None and job.path.endswith(".sub") else ""
         return replace(job, text=given) if job is not None and given else job
-    if names[0] in _SHELLS or (names[0] in _WRAPPERS and _SHELLS.intersection(names)):
-        at = next(index for index, name in enumerate(names) if name in _SHELLS) + 1
-        while at < len(words) and words[at].startswith("-") and "c" not in words[at]:
-            at += 1
-        if at < len(words) and _is_script(words[at]):
-            return Child(words[at], tuple(words[at + 1 :]))
-        return None
-    at = _started(words) if names[0] in _WRAPPERS else 0
+    if names[0] in _REMOTE:
+        said = next((word for word in words[1:] if _ON_A_HOST.search(word)), "")
+        return Child("", text=said or stdin) if said or stdin else None
+    if names[0] in _SHELLS or (names[0] in _RUNNERS and _SHELLS.intersection(names)):
+        return _of_shell(words, next(index for index, name in enumerate(names) if name in _SHELLS) + 1, stdin)
+    if names[0] in _RUNNERS and names[0] not in _WRAPPERS:
+        at = next((index for index, word in enumerate(words) if "/" in word and word.endswith(".sh")), len(words))
+    else:
+        at = _started(words) if names[0] in _WRAPPERS else 0
     if at < len(words) and _is_script(words[at]) and (at or "/" in words[0]):
         return Child(words[at], tuple(words[at + 1 :]))
     return None
+
+
+def _of_shell(words: Sequence[str], at: int, stdin: str) -> Child | None:
+    """What a shell runs whose options begin at ``at``: a file, or its input where it names none."""
+    while at < len(words) and words[at].startswith("-") and "c" not in words[at]:
+        at += 2 if re.fullmatch(r"-[a-z]*o", words[at]) else 1
+    if at < len(words) and _is_script(words[at]):
+        return Child(words[at], tuple(words[at + 1 :]))
+    reads = at == len(words) or "-s" in words[:at]
+    return Child("", tuple(words[at:]), text=stdin) if stdin and reads else None
 
 
 def _started(words: Sequence[str]) -> int:
@@ -112,13 +132,15 @@ def _is_script(word: str) -> bool:
     return word.endswith(_ENDINGS)
 
 
-def _submitted(words: list[str]) -> Child | None:
-    """``sbatch [options] SCRIPT [words]`` or ``sbatch [options] --wrap TEXT``."""
+def _submitted(words: list[str], stdin: str) -> Child | None:
+    """``sbatch [options] SCRIPT [words]``, ``sbatch [options] --wrap TEXT``, or the script in its input."""
     options, rest = _options(words)
     wrapped = next((option.partition("=")[2] for option in options if option.startswith("--wrap=")), None)
     plain = tuple(option for option in options if not option.startswith("--wrap="))
     if wrapped is not None:
         return Child("", (), plain, text=wrapped)
+    if not rest and stdin:
+        return Child("", (), plain, text=stdin)
     return Child(rest[0], tuple(rest[1:]), plain) if rest else None
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import evaluate
-from rltui.importers.shell_expand import Scope, expand_words
+from rltui.importers.shell_expand import expand_words
+from rltui.importers.shell_scope import Scope
 from rltui.importers.values import HOLE, to_int
 
 _ARGUMENT = re.compile(r"\"?\$\{?(\d)\}?\"?")

@@ -7,78 +7,21 @@ from collections.abc import Sequence
 
 from rltui.importers.shell_arithmetic import assigned, evaluate
 from rltui.importers.shell_brackets import BRACKETS, alternatives, quotable
-from rltui.importers.shell_filters import piped, transformed
-from rltui.importers.shell_lexer import ScriptError, bracket_end, lex
+from rltui.importers.shell_filters import transformed
+from rltui.importers.shell_lexer import ScriptError, bracket_end
+from rltui.importers.shell_scope import Scope
 from rltui.importers.values import HOLE, HOLES, NODE, to_int
 
 MAX_TEXT = 100_000
 MAX_NESTING = 30
-MAX_NODES = 1024
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9]+|[@*#?$!-]")
-_HOSTNAMES = re.compile(r"scontrol\s+show\s+hostnames?(?:\s+[^\s|;&]+)?")
+_SLICE = re.compile(r":([^:]+)(?::([^:]+))?\Z")
 _BRACED = re.compile(r"(#|!)?([A-Za-z_]\w*|[0-9]+|[@*#?$!-])(\[[^\]]*\])?(.*)\Z", re.DOTALL)
 _ANSI = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "e": "\x1b", "\\": "\\", "'": "'", '"': '"'}
+_BACKTICKS = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _PLAIN = re.compile(r"[^\\'\"`$]+")
-
-
-class Scope:
-    """Variables of a script as far as they are known.
-
-    A name that is missing was never set in the script. Its environment may still hold it, so its bare value is a
-    hole; a default given on the spot (``${NAME:-x}``) is taken. An array never comes from the environment: one that
-    is missing is empty, unless a file that sets it was sourced and is ``unread``.
-    """
-
-    def __init__(
-        self,
-        variables: dict[str, str | tuple[str, ...]],
-        arguments: Sequence[str] | None = None,
-        unread: bool = False,
-    ) -> None:
-        self.variables = variables
-        self.arguments = arguments
-        self.unread = unread
-        self.nesting = 0
-
-    def get(self, name: str) -> str | None:
-        """Text of a variable or positional argument; None where it is not set."""
-        if name.isdigit():
-            return self._argument(int(name))
-        if name in ("@", "*"):
-            return " ".join(self.arguments or ())
-        if name == "#":
-            return HOLE if self.arguments is None else str(len(self.arguments))
-        if not (name[0].isalpha() or name[0] == "_"):
-            return HOLE
-        value = self.variables.get(name)
-        if isinstance(value, tuple):
-            return value[0] if value else ""
-        return value
-
-    @property
-    def separators(self) -> str:
-        """What parts words: blanks, unless the script sets ``IFS``."""
-        found = self.variables.get("IFS")
-        return found if isinstance(found, str) and found and HOLE not in found else " \t\n"
-
-    def _argument(self, index: int) -> str | None:
-        if index == 0:
-            return HOLE
-        given = self.arguments or ()
-        return given[index - 1] if index <= len(given) else None
-
-    def items(self, name: str) -> tuple[str, ...]:
-        """Words of an array, or of ``$@``; one hole where a value is not known."""
-        if name in ("@", "*"):
-            return tuple(self.arguments or ())
-        value = self.variables.get(name)
-        if value == HOLE or (value is None and self.unread):
-            return (f"{HOLES}{name}",)
-        if value is None:
-            return ()
-        return value if isinstance(value, tuple) else (value,)
 
 
 def expand_words(raws: Sequence[str], scope: Scope, line: int = 0) -> list[str]:
@@ -149,9 +92,9 @@ class _Expansion:
         if char == '"' and not quoted:
             return self.double_quoted(raw, at)
         if char == "`":
-            end = raw.find("`", at + 1)
-            self.add_value(HOLE, quoted)
-            return len(raw) if end < 0 else end + 1
+            match = _BACKTICKS.match(raw, at)
+            self.add_value(self.scope.substitute(re.sub(r"\\([`$\\])", r"\1", match[1])) if match else HOLE, quoted)
+            return match.end() if match else len(raw)
         if char == "$":
             return self.dollar(raw, at, quoted)
         match = _PLAIN.match(raw, at)
@@ -200,31 +143,10 @@ class _Expansion:
         return match.end()
 
     def substituted(self, inside: str) -> str:
-        """The value of ``$((…))``; that of ``$(…)`` is known for a few filters only, for nothing is run."""
+        """The value of ``$((…))`` or ``$(…)``."""
         if inside.startswith("(") and inside.endswith(")"):
             return self.arithmetic(inside[1:-1])
-        if _HOSTNAMES.fullmatch(inside.strip()):
-            nodes = to_int(self.scope.variables.get("SLURM_NNODES")) or 0
-            return " ".join(f"{NODE}{index}" for index in range(nodes)) if 0 < nodes <= MAX_NODES else HOLE
-        return self.filtered(inside) if inside.lstrip().startswith(("echo ", "seq ")) else HOLE
-
-    def filtered(self, inside: str) -> str:
-        """What ``echo … | filter`` prints."""
-        tokens, _ = lex(inside)
-        stages: list[list[str]] = [[]]
-        for token in tokens:
-            if token.kind == "word":
-                stages[-1].append(token.text)
-            elif token.kind == "operator" and token.text == "|":
-                stages.append([])
-            elif token.kind != "newline":
-                return HOLE
-        self.scope.nesting += 1
-        if self.scope.nesting > MAX_NESTING:
-            raise ScriptError(self.line, "variables or defaults refer to each other without end")
-        words = [expand_words(stage, self.scope, self.line) for stage in stages]
-        self.scope.nesting -= 1
-        return piped(words)
+        return self.scope.substitute(inside)
 
     def arithmetic(self, expression: str) -> str:
         """Value of an arithmetic expression."""
@@ -258,12 +180,14 @@ class _Expansion:
         prefix, name, index, operation = match.groups()
         if prefix == "#":
             self.add_value(self.length(name, index), quoted)
+        elif prefix == "!" and index in ("[@]", "[*]"):
+            self.add_items(self.keys(name), quoted)
         elif prefix == "!":
             target = self.scope.get(name)
             known = target is not None and not index and re.fullmatch(r"[A-Za-z_]\w*", target)
             self.named(target, quoted) if known and target else self.add_value(HOLE, quoted)
         elif (index in ("[@]", "[*]") or name in ("@", "*")) and not operation:
-            self.add_items(self.scope.items(name), quoted, "*" in (name, (index or "")[1:2]))
+            self.add_items(self.values(name), quoted, "*" in (name, (index or "")[1:2]))
         else:
             self.operate(name, index, operation, quoted)
 
@@ -278,6 +202,16 @@ class _Expansion:
         value = self.scope.get(name)
         return HOLE if value is None or HOLE in value else str(len(value))
 
+    def values(self, name: str) -> tuple[str, ...]:
+        """The items of an array, without their keys where it has such."""
+        return tuple((self.scope.keyed(name) or {}).values()) or self.scope.items(name)
+
+    def keys(self, name: str) -> tuple[str, ...]:
+        """The keys of an array, or the places of its items."""
+        items = self.scope.items(name)
+        unknown = any(item.startswith(HOLE) and not item.startswith(NODE) for item in items)
+        return (HOLE,) if unknown else tuple(self.scope.keyed(name) or map(str, range(len(items))))
+
     def operate(self, name: str, index: str | None, operation: str, quoted: bool) -> None:
         """``${name}`` with an index or an operation such as ``:-default``."""
         value = self.item(name, index) if index else self.scope.get(name)
@@ -285,19 +219,52 @@ class _Expansion:
             self.add_value(HOLE if value is None else value, quoted)
             return
         kind = re.match(r":?[-=+?]", operation)
+        if kind is None and (index in ("[@]", "[*]") or name in ("@", "*")):
+            self.add_items(self.changed(self.values(name), operation, name == "@"), quoted)
+            return
         if kind is None:
-            self.add_value(transformed(value, operation), quoted)
+            self.add_value(self.cut(value, operation), quoted)
             return
         self.defaulted(name, value, (kind.group(), operation[kind.end() :]), quoted)
+
+    def cut(self, value: str | None, operation: str) -> str:
+        """``${name:start:length}``, ``${name%pattern}`` and ``${name/pattern/text}``."""
+        if (match := _SLICE.match(operation)) and value is not None and HOLE not in value:
+            place = self.slice(match, len(value))
+            return HOLE if place is None else value[place]
+        if "\\" in operation:
+            return transformed(value, operation) if operation.startswith("/") and "$" not in operation else HOLE
+        quoted = re.search(r"[\"']", operation) and re.search(r"[*?\[]", operation)
+        return HOLE if quoted else transformed(value, self.nested(operation))
+
+    def changed(self, items: tuple[str, ...], operation: str, are_arguments: bool) -> tuple[str, ...]:
+        """``${name[@]:start:length}``, and each item changed as ``${name[@]%pattern}`` says."""
+        if match := _SLICE.match(operation):
+            place = self.slice(match, len(items) + are_arguments)
+            unknown = place is None or any(item.startswith(HOLES) for item in items)
+            items = ("", *items) if are_arguments else items
+            return (HOLE,) if unknown or place is None else items[place]
+        return tuple(self.cut(item, operation) for item in items)
+
+    def slice(self, match: re.Match[str], length: int) -> slice | None:
+        """The part that ``:start:length`` names; None where that is not known."""
+        start = to_int(self.arithmetic(match[1]))
+        count = to_int(self.arithmetic(match[2])) if match[2] else length
+        if start is None or count is None or (start < 0 and -start > length):
+            return None
+        start += length if start < 0 else 0
+        return slice(start, start + count if count >= 0 else length + count)
 
     def item(self, name: str, index: str) -> str | None:
         """One item of an array."""
         items = self.scope.items(name)
-        position = self.arithmetic(index[1:-1])
-        keyed = any(item.startswith("[") for item in items)  # an associative array, whose keys are words
-        if HOLE in position or keyed:
-            return HOLE
-        return items[int(position)] if 0 <= int(position) < len(items) else HOLE
+        if (keyed := self.scope.keyed(name)) is not None:
+            key = self.nested(index[1:-1])
+            unknown = HOLE in key or any(HOLE in other for other in keyed)
+            return HOLE if unknown else keyed.get(key, "")
+        position = to_int(self.arithmetic(index[1:-1]))
+        known = position is not None and not any(item.startswith(HOLES) for item in items)
+        return items[position] if known and position is not None and -len(items) <= position < len(items) else HOLE
 
     def defaulted(self, name: str, value: str | None, operation: tuple[str, str], quoted: bool) -> None:
         """``:-``, ``-``, ``:=``, ``:+`` and ``:?``."""

@@ -1,4 +1,4 @@
-"""Here-documents of a shell script: where their text ends, and the word that it is for a command that runs it."""
+"""Here-documents of a shell script: where their text ends, and the word that it is for the command that reads it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ class Heredoc(Struct, frozen=True):
         delimiter: The line that ends it.
         is_indented: Tabs may stand in front of that line.
         is_quoted: Nothing in its text is expanded.
-        option: What stands in front of its text where that is a word of the command; None: it is left out.
-        at: Where this word stands among the tokens of the script.
+        at: Where its text stands among the tokens of the script.
     """
 
     delimiter: str
     is_indented: bool
     is_quoted: bool
-    option: str | None = None
     at: int = 0
 
     def text(self, script: str, start: int) -> tuple[str, int]:

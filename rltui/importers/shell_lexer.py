@@ -15,7 +15,6 @@ _OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\|
 _ARRAY_START = re.compile(r"[A-Za-z_]\w*\+?=\Z")
 _RESUMES = re.compile(r"""[ \t]*(?:--?[A-Za-z]|\+|["$']|[A-Za-z_][\w.]*=)""")
 _PLACEHOLDER = re.compile(r"(?<=[ \t])<[A-Za-z][\w.-]*>(?=\s|\Z)")
-_SHELLS = frozenset({"bash", "sh", "/bin/bash", "/bin/sh"})
 REDIRECTIONS = frozenset({"<", ">", ">>", ">&", "<&", "<>", ">|", "&>", "&>>", "<<<"})
 MAX_TOKENS = 200_000
 
@@ -34,7 +33,7 @@ class Token(Struct, frozen=True):
         kind: What it is; an ``array`` is ``NAME=(…)`` or ``NAME+=(…)`` with its words.
         text: The raw text, quotes included; of an array, ``NAME=`` or ``NAME+=``.
         line: Where it starts, from 1.
-        words: The raw words of an array.
+        words: The raw words of an array; of a redirection, the number of its file where it is said.
     """
 
     kind: Literal["word", "operator", "newline", "array"]
@@ -72,6 +71,7 @@ class _Lexer:
         self.tokens: list[Token] = []
         self.notes: list[str] = []
         self.heredocs: list[Heredoc] = []
+        self.descriptor = ""
 
     def run(self) -> None:
         """Read the text to its end, token by token, within a bound."""
@@ -143,33 +143,19 @@ class _Lexer:
         self.at = len(self.text) if end < 0 else end
 
     def newline(self) -> None:
-        """A line end, and the bodies of here-documents that begin after it.
-
-        Of those that ``read``, ``sbatch`` or a shell reads the text becomes a word; others are left out.
-        """
+        """A line end, and the bodies of here-documents that begin after it, which become here-strings."""
         end = Token("newline", "\n", self.line)
         start = self.at
         self.at += 1
         words: list[tuple[int, Token]] = []
         for heredoc in self.heredocs:
             text, self.at = heredoc.text(self.text, self.at)
-            if heredoc.option is not None:
-                words.append((heredoc.at, Token("word", heredoc.option + heredoc.word(text), end.line)))
+            words.append((heredoc.at, Token("word", heredoc.word(text), end.line)))
         for place, word in reversed(words):
             self.tokens.insert(place, word)
         self.heredocs.clear()
         self.count_lines(start, self.at)
         self.tokens.append(end)
-
-    def option_of_heredoc(self) -> str | None:
-        """What a here-document is for the words before it: a script to run, a text to read, or None."""
-        words = [token.text for token in self.tokens[-2:]]
-        if words[-1:] == ["-s"] and words[0] in _SHELLS:
-            self.tokens.pop()
-        if words and self.tokens[-1].text in _SHELLS:
-            self.tokens.append(Token("word", "-c", self.line))
-            return ""
-        return {"read": "", "sbatch": "--wrap="}.get(_command_word(self.tokens))
 
     def operator(self, text: str) -> None:
         """An operator; ``<(…)`` is a word."""
@@ -180,13 +166,14 @@ class _Lexer:
             return
         if begun := heredoc_at(self.text, self.at):
             heredoc, self.at = begun
-            option = self.option_of_heredoc()
-            self.heredocs.append(replace(heredoc, option=option, at=len(self.tokens)))
+            self.tokens.append(Token("operator", "<<<", self.line))
+            self.heredocs.append(replace(heredoc, at=len(self.tokens)))
             return
         self.at += len(text)
         if text in ("<<", "<<-"):
             return
-        self.tokens.append(Token("operator", text, self.line))
+        self.tokens.append(Token("operator", text, self.line, (self.descriptor,) if self.descriptor else ()))
+        self.descriptor = ""
 
     def placeholder(self, text: str) -> None:
         """``<YOUR_MODEL>`` as a word: bash would read and write files of the words behind it, which nobody means."""
@@ -208,7 +195,7 @@ class _Lexer:
         if self.text.startswith("(", self.at) and _ARRAY_START.match(raw):
             self.tokens.append(Token("array", raw, line, self.array_words()))
         elif raw.isdigit() and self.text[self.at : self.at + 1] in ("<", ">"):
-            return  # the number of the file that is redirected
+            self.descriptor = raw  # the number of the file that is redirected
         elif raw:
             self.tokens.append(Token("word", raw, line))
 
@@ -358,10 +345,3 @@ class _Lexer:
     def count_lines(self, start: int, end: int) -> None:
         """Keep the line number right over text that is taken whole."""
         self.line += self.text.count("\n", start, end)
-
-
-def _command_word(tokens: list[Token]) -> str:
-    """The first word of the command whose words are being read."""
-    starts = (index for index in range(len(tokens), 0, -1) if tokens[index - 1].kind == "newline")
-    first = next(starts, 0)
-    return tokens[first].text if first < len(tokens) else ""

@@ -8,42 +8,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 
 from msgspec import Struct
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import assigned
-from rltui.importers.shell_children import ASSIGNED, Child, child_of, script_in
 from rltui.importers.shell_conditions import GPU_WORDS, asks_for_device, is_test, matches, succeeds
 from rltui.importers.shell_expand import expand_text, expand_words
 from rltui.importers.shell_joins import Value, counted
 from rltui.importers.shell_lexer import ScriptError
-from rltui.importers.shell_variables import REACH, Variables
-from rltui.importers.slurm_lines import read_slurm
+from rltui.importers.shell_starts import Started as Started
+from rltui.importers.shell_starts import Starts
+from rltui.importers.shell_streams import PRINTED
+from rltui.importers.shell_variables import REACH
 from rltui.importers.values import HOLE
 
 MAX_STEPS = 20_000
-MAX_CALLS = 12
 MAX_ROUNDS = 8
 _ARGUMENTS = re.compile(r"\$#|\$\{#\}|\$\{?1|^getopts\b")
-ENVIRONMENTS = frozenset({"activate", "conda.sh", ".bashrc", ".bash_profile", ".profile", ".env"})
-
-
-class Started(Struct, frozen=True):
-    """A command that the script would start.
-
-    Attributes:
-        words: Its words, expanded; a hole stands where a word is not known.
-        environ: Variables that it sees: those set in front of it, over those that the script exports.
-        line: Line of the script.
-        sure: Whether every run of the script comes here.
-    """
-
-    words: tuple[str, ...]
-    environ: dict[str, str]
-    line: int
-    sure: bool = True
+_READS_INPUT = frozenset({
+    "read", "mapfile", "readarray", "cat", "tee", "bash", "sh", "zsh", "dash", "sbatch", "ssh", "tr", "wc", "cut",
+    "sed", "awk", "head", "tail", "grep", "bc", "xargs",
+})  # fmt: skip
+"""Commands of which it matters what they read."""
 
 
 class Reading(Struct, frozen=True):
@@ -87,18 +74,12 @@ def _taken(device: str) -> str:
     return f"the branch for {device!r} is taken; which device there is shows only in a run"
 
 
-class _Follower(Variables):
+class _Follower(Starts):
     """The state of a reading."""
 
     def __init__(self, variables: dict[str, Value], beside: Callable[[str], str | None]) -> None:
-        super().__init__(variables)
-        self.beside = beside
-        self.jobs: list[str] = []
-        self.commands: list[Started] = []
-        self.notes: list[str] = []
-        self.sure = True
+        super().__init__(variables, beside)
         self.steps = 0
-        self.calls = 0
 
     def block(self, block: syntax.Block) -> None:
         """Follow nodes until they are left."""
@@ -135,12 +116,17 @@ class _Follower(Variables):
         """Follow what runs in a shell of its own: ``( … )``, a part of a pipeline, a command in the background."""
         with self.apart():
             self.block(body)
+            text = self.variables.get(PRINTED)
+        if text is not None and self.is_captured:
+            self.variables[PRINTED] = text
 
     def and_or(self, node: syntax.AndOr) -> None:
         """``&&``, ``||``, ``|``; an ordinary command is taken to succeed."""
         if node.operator == "|":
-            self.subshell((node.left,))
-            self.subshell((node.right,))
+            with self.captured() as texts:
+                self.block((node.left,))
+            with self.fed(texts[0]):
+                self.subshell((node.right,))
             return
         self.node(node.left)
         if self.left:
@@ -229,6 +215,11 @@ class _Follower(Variables):
 
     def loop(self, node: syntax.While) -> None:
         """Follow the body as something that may happen; a loop over arguments has none to go over."""
+        text = self.input_of(node.redirections)
+        asks = any(test.words[:1] == ("read",) for test in syntax.flat(node.condition))
+        if asks and text is not None and HOLE not in text and text.count("\n") <= MAX_ROUNDS:
+            self.loop_over_lines(node, text.splitlines(keepends=True))
+            return
         self.block(node.condition)
         outer, self.ways = self.ways, {}
         self.loops += 1
@@ -240,6 +231,20 @@ class _Follower(Variables):
             self.loop_over_arguments(node.body)
         self.loops -= 1
         self.rejoin(outer, "continue", "break")
+
+    def loop_over_lines(self, node: syntax.While, lines: Sequence[str]) -> None:
+        """Follow the body for each line that the condition reads; at the end it reads nothing."""
+        outer, self.ways = self.ways, {}
+        self.loops += 1
+        for line in (*lines, ""):
+            if self.left:
+                break
+            with self.fed(line):
+                self.block(node.condition)
+            if line:
+                self.round(node.body)
+        self.loops -= 1
+        self.rejoin(outer, "break")
 
     def loop_over_arguments(self, body: syntax.Block) -> None:
         """Follow the body while it shifts arguments away, as scripts read their options."""
@@ -270,7 +275,10 @@ class _Follower(Variables):
             self.round(node.body)
         self.loops -= 1
         self.rejoin(outer, "break")
-        self.variables |= counted(before, self.variables) if words == [HOLE] else {}
+        if words == [HOLE]:
+            self.variables |= counted(before, self.variables)
+            if before.get(PRINTED) != self.variables.get(PRINTED):
+                self.prints(None)
 
     def command(self, node: syntax.Command) -> None:
         """Follow a simple command: it sets, exports, calls a function, or starts a program."""
@@ -293,10 +301,21 @@ class _Follower(Variables):
             for item in node.assignments
             if isinstance(item.value, str)
         }
-        if not self.builtin(words):
-            self.started(words, environ)
+        reads = not _READS_INPUT.isdisjoint(word.rsplit("/", 1)[-1] for word in words)
+        with self.fed(self.input_of(node.redirections) if reads else self.stdin):
+            if not self.reads(words, environ.get("IFS")):
+                self.does(node, words, environ)
         if words[0] == "exec" and words[1:]:
             self.left = "exit"
+
+    def does(self, node: syntax.Command, words: list[str], environ: dict[str, str]) -> None:
+        """Follow a command with its words: one of the shell's own, or a program, and what it prints."""
+        is_own = self.builtin(words)
+        text = self.output(words) if words[0] not in self.functions else None
+        if not is_own and not (self.is_captured and text is not None):
+            self.started(words, environ)
+        if not self.writes(node, words) and (not is_own or words[0] in ("echo", "printf")):
+            self.prints(text)
 
     def builtin(self, words: list[str]) -> bool:
         """Do what a shell's own command does to the reading; tells whether it was one."""
@@ -310,65 +329,3 @@ class _Follower(Variables):
         elif not self.sets(words):
             return head in ("echo", "printf", ":", "cd", "trap", "wait", "sleep", "shopt", "ulimit", "pkill")
         return True
-
-    def call(self, name: str, arguments: Sequence[str]) -> None:
-        """Follow a function of the script."""
-        if self.calls >= MAX_CALLS:
-            raise ScriptError(self.line, f"functions call each other without end ({name[:40]})")
-        self.calls += 1
-        with self.called(arguments):
-            self.block(self.functions[name])
-        self.calls -= 1
-
-    def source(self, words: list[str]) -> None:
-        """``source FILE``: the file where it lies beside the script, in this script's own scope."""
-        text = self.beside(words[0]) if words and self.calls < MAX_CALLS else None
-        if text is None:
-            self.unread |= bool(words) and words[0].rsplit("/", 1)[-1] not in ENVIRONMENTS
-            self.notes.append(f"line {self.line}: {' '.join(words[:1])} is not read; what it sets is not known")
-            return
-        outer, ways, self.ways = self.arguments, self.ways, {}
-        self.arguments = words[1:] or outer
-        self.inner(text, f"{words[0]}, which is sourced,")
-        self.rejoin(ways, "return")
-        self.arguments = outer
-
-    def started(self, words: list[str], environ: dict[str, str]) -> None:
-        """Note a command; a script in its words or beside this one is followed in its place."""
-        given = takewhile(lambda word: word == "env" or ASSIGNED.match(word), words)
-        environ |= {name: value for name, equals, value in (word.partition("=") for word in given) if equals}
-        inner = script_in(words) if self.calls < MAX_CALLS else None
-        if inner is not None and HOLE not in inner[:1]:
-            self.inner(inner, "the script inside this command")
-            return
-        seen = {name: value for name, value in self.variables.items() if name in self.exported}
-        everything = {name: value for name, value in seen.items() if isinstance(value, str)} | environ
-        child = child_of(words, everything) if self.calls < MAX_CALLS else None
-        text = (child.text or self.beside(child.path)) if child else None
-        if child is None or not text or text[0] == HOLE:
-            self.commands.append(Started(tuple(words), everything, self.line, self.sure))
-            return
-        self.child(child, text, {**seen, **environ})
-
-    def child(self, child: Child, text: str, environ: dict[str, Value]) -> None:
-        """Follow a script that runs as a process of its own: it sees what is exported, and changes nothing here."""
-        if child.batch is not None:
-            self.jobs.append("\n".join([text, *(f"#SBATCH {option}" for option in child.batch)]))
-            environ = {**environ, **read_slurm(self.jobs[-1]).environ}
-        with self.apart():
-            self.variables, self.exported, self.functions, self.exports_all = dict(environ), set(environ), {}, False
-            self.arguments = None if not child.arguments and self.arguments is None else child.arguments
-            self.inner(text, child.path or "the script inside this command")
-
-    def inner(self, text: str, name: str) -> None:
-        """Follow a script inside this one."""
-        self.calls += 1
-        line = self.line
-        try:
-            block, _ = syntax.parse(text)
-        except ScriptError:
-            self.notes.append(f"line {line}: {name} cannot be read")
-            block = ()
-        self.block(block)
-        self.line = line
-        self.calls -= 1

@@ -13,6 +13,8 @@ MAX_DEPTH = 40
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[.+?\])?(\+?)=(.*)\Z", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 DECLARING = frozenset({"export", "local", "declare", "readonly", "typeset"})
+WRITING = frozenset({">", ">>", ">|", "&>", "&>>"})
+"""Redirections of what a command prints."""
 
 
 class Assignment(Struct, frozen=True):
@@ -25,11 +27,12 @@ class Assignment(Struct, frozen=True):
 
 
 class Command(Struct, frozen=True):
-    """A simple command: assignments before it, and its raw words."""
+    """A simple command: assignments before it, its raw words, and where its input comes from and its output goes."""
 
     assignments: tuple[Assignment, ...]
     words: tuple[str, ...]
     line: int
+    redirections: tuple[tuple[str, str], ...] = ()
 
 
 class AndOr(Struct, frozen=True):
@@ -66,6 +69,7 @@ class While(Struct, frozen=True):
 
     condition: Block
     body: Block
+    redirections: tuple[tuple[str, str], ...] = ()
 
 
 class Function(Struct, frozen=True):
@@ -180,9 +184,19 @@ class _Parser:
     def closed(self, node: Node, end: str) -> Node:
         """Take ``end`` and the redirections behind it."""
         self.accept(end)
-        while self.is_operator(*REDIRECTIONS):
-            self.at += 2
+        self.redirections()
         return node
+
+    def redirections(self) -> tuple[tuple[str, str], ...]:
+        """Take the redirections that come next; those of standard input and output, with the raw word of each."""
+        found = []
+        while self.is_operator(*REDIRECTIONS):
+            operator, target = self.peek(), self.peek(1)
+            standard = operator.words in ((), ("0",) if "<" in operator.text else ("1",))
+            self.at += 1 + (target.kind == "word")
+            if standard and target.kind == "word":
+                found.append((operator.text, target.text))
+        return tuple(found)
 
     def condition(self) -> Node:
         """Parse what stands after ``if``, all of its branches, to ``fi``."""
@@ -233,7 +247,7 @@ class _Parser:
             while self.peek().kind == "word" and self.at < len(self.tokens):
                 words.append(self.peek().text)
                 self.at += 1
-        return For(name, None if words is None else tuple(words), self.do_block())
+        return self.closed(For(name, None if words is None else tuple(words), self.do_block()), "")
 
     def skip_newlines(self) -> None:
         """Skip line ends."""
@@ -243,14 +257,15 @@ class _Parser:
     def loop(self) -> Node:
         """Parse what stands after ``while`` or ``until``: the condition, and the body."""
         test = self.block(frozenset({"do", "done"}))
-        return While(test, self.do_block())
+        body = self.do_block()
+        return While(test, body, self.redirections())
 
     def do_block(self) -> Block:
         """Parse a loop's body, ``do … done``."""
         self.skip_separators()
         self.accept("do")
         body = self.block(frozenset({"done"}))
-        self.closed(Group(()), "done")
+        self.accept("done")
         return body
 
     def defines_function(self) -> bool:
@@ -274,6 +289,7 @@ class _Parser:
         line = self.peek().line
         assignments: list[Assignment] = []
         words: list[str] = []
+        redirections: list[tuple[str, str]] = []
         while self.at < len(self.tokens):
             token = self.peek()
             if words and words[0] == "[[" and words[-1] != "]]" and token.kind == "operator":
@@ -281,13 +297,13 @@ class _Parser:
                 self.at += 1
                 continue
             if token.kind == "operator" and token.text in REDIRECTIONS:
-                self.at += 2
+                redirections.extend(self.redirections())
                 continue
             if token.kind in ("operator", "newline"):
                 break
             self.at += 1
             self.place(token, assignments, words)
-        return Command(tuple(assignments), tuple(words), line)
+        return Command(tuple(assignments), tuple(words), line, tuple(redirections))
 
     def place(self, token: Token, assignments: list[Assignment], words: list[str]) -> None:
         """Put a token among the assignments or the words of its command."""

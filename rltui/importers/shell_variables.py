@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from rltui.importers import shell_syntax as syntax
 from rltui.importers.shell_arithmetic import assigned, evaluate
-from rltui.importers.shell_expand import Scope, expand_text, expand_words
+from rltui.importers.shell_expand import expand_text, expand_words
 from rltui.importers.shell_joins import Value, appended, joined
+from rltui.importers.shell_scope import Scope
 from rltui.importers.values import HOLE, to_int
 
 REACH = ("", "continue", "break", "return", "exit")
@@ -27,6 +28,7 @@ class Variables:
         self.references: dict[str, str] = {}
         self.arguments: Sequence[str] | None = None
         self.unread = False
+        self.keyed: set[str] = set()  # arrays whose keys are words, as ``declare -A`` makes them
         self.exports_all = False
         self.line = 0
         self.left = ""  # the word that ended what was followed: continue, break, return or exit
@@ -37,7 +39,12 @@ class Variables:
     @property
     def scope(self) -> Scope:
         """The variables as they are at this point, for expansion."""
-        return Scope(self.variables, self.arguments, self.unread)
+        return Scope(self.variables, self.arguments, self.unread, self.substitute)
+
+    def substitute(self, text: str) -> str:
+        """What ``$(text)`` prints; a hole where only a run shows it."""
+        del text
+        return HOLE
 
     def assign(self, assignments: Sequence[syntax.Assignment]) -> None:
         """Set variables, through a ``nameref`` where there is one."""
@@ -58,6 +65,10 @@ class Variables:
     def _with_item(self, before: Value | None, item: syntax.Assignment, value: str) -> Value:
         """An array after ``NAME[index]=value``; a hole where it has keys, or which item is set is not known."""
         words = () if before is None and not self.unread else before
+        if item.name in self.keyed and isinstance(words, tuple):
+            key = expand_text(item.index, self.scope, self.line)
+            kept = tuple(word for word in words if not word.startswith(f"[{key}]="))
+            return HOLE if HOLE in key or item.append else (*kept, f"[{key}]={value}")
         position = to_int(evaluate(expand_text(item.index, self.scope, self.line), self.scope.get))
         if item.append or not isinstance(words, tuple) or position is None or not 0 <= position <= len(words):
             return HOLE
@@ -72,6 +83,10 @@ class Variables:
         if self.locals is not None and words[0] in ("local", "declare", "typeset") and "-g" not in words:
             for name in names:
                 self.locals.setdefault(name, self.variables.get(name))
+        if any(word.startswith("-") and "A" in word for word in words[1:]):
+            self.keyed.update(names)
+            arrays = {item.name for item in assignments}
+            self.variables.update({name: () for name in names if name not in arrays})
         self.assign(assignments)
         if words[0] == "export" or any(word.startswith("-") and "x" in word for word in words[1:]):
             self.exported.update(names)
@@ -85,10 +100,6 @@ class Variables:
                     self.variables.pop(name, None)
                 elif name in self.variables:
                     self.variables[name] = HOLE  # without one of its items
-        elif head in ("read", "mapfile", "readarray"):
-            names = [name for name in words[1:] if name.isidentifier()]
-            here = words[-1] if len(names) == 1 and words[-2:-1] == names and "-d" in words else HOLE
-            self.variables.update(dict.fromkeys(names, here))
         elif head == "shift":
             self.arguments = self.arguments and self.arguments[to_int("".join(words[1:2])) or 1 :]
         elif head == "let":

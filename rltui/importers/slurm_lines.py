@@ -24,6 +24,9 @@ _TIME = re.compile(r"(?:\d+-)?\d{1,3}(?::\d{2}){0,2}\Z")
 _GRES = re.compile(r"gpu(?::(?P<kind>[A-Za-z][\w.-]*))?(?::(?P<count>\d+))?(?:\(.*\))?\Z")
 
 
+_MOST_GPUS = 64
+
+
 class SlurmJob(Struct, frozen=True, kw_only=True):
     """What the lines ask for; None where they do not say.
 
@@ -60,6 +63,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
             found |= {name: str(self.nodes) for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")}
         if self.gpus_per_node is not None:
             found |= {name: str(self.gpus_per_node) for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE")}
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(min(self.gpus_per_node, _MOST_GPUS))))
         return found
 
 

@@ -20,6 +20,8 @@ NAME = "ms-swift"
 _ZERO = re.compile(r"zero([0-3])(_offload)?")
 """Names of the DeepSpeed configurations that it brings along."""
 _COMMANDS = ("swift", "megatron")
+_MODULE = re.compile(r"(?:^|[./])swift[./]cli[./](_megatron[./])?(rlhf|sft|pt|main)(?:\.py)?\Z")
+"""The modules behind these commands, which torchrun starts as files of a checkout."""
 _TRAININGS = ("rlhf", "sft", "pt")
 _GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
 _ROLES = ("train.", "rollout.")
@@ -39,21 +41,26 @@ def from_script(script: Script) -> list[Facts]:
     """What each training that the script starts needs."""
     found = []
     for command in script.commands:
-        words = list(command.words)
-        names = [word.rsplit("/", 1)[-1] for word in words]
-        for index, (name, following) in enumerate(pairwise(names)):
+        for index, (word, following) in enumerate(pairwise((*command.words, ""))):
+            name, module = word.rsplit("/", 1)[-1], _MODULE.search(word)
+            if module:
+                name, own = "megatron" if module[1] else "swift", module[2]
+                following, behind = (own, index + 1) if own != "main" else (following, index + 2)
+            else:
+                behind = index + 2
             if name in _COMMANDS and following in _TRAININGS:
-                found.append(_facts(script, command, (name, following), words[index + 2 :]))
+                launcher = from_flags(command.words[:index])
+                found.append(_facts(script, command, (name, following, launcher), list(command.words[behind:])))
                 break
     return found
 
 
-def _facts(script: Script, command: Started, started_as: tuple[str, str], behind: list[str]) -> Facts:
-    program, method = started_as
+def _facts(script: Script, command: Started, started_as: tuple[str, str, Settings], behind: list[str]) -> Facts:
+    program, method, launcher = started_as
     source, complete = _with_file(script, behind)
     if source.has("train.gpus"):
         return _on_ray(source, script.slurm.machine((None, None)))
-    nodes, trainer = _processes(command)
+    nodes, trainer = _processes(command, launcher)
     if (launched := variable_of(command, "NPROC_PER_NODE")) is not None:
         source = source.over({"NPROC_PER_NODE": [launched]})
         source.has("NPROC_PER_NODE")
@@ -177,8 +184,13 @@ def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:
     return (source, False) if own is None else (source.over(own.values), not source.is_open)
 
 
-def _processes(command: Started) -> tuple[int | None, int | None]:
-    """Nodes and GPUs that train: torchrun's processes, one GPU each."""
+def _processes(command: Started, launcher: Settings) -> tuple[int | None, int | None]:
+    """Nodes and GPUs that train: torchrun's processes, one GPU each; ``launcher`` are its own flags, if it is said."""
+    if launcher.has("num_processes"):  # accelerate counts them over all machines
+        return launcher.integer("num_machines", default=1), launcher.integer("num_processes")
+    if launcher.has("nproc_per_node", "num_gpus"):
+        machines = launcher.integer("nnodes", "num_nodes", default=1)
+        return machines, product(machines, launcher.integer("nproc_per_node", "num_gpus"))
     nodes, per_node = variable_of(command, "NNODES"), variable_of(command, "NPROC_PER_NODE")
     if nodes is None and per_node is None:
         # one process: with several visible GPUs the model may be spread over them, or not

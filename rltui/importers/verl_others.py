@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 def supervised(script: Script, source: Settings, launcher: Settings) -> Facts:
     """Fine-tuning under torchrun: every process trains, nothing generates."""
-    nodes = launcher.integer("nnodes", default=source.integer("trainer.nnodes", default=1))
+    nodes = launcher.integer("nnodes", "num_machines", default=source.integer("trainer.nnodes", default=1))
     per_node = launcher.integer("nproc_per_node", default=source.integer("trainer.n_gpus_per_node"))
+    if launcher.has("num_processes"):  # accelerate counts its processes over all machines
+        per_node = quotient(launcher.integer("num_processes"), nodes)
     asked = product(nodes, per_node)
     model = source.text("model.path", "model.partial_pretrain")
     return only_training("verl", "sft", model, (nodes, per_node), asked, remarks(source), script.slurm.gpus)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,6 +47,11 @@ def words(draw: st.DrawFn) -> str:
                 f"'${name}'", f'"a ${{{name}:-"b c"}}"', f"${{#{name}}}", "${L[@]}", '"${L[@]}"', "${#L[@]}", "${L[0]}",
                 f"$(({draw(expressions())}))", "\\$x", f"k=${name}", f"--f={number}", f"${{{name}%0}}",
                 f"${{{name}##*1}}", f"a{{{number},${name}}}b", f"{{1..{number % 4}}}",
+                "${L[-1]}", '"${L[@]:1}"', '"${!L[@]}"', "${M[a]}", "${#M[@]}", f"${{{name}/{number % 10}/x y}}",
+                f'"${{{name}//[12]/-}}"', f"${{{name}:1}}", f"${{{name}: -1}}", f"${{{name}^^}}", '"${L[@]/q/z}"',
+                f"$(echo ${name} | tr 1 2)", f"$(printf '%03d.%s' {number} ${name})", f"`echo ${name}`", "$(show)",
+                f"$(basename /a/${name}.sh .sh)", f"$(echo a,${name},b | cut -d, -f2)", f"$(wc -w <<< 'a {number}')",
+                f"$(echo ${name} a | awk '{{print $2}}')", f"$(echo {number}-${name} | sed 's/-/ /; s/1/x/g')",
                 '"${L[*]}"', f"\"${{{name}:-'q'}}\"", '"$@"', '"${E[@]}"', '"${E[@]}x"',
             ]
         )
@@ -54,7 +61,7 @@ def words(draw: st.DrawFn) -> str:
 @st.composite
 def statements(draw: st.DrawFn, depth: int = 0) -> str:
     """An assignment, a condition, a case, a loop, a subshell or a function."""
-    kind = draw(st.integers(0, 9 if depth < 2 else 3))
+    kind = draw(st.integers(0, 14 if depth < 2 else 3))
     name = draw(NAME)
     if kind == 0:
         return f"{name}={draw(NUMBERS)}"
@@ -80,6 +87,17 @@ def statements(draw: st.DrawFn, depth: int = 0) -> str:
     if kind == 8:
         leaves = draw(st.sampled_from(["break", "continue"]))
         return f"for x in {draw(NUMBERS)} 7; do {body}; {test} && {leaves}; {other}; done"
+    if kind == 9:
+        feeds = draw(st.sampled_from([f"<<EOF\n{draw(NUMBERS)} ${name}\n7 8\nEOF\n", f"< <(seq {draw(NUMBERS) % 5})"]))
+        return f"while read -r {name} B; do {body}; done {feeds}"
+    if kind == 10:
+        return f"IFS=, read -r {name} C <<< '{draw(NUMBERS)},4 5,6'"
+    if kind == 11:
+        return f"mapfile -t L < <(seq 1 {draw(NUMBERS) % 4})"
+    if kind == 12:
+        return f"cat > $D/f.sh <<EOF\n{name}=${{{name}}}{draw(NUMBERS)}\nEOF\nsource $D/f.sh"
+    if kind == 13:
+        return f"M[{draw(st.sampled_from('ab'))}]=${name}; printf -v {name} '%s-%d' x {draw(NUMBERS)}"
     return f"for x in {draw(NUMBERS)} 7; do {body}; done"
 
 
@@ -87,12 +105,15 @@ def statements(draw: st.DrawFn, depth: int = 0) -> str:
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(statements(), max_size=5), st.lists(words(), min_size=1, max_size=4))
 def test_a_known_word_is_the_one_that_bash_gives(lines: list[str], last: list[str]) -> None:
-    setup = "A=1\nB=20\nC=\nL=(p 'q r')\nE=()\n" + "\n".join(lines) + "\n"
+    setup = "A=1\nB=20\nC=\nL=(p 'q r')\nE=()\ndeclare -A M=([a]=3)\nshow() { [ $A = 1 ] && echo $B; echo $A; }\n"
+    setup += "\n".join(lines) + "\n"
     script = f"{setup}run {' '.join(last)}\n"
-    said = subprocess.run(
-        ["bash", "-c", PRINTS_ITS_WORDS + script],
-        capture_output=True, timeout=60, check=False, env={"LC_ALL": "C.UTF-8"},
-    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        said = subprocess.run(
+            ["bash", "-c", PRINTS_ITS_WORDS + script],
+            capture_output=True, timeout=60, check=False,
+            env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"], "D": folder},
+        )  # fmt: skip
     read = [command for command in read_shell(script).commands if command.words[0] == "run"]
     assert len(read) == 1
     ours = list(read[0].words[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from import_support import read as read_script
 
 from rltui.errors import UsageError
 from rltui.importers.read import Imported, import_file
-from rltui.importers.shell_filters import piped
+from rltui.importers.shell_run import read_shell
 
 INNER = """#SBATCH --nodes=3
 #SBATCH --gres=gpu:h100:8
@@ -70,7 +71,7 @@ def gpus(imported: Imported) -> tuple[int | None, ...]:
         ("sbatch --nodes=4 inner.sh 1\n", (32, 8, 16, 1, 16)),
         ("sbatch --exclusive -N 2 inner.sh\nsqueue\n", (16, 8, 16, 1, 16)),
         ("sbatch -a 0-3 --oversubscribe -N 2 inner.sh\n", (16, 8, 16, 1, 16)),
-        ("sbatch inner.sh; sbatch -N 2 inner.sh\n", (None, 8, 16, 1, 16)),
+        ("sbatch inner.sh; sbatch -N 2 inner.sh\n", (24, 8, 16, 1, 16)),
         ("bash missing.sh\nbash inner.sh\n", (24, 8, 16, 1, 16)),
         (
             'sbatch -N 2 --gres=gpu:4 --wrap "torchrun --nnodes 2 --nproc_per_node 4 grpo.py --use_vllm '
@@ -109,14 +110,16 @@ def test_a_script_elsewhere_is_not_looked_for(tmp_path: Path) -> None:
         ((["echo", "0,1,2"], ["grep", "-o", ","], ["wc", "-l"]), "2"),
         ((["echo", "a b"],), "a b"),
         ((["echo", "-n", "0"], ["wc", "-l"]), "0"),
-        ((["echo", "0,1"], ["sed", "s/,/ /"]), "\0"),
+        ((["echo", "0,1"], ["sed", "s/,/ /"]), "0 1"),
+        ((["echo", "0,1"], ["sed", "s/./ /"]), "\0"),
         ((["nvidia-smi"], ["wc", "-l"]), "\0"),
         ((["echo", "\0"], ["wc", "-l"]), "\0"),
-        ((["echo"], []), "\0"),
     ],
 )
 def test_filters(stages: tuple[list[str], ...], expected: str) -> None:
-    assert piped(stages) == expected
+    pipe = " | ".join(map(shlex.join, stages))
+    read = read_shell(f'run "$({pipe})"').commands[-1]
+    assert read.words[1] == expected
 
 
 def test_visible_devices_are_counted_where_the_script_says_them(tmp_path: Path) -> None:
