@@ -415,7 +415,7 @@ def test_people_are_told_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("word", ["max_gpu_hours=.nan", "max_gpu_hours=.inf", "max_excluded=-1", "max_restarts=-1"])
 def test_a_guard_rail_that_would_hold_nothing_is_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="guard rails and their defaults|Expected"):
+    with pytest.raises(UsageError, match="Expected"):
         auto.policy_of_words([word])
 
 
