@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import json
 import time
 from pathlib import Path
@@ -20,7 +19,6 @@ from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
-from rltui.errors import UsageError
 from rltui.onnode import rundir
 from rltui.runs.journal import Journal
 from rltui.service import hands_off, hands_off_switch
@@ -396,30 +394,3 @@ def test_an_exception_of_no_kind_is_not_why_processes_vanish(
     monkeypatch.setattr("rltui.service.one_fix.compose_causes", lambda *_: (printed,))
     causes, _ = causes_of(None, None, end)  # type: ignore[arg-type]  # what they are is the fake's matter
     assert [one.cause for one in causes] == [cause]
-
-
-@pytest.mark.parametrize("decision", ["stop", "restart"])
-def test_people_are_told_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    told: list[str] = []
-    monkeypatch.setattr(rundir, "append_line", full)
-    monkeypatch.setattr(hands_off, "tell_of", lambda _attempt, kind, words: told.append(f"{kind}: {words}"))
-    record = structs.replace(restart(), decision=decision, why="the disk is full", next_attempt=2)
-    hands_off._note(tmp_path, str(tmp_path), record, "failed")
-    hands_off._say_why_not(tmp_path, "no journal")
-    first = "needs you: " if decision == "stop" else "fixed: attempt 2: "
-    assert told == [f"{first}the disk is full", "needs you: not started again: no journal"]
-
-
-@pytest.mark.parametrize("word", ["max_gpu_hours=.nan", "max_gpu_hours=.inf", "max_excluded=-1", "max_restarts=-1"])
-def test_a_guard_rail_that_would_hold_nothing_is_refused(word: str) -> None:
-    with pytest.raises(UsageError, match="Expected"):
-        auto.policy_of_words([word])
-
-
-@pytest.mark.parametrize("hours", ["25:00-07:00", "22:00-07:75"])
-def test_quiet_hours_are_times_of_day(hours: str) -> None:
-    with pytest.raises(ValueError, match="no time of day"):
-        quiet_s(hours, 0.0)
