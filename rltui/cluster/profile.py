@@ -30,6 +30,10 @@ class BadNode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     until: str = ""
     """The first day on which it may be used again; empty: until somebody removes it."""
 
+    def is_avoided(self, today: str) -> bool:
+        """Whether runs keep away from it on that day, ``2026-11-20``; somebody may have written ``2026-9-5``."""
+        return not self.until or "-".join(part.strip().zfill(2) for part in self.until.split("-")) > today
+
 
 class PartitionProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is different in one partition; what is empty or 0 is as in the rest of the profile."""

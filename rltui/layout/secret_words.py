@@ -33,9 +33,11 @@ MASK = "[masked]"
 # a name is looked for where a word begins alone: at each of its letters, a word of 100,000 would take minutes
 _ASSIGNED = re.compile(
     r"""(?<![A-Za-z0-9_-])[0-9-]*([A-Za-z_][A-Za-z0-9_-]*)(\\?["']?\s*[=:]\s*)"""
-    r"""(?!(?:\d{1,6}|null|None|true|false)\b)(?:(\\?["'])(?:(?!\3).)*\3|[^\s"',;\\{\[]+)"""
+    r"""(?!(?:\d{1,6}|null|None|true|false)\b)"""
 )
-_OPTION = re.compile(r"(?<![A-Za-z0-9_-])-+([A-Za-z][A-Za-z0-9_-]*)([ =]+)()\S+")
+_VALUE = re.compile(r"""(\\?["'])(?:(?!\1).)*\1|[^\s"',;\\{\[]+""")
+_OPTION = re.compile(r"(?<![A-Za-z0-9_-])-+([A-Za-z][A-Za-z0-9_-]*)([ =]+)")
+_WORD = re.compile(r"()\S+")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9+/=._~-]{8,}")
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
@@ -52,21 +54,25 @@ def masked(text: str, known: Iterable[str] = ()) -> str:
             text = text.replace(secret, MASK)
     text = _PRIVATE_KEY.sub(MASK, text)
     text = _BEARER.sub(rf"\1\2{MASK}", text)
-    return SECRET_VALUE.sub(MASK, _without(_ASSIGNED, _without(_OPTION, text)))
+    return SECRET_VALUE.sub(MASK, _without(_ASSIGNED, _VALUE, _without(_OPTION, _WORD, text)))
 
 
-def _without(given: re.Pattern[str], text: str) -> str:
+def _without(given: re.Pattern[str], value: re.Pattern[str], text: str) -> str:
     """``text`` without values of secret names; those of others may hold such, as in ``--export=HF_TOKEN=…``.
 
     Args:
-        given: A name, what stands between, an opening quote, and a value.
+        given: A name, and what stands between it and its value.
+        value: An opening quote, or nothing, and the rest of the value: looked for behind secret names only, as it may
+            reach to the end of the text.
         text: What is masked.
     """
     kept, at = [], 0
     while (found := given.search(text, at)) is not None:
-        head = text[at : found.end(2)]
-        quote = found[3] or ""
-        is_secret = is_secret_name(found[1])
-        kept.append(f"{head}{quote}{MASK}{quote}" if is_secret else head)
-        at = found.end() if is_secret else found.end(2)
+        kept.append(text[at : found.end()])
+        at = found.end()
+        secret = value.match(text, at) if is_secret_name(found[1]) else None
+        if secret is not None:
+            quote = secret[1] or ""
+            kept.append(f"{quote}{MASK}{quote}")
+            at = secret.end()
     return "".join([*kept, text[at:]])

@@ -4,18 +4,21 @@ import os
 import subprocess
 import sys
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from rltui.onnode import ray_nodes, rundir
 from rltui.onnode.allocation import Allocation, end_step, nodes_not_answering, start_step_on
 from rltui.onnode.lost_nodes import LOG, named_by_srun
 from rltui.onnode.ray_head import RayHead
-from rltui.onnode.ray_process import RayFailedError
+from rltui.onnode.ray_process import MOST_CPUS, RayFailedError
 
 POLL_S = 0.5
 
 RENDEZVOUS_S = 300.0
 RENDEZVOUS_PER_NODE_S = 2.0
+
+LOOK_S, LOOK_PER_NODE_S = 1.0, 0.02
+"""How often the agents' files are read while the run trains: each is a request to the shared file system."""
 
 CLEAN_UP_S = 20.0
 """How long the agents may take to end what is on their nodes."""
@@ -24,6 +27,13 @@ CLEAN_UP_S = 20.0
 def rendezvous_s(nodes: int, alone_s: float) -> float:
     """How long to wait for all of ``nodes`` to join Ray, where the job does not say; one alone may take ``alone_s``."""
     return max(RENDEZVOUS_S, alone_s) + RENDEZVOUS_PER_NODE_S * nodes
+
+
+def ray_shares(job: Dict[str, Any], allocation: Allocation) -> List[Dict[str, int]]:
+    """What Ray is told that each node has, by the component of the job: ``cpus`` and ``gpus``."""
+    cpus = [part.cpus for part in allocation.parts] or [allocation.cpus]
+    shares = [(rundir.ray_share(job, number), there) for number, there in enumerate(cpus)]
+    return [{**share, "cpus": share["cpus"] or min(there, MOST_CPUS)} for share, there in shares]
 
 
 class Agents:
@@ -44,6 +54,7 @@ class Agents:
         self._attempt, self._nodes, self._head = attempt, allocation.nodes[1:], head
         self.failed: Dict[str, str] = {}
         self.lost: List[str] = []
+        self._look_at = 0.0
         os.makedirs(os.path.join(attempt, ray_nodes.FOLDER), mode=0o700, exist_ok=True)
         argv = [sys.executable, "-m", "rltui.onnode.ray_nodes", "--attempt", attempt]
         argv += ["--head", head.address, "--folder", head.folder, "--job", str(allocation.job_id)]
@@ -98,8 +109,10 @@ class Agents:
 
     def problem(self) -> str:
         """Why the other nodes are no longer of use, in one sentence; empty while they are."""
-        self.failed = ray_nodes.failed_agents(self._attempt, self._nodes)
         lost = self._lost_step()
+        if lost or time.monotonic() >= self._look_at:
+            self.failed = ray_nodes.failed_agents(self._attempt, self._nodes)
+            self._look_at = time.monotonic() + max(LOOK_S, LOOK_PER_NODE_S * len(self._nodes))
         self._note_lost(lost)
         return "; ".join(sorted(set(self.failed.values()))) or lost
 

@@ -5,6 +5,7 @@ node, which is Ray's head. What it does for the attempt itself is what the super
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -50,9 +51,9 @@ from rltui.onnode.node_check import raise_open_files
 from rltui.onnode.node_checks import CHECK_S, check_nodes, note_other_environment
 from rltui.onnode.node_network import host
 from rltui.onnode.queue_ahead import QueueAhead
-from rltui.onnode.ray_agents import Agents, rendezvous_s
+from rltui.onnode.ray_agents import Agents, ray_shares, rendezvous_s
 from rltui.onnode.ray_head import RayHead
-from rltui.onnode.ray_process import LOOPBACK, MOST_CPUS, RayFailedError, RaySpec, ray_folder
+from rltui.onnode.ray_process import LOOPBACK, RayFailedError, RaySpec, ray_folder
 from rltui.onnode.requeue import folder_of_start, stays
 from rltui.onnode.script_exports import script_place
 
@@ -140,7 +141,7 @@ class SlurmJob(AttemptRunner):
         Raises:
             RayFailedError: A node is missing at the deadline, or gave up; the text names it.
         """
-        nodes, shares = self.allocation.nodes, self._shares()
+        nodes, shares = self.allocation.nodes, ray_shares(self.job, self.allocation)
         alone = len(nodes) == 1
         rundir.write_stage(self.attempt, "ray-up", "0/%d nodes" % len(nodes))
         if not alone:
@@ -167,12 +168,6 @@ class SlurmJob(AttemptRunner):
         if not alone:
             self._join_nodes(self.ray, shares)
         rundir.write_stage(self.attempt, "ray-up", "%d/%d nodes" % (len(nodes), len(nodes)))
-
-    def _shares(self) -> List[Dict[str, int]]:
-        """What Ray is told that each node has, by the component of the job."""
-        cpus = [part.cpus for part in self.allocation.parts] or [self.allocation.cpus]
-        shares = [(rundir.ray_share(self.job, number), there) for number, there in enumerate(cpus)]
-        return [{**share, "cpus": share["cpus"] or min(there, MOST_CPUS)} for share, there in shares]
 
     def _join_nodes(self, head: RayHead, shares: List[Dict[str, int]]) -> None:
         self.agents = Agents(self.attempt, self.allocation, head, [share["cpus"] for share in shares])
@@ -318,15 +313,17 @@ class SlurmJob(AttemptRunner):
     def clean_up(self) -> None:
         """End what is on this node and on the others, at the same time: Slurm may not leave long for it."""
         node_evidence.remember(self.attempt, self.allocation.nodes, self.bad_nodes, time.time())
-        self._after_node_failure()  # first: Slurm may not leave time for all that follows
+        with contextlib.suppress(OSError):  # a full disk keeps no note, and no Ray on the nodes for that
+            self._after_node_failure()  # first: Slurm may not leave time for all that follows
         self.end_server_notes()
         if self.agents is not None:
             self.agents.tell_to_stop()
         super().clean_up()
         if self.agents is not None:
             self.agents.wait()
-            self._after_silence(self.agents.silent())
-        self._after_node_failure()
+        with contextlib.suppress(OSError):
+            self._after_silence(self.agents.silent() if self.agents is not None else [])
+            self._after_node_failure()
 
     def _after_silence(self, silent: List[str]) -> None:
         """Await Slurm's word where a trainer failed and nodes do not answer any more, if nobody else starts it."""

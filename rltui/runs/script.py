@@ -224,7 +224,7 @@ def excluded_nodes(layout: Work, profile: Profile, today: str = "") -> list[str]
         today: The day, ``2026-11-20``; empty: today.
     """
     today = today or datetime.date.today().isoformat()
-    bad = [node.node for node in profile.bad_nodes if not node.until or today < node.until]
+    bad = [node.node for node in profile.bad_nodes if node.is_avoided(today)]
     return list(dict.fromkeys([*layout.slurm.exclude, *bad]))
 
 

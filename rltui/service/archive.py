@@ -50,8 +50,8 @@ STRIP = """
 set -e
 run=$1
 shift
-find "$run" -mindepth 1 -maxdepth 1 ! -name attempts ! -name '*.json' -exec rm -rf -- {} +
-find "$run"/attempts -mindepth 2 -maxdepth 2 "$@" -exec rm -rf -- {} +
+find "$run" -mindepth 1 -maxdepth 1 ! -name attempts ! -name '*.json' -print -exec rm -rf -- {} +
+find "$run"/attempts -mindepth 2 -maxdepth 2 "$@" -print -exec rm -rf -- {} +
 """
 
 UNPACK = """
@@ -71,7 +71,7 @@ def preview_archive(context: Context, run: RunSummary, folder: str, keep: Checkp
         RltuiError: It is not over, not rltui's own, or archived already.
     """
     target = _target(context, run, folder)
-    _require_here(context, run)
+    _require_here(context, run, target)
     sizes = [(one.total_gib, one.checkpoints_gib) for one in run_sizes(context, [run])]
     total, saved = sizes[0] if sizes else (0.0, 0.0)
     lines = [f"becomes {target}, {total if keep == 'all' else total - saved:.2f} GiB"]
@@ -93,7 +93,11 @@ def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -
     """
     target = _target(context, run, folder)
     run = context.find(run.run_id)
-    _require_here(context, run)
+    _require_here(context, run, target)
+    if run.archived is not None:
+        if not _strip(context, run):
+            raise _archived_already(run, run.archived)
+        return f"{run.run_id}: archived as {target} ({run.archived.bytes / 2**30:.2f} GiB)"
     left_out = [f"--exclude={run.run_id}/{rundir.CHECKPOINTS}/*"] if keep == "none" else []
     if keep == "newest" and (newest := newest_checkpoint_step(context, run)) is not None:
         entries = context.cluster.client.list(f"{run.path}/{rundir.CHECKPOINTS}")
@@ -105,9 +109,14 @@ def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -
         packed = _run(context, PACK, run.path, target, *left_out)
         note = ArchivedNote(file=target, bytes=int(packed.split()[-1]), at=time.time(), checkpoints=keep)
         context.cluster.client.put(f"{run.path}/{rundir.ARCHIVED}", msgspec.json.encode(note))
-        stays = [word for name in STAYS for word in ("!", "-name", name)]
-        _run(context, STRIP, run.path, *stays)
+        _strip(context, run)
     return f"{run.run_id}: archived as {target} ({note.bytes / 2**30:.2f} GiB)"
+
+
+def _strip(context: Context, run: RunSummary) -> bool:
+    """Remove what is in the file, but for what the list reads; whether there was any of it."""
+    stays = [word for name in STAYS for word in ("!", "-name", name)]
+    return bool(_run(context, STRIP, run.path, *stays))
 
 
 def preview_back(context: Context, run: RunSummary) -> ActionPreview:
@@ -138,13 +147,24 @@ def bring_back(context: Context, run: RunSummary) -> str:
     return f"{run.run_id}: back from {run.archived.file}"
 
 
-def _require_here(context: Context, run: RunSummary) -> None:
+def _require_here(context: Context, run: RunSummary, target: str) -> None:
+    """Refuse a run that is archived as another file than ``target``, or whose own file is not there as it was written.
+
+    One of that file may have broken off before all was removed that is in it.
+    """
     require_over(context, run)
-    if run.archived is not None:
-        raise RltuiError(
-            f"{run.run_id} is archived already: {run.archived.file}.",
-            f"`rltui archive --back {run.run_id}` brings it back, `rltui rm {run.run_id}` takes it out of the list.",
-        )
+    if run.archived is None:
+        return
+    size = context.cluster.client.run(["stat", "-c", "%s", "--", target], timeout_s=30).out.strip()
+    if run.archived.file != target or size != str(run.archived.bytes):
+        raise _archived_already(run, run.archived)
+
+
+def _archived_already(run: RunSummary, note: ArchivedNote) -> RltuiError:
+    return RltuiError(
+        f"{run.run_id} is archived already: {note.file}.",
+        f"`rltui archive --back {run.run_id}` brings it back, `rltui rm {run.run_id}` takes it out of the list.",
+    )
 
 
 def _target(context: Context, run: RunSummary, folder: str) -> str:

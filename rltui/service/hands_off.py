@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,9 +167,9 @@ def take(context: Context, attempt: Path) -> Record | None:
     about = {"run": run.run_id, "attempt": record.attempt, "cluster": context.name, **changes}
     context.journal.write("hands-off", "done", **about, reason=record.sentence)
     if record.decision == "stop":
+        _note(run_path, str(attempt), record, situation.outcome)
         if situation.outcome != "finished":
             rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
-        _note(run_path, str(attempt), record, situation.outcome)
         return record
     if record.set_aside:
         set_aside(context, run, record.set_aside)
@@ -262,8 +263,9 @@ def _waited(run: RunSummary, hold_s: float) -> bool:
 
 def _note(run_path: Path, attempt: str, record: Record, outcome: str) -> None:
     """Write a decision where people and programs look: the run's own list, the attempt's events, and messages."""
-    rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
-    rundir.log_event(attempt, "hands-off", record.sentence)
+    with suppress(OSError):  # people are told of it on a full disk, too
+        rundir.append_line(str(run_path / rundir.DECISIONS), msgspec.to_builtins(record))
+        rundir.log_event(attempt, "hands-off", record.sentence)
     if record.decision == "restart":
         tell_of(attempt, "fixed", words=f"{record.what}: {record.why}")
     elif record.decision == "stop" and outcome not in ("finished", "cancelled"):
@@ -281,7 +283,8 @@ def _context(told: dict[str, Any]) -> Context:
 
 def _say_why_not(attempt: Path, why: str) -> None:
     """Nobody decides a second time: whoever relies on this mode has to know that it did nothing."""
-    rundir.log_event(str(attempt), "warning", f"hands-off: not started again: {why}")
+    with suppress(OSError):
+        rundir.log_event(str(attempt), "warning", f"hands-off: not started again: {why}")
     tell_of(str(attempt), "needs you", words=f"not started again: {why}")
 
 

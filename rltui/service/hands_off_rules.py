@@ -6,10 +6,10 @@ import datetime
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from rltui.diagnose.cause import Recovery
 from rltui.onnode import rundir
@@ -44,12 +44,12 @@ class CauseFix(Struct, frozen=True, kw_only=True):
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Guard rails of a run."""
 
-    max_restarts: int = 20
-    max_without_progress: int = 3
+    max_restarts: Annotated[int, Meta(ge=0)] = 20
+    max_without_progress: Annotated[int, Meta(ge=0)] = 3
     """Attempts in a row that bring no new checkpoint."""
-    max_gpu_hours: float = 0.0
+    max_gpu_hours: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     """Of all attempts together; 0: no limit."""
-    max_excluded: float = 0.1
+    max_excluded: Annotated[float, Meta(ge=0, le=1)] = 0.1
     """Of the partition's nodes; one may always be left out."""
     quiet_hours: str = ""
     """``22:00-07:00``: in these hours nothing is started; it waits for their end."""
@@ -253,6 +253,8 @@ def quiet_s(hours: str, now: float) -> float:
 
 def _minutes(word: str) -> int:
     hour, _, minute = word.strip().partition(":")
+    if not (0 <= int(hour) <= 24 and 0 <= int(minute or 0) < 60):
+        raise ValueError(f"{word} is no time of day")
     return int(hour) * 60 + int(minute or 0)
 
 

@@ -156,7 +156,7 @@ def _state_word(node: NodeFacts) -> str:
 
 
 def _avoided(profile: Profile, today: str) -> dict[str, str]:
-    current = [one for one in profile.bad_nodes if not one.until or one.until > today]
+    current = [one for one in profile.bad_nodes if one.is_avoided(today)]
     return {one.node: f"avoided: {one.reason or 'no reason given'}" for one in current}
 
 

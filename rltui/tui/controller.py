@@ -120,7 +120,7 @@ class Controller:
 
     def ask_presets(self) -> None:
         """Ask for the presets: :class:`~rltui.tui.messages.PresetsFetched`."""
-        self._ask("list the presets", lambda: messages.PresetsFetched(self._cockpit.presets()))
+        self._read("list the presets", lambda: messages.PresetsFetched(self._cockpit.presets()))
 
     def ask_review(self, preset: str, overrides: tuple[str, ...], cluster: str, sweep: Sweep) -> None:
         """Ask what a launch would do: :class:`~rltui.tui.messages.ReviewFetched`."""
@@ -226,7 +226,7 @@ class Controller:
 
     def ask_jobs(self) -> None:
         """Ask for the jobs that are no runs: :class:`~rltui.tui.messages.JobsFetched`."""
-        self._ask(messages.LIST_JOBS, lambda: messages.JobsFetched(self._cockpit.open_jobs()))
+        self._read(messages.LIST_JOBS, lambda: messages.JobsFetched(self._cockpit.open_jobs()))
 
     def ask_queue(self, cluster: str, again: bool = False) -> None:
         """Look at the queue of a cluster, if a look is due: :class:`~rltui.tui.messages.QueueFetched`."""
@@ -295,11 +295,11 @@ class Controller:
         try:
             self._cockpit.want_gpus(on=self._with_gpus)
             snapshot, clusters = self._cockpit.runs(), self._cockpit.clusters()
+            self._post(messages.RunsFetched(snapshot))
+            for event in self._events.look(snapshot, time.monotonic()):
+                self._post(messages.Happened(event, self._cockpit.terminal(event)))
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
             return self._failed("runs", "", error, took())
-        self._post(messages.RunsFetched(snapshot))
-        for event in self._events.look(snapshot, time.monotonic()):
-            self._post(messages.Happened(event, self._cockpit.terminal(event)))
         if clusters != self._clusters:
             self._clusters = clusters
             self._post(messages.ClustersFetched(clusters))

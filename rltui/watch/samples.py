@@ -173,32 +173,39 @@ def find_samples(client: RelayClient, files: Sequence[SampleFile], query: Sample
     """
     whole = sum(file.size for file in files) or 1
     kept: list[tuple[tuple[float, ...], Sample]] = []
-    looked = read = unread = 0
+    read = unread = 0
     for place, file in reversed(list(enumerate(files))):
-        wanted, offset = record_query(query, file.fields), _start(client, file, query)
-        looked += offset
-        while offset < file.size:
-            part = client.records(file.path, offset, min(PIECE_BYTES, file.size - offset), wanted)
-            found = [sample_of(file, *record) for record in part.records]
-            kept += [(_rank(sample, query.order, place), sample) for sample in found]
-            kept = sorted(kept, key=lambda one: one[0], reverse=True)[: query.limit]
-            passed, unread = part.offset - offset, unread + part.unread
-            looked, read, offset = looked + passed, read + passed, part.offset
-            yield _so_far(kept, min(0.99, looked / whole), read, unread)
-            if not passed:
+        wanted = record_query(query, file.fields)
+        for offset, stop in _spans(client, file, query):
+            while offset < stop:
+                part = client.records(file.path, offset, min(PIECE_BYTES, stop - offset), wanted)
+                found = [sample_of(file, *record) for record in part.records]
+                kept += [(_rank(sample, query.order, place), sample) for sample in found]
+                kept = sorted(kept, key=lambda one: one[0], reverse=True)[: query.limit]
+                passed, unread = part.offset - offset, unread + part.unread
+                read, offset = read + passed, part.offset
+                yield _so_far(kept, min(0.99, read / whole), read, unread)
+                if not passed:
+                    break
+            if query.order == "newest" and len(kept) >= query.limit:
                 break
         if query.order == "newest" and len(kept) >= query.limit:
             break
     yield _so_far(kept, 1.0, read, unread)
 
 
-def _start(client: RelayClient, file: SampleFile, query: SampleQuery) -> int:
-    """Where to begin: where only the newest are wanted, the first line that begins in the end of the file."""
-    offset = file.size - TAIL_BYTES
-    if query.order != "newest" or query.grep or query.step is not None or offset <= 0:
-        return 0
-    data = client.read(file.path, offset, AROUND_BYTES).data
-    return offset + data.find(b"\n") + 1
+def _spans(client: RelayClient, file: SampleFile, query: SampleQuery) -> Iterator[tuple[int, int]]:
+    """What to search, in this order: all; where only the newest are wanted, from the end on, each time further back."""
+    stop, reach = file.size, TAIL_BYTES
+    is_plain = query.order == "newest" and not query.grep and query.step is None
+    while stop > 0:
+        start = stop - reach
+        if is_plain and start > 0:
+            start += client.read(file.path, start, min(reach, AROUND_BYTES)).data.find(b"\n") + 1
+        else:
+            start = 0
+        yield start, stop
+        stop, reach = start, 4 * reach
 
 
 def _rank(sample: Sample, order: Order, place: int) -> tuple[float, ...]:
@@ -272,7 +279,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 def _number(value: Any) -> float | None:
     try:
         return None if value is None else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -222,6 +222,30 @@ def test_a_run_of_the_list_as_last_seen_that_was_taken_away_since_is_no_failure(
     assert [message.error for message in posted] == ["away"]
 
 
+def test_a_fault_in_what_is_told_of_runs_does_not_end_their_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: object) -> None:
+        raise ValueError("a fault")
+
+    posted: list[object] = []
+    controller = Controller(FakeCockpit(), posted.append)
+    monkeypatch.setattr(controller._events, "look", faulty)
+    assert controller._read_runs("") == 2.0
+    assert [type(message).__name__ for message in posted] == ["RunsFetched", "FetchFailed"]
+
+
+def test_a_question_of_one_screen_does_not_drop_that_of_another() -> None:
+    fake, posted, gate = FakeCockpit(), [], threading.Event()
+    controller = Controller(fake, lambda message: posted.append(type(message).__name__))
+    controller._questions.ask(gate.wait)
+    controller._readings.ask(gate.wait)
+    controller.ask_jobs()
+    controller.ask_presets()
+    controller.ask_review("local/grpo-tiny", (), "local", NO_SWEEP)
+    gate.set()
+    wait_for(lambda: len(posted) == 3, "all three answers")
+    assert sorted(posted) == ["JobsFetched", "PresetsFetched", "ReviewFetched"]
+
+
 def test_nothing_is_posted_after_the_end() -> None:
     posted: list[object] = []
     controller = Controller(FakeCockpit(), posted.append)

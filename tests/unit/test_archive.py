@@ -16,6 +16,7 @@ from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RelayError
 from rltui.paths import state_dir
 from rltui.runs.journal import Journal, actions
+from rltui.service import archive
 
 RUN = "grpo-1a2b"
 
@@ -141,6 +142,29 @@ def test_one_that_broke_off_behind_the_file_is_done_by_doing_it_again(
     assert main([*words[:-3], "--checkpoints", "all", "--yes"]) == 1, "a checkpoint is not in it"
     assert main(words) == 0
     assert listed(capsys)["archived"]["file"] == f"{cold}/{RUN}.tar"
+
+
+def test_one_that_broke_off_while_it_removed_frees_the_rest_by_doing_it_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, cold = contents(folder), tmp_path / "cold"
+    words = ["archive", RUN, "--to", str(cold), "--yes"]
+    with monkeypatch.context() as away:
+        away.setattr(archive, "STRIP", "exit 1")
+        assert main(words) == 1
+    assert folder.joinpath("checkpoints/step-000020/model").exists()
+    file = cold / f"{RUN}.tar"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert main(words) == 1, "its file is not what was written"
+    assert folder.joinpath("checkpoints/step-000020/model").exists()
+    file.write_bytes(whole)
+    assert main([*words[:3], str(tmp_path / "elsewhere"), "--yes"]) == 1, "it is in another file"
+    assert main(words) == 0
+    assert not folder.joinpath("checkpoints").exists()
+    assert listed(capsys)["archived"]["file"] == str(file)
+    assert main(["archive", "--back", RUN, "--yes"]) == 0
+    assert contents(folder) == before
 
 
 def broken(*_: object, **__: object) -> None:

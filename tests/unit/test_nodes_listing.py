@@ -136,3 +136,11 @@ def test_a_node_is_reported_and_forgotten_by_name(
     assert "n5 is forgotten: GPU memory gave errors" in capsys.readouterr().err
     assert main(["nodes", "--report", "n5"]) == 2
     assert "Remembered as bad: none" in capsys.readouterr().err
+
+
+def test_a_day_of_one_digit_is_a_day() -> None:
+    """Of ``2026-9-5`` YAML makes no date, and as text it comes behind ``2026-12-01``."""
+    assert BadNode(node="n", until="2026-9-5").is_avoided("2026-09-04")
+    assert not BadNode(node="n", until="2026-9-5").is_avoided("2026-12-01")
+    assert BadNode(node="n", until="2026-12-1").is_avoided("2026-09-30")
+    assert BadNode(node="n").is_avoided("2026-12-01")

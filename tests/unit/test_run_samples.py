@@ -90,6 +90,18 @@ def test_the_newest_are_read_from_the_end_only(
     assert [one.step for one in found.samples] == list(range(2000, 1990, -1))
     assert found.read_bytes <= 5000
     assert found.unread == 0
+    found = last(client, file, limit=300)
+    assert [one.step for one in found.samples] == list(range(2000, 1700, -1)), "further back for as many as are wanted"
+    assert found.read_bytes < file.size / 2
+    assert len(last(client, file, limit=1000).samples) == 1000
+
+
+def test_a_number_that_no_float_holds_is_none(client: RelayClient, tmp_path: Path) -> None:
+    long = "1" + "0" * 400
+    file = file_of(tmp_path / "s", line(1).replace('"tokens": 1', f'"tokens": {long}'), line(2))
+    newest, older = last(client, file).samples
+    assert (newest.step, older.step, older.tokens) == (2, 1, None)
+    assert [one.step for one in read_group(client, file, older.offset, older.length).siblings] == [1]
 
 
 def test_words_patterns_and_steps(client: RelayClient, tmp_path: Path) -> None:

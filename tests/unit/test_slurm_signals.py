@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from rltui.onnode import rundir, slurm_job
-from rltui.onnode.allocation import Allocation
+from rltui.onnode import ray_agents, ray_nodes, rundir, slurm_job
+from rltui.onnode.allocation import NODE_FAILURE, Allocation
 from rltui.onnode.attempt_runner import AttemptRunner, Verdict
 from rltui.onnode.script_resume import where_saved
 from rltui.onnode.slurm_job import SlurmJob
+
+if TYPE_CHECKING:
+    from rltui.onnode.ray_head import RayHead
 
 
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_s: float | None, lead_s: float = 600.0) -> SlurmJob:
@@ -204,3 +211,35 @@ def test_a_job_that_leaves_says_where_its_own_script_or_layout_has_saved(tmp_pat
     assert where_saved(str(attempt)) == "there is no checkpoint yet", "what cannot be read ends no driver"
     (attempt / "script.json").write_text(json.dumps({**told, "checkpoints": ""}))
     assert where_saved(str(attempt)) == "", "nobody can tell where it saves"
+
+
+def test_a_full_disk_leaves_no_ray_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = driver(tmp_path, monkeypatch, 5000.0)
+    job._slurm_cause, job.bad_nodes = NODE_FAILURE, {"nid1": NODE_FAILURE}
+    rundir.write_json(str(tmp_path / "attempts" / "01" / "end.json"), {"outcome": "failed", "reason": "it died"})
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cleaned: list[bool] = []
+    monkeypatch.setattr(rundir, "write_json", full)
+    monkeypatch.setattr(AttemptRunner, "clean_up", lambda _: cleaned.append(True))
+    job.clean_up()
+    assert cleaned
+
+
+def test_the_files_of_many_agents_are_not_read_at_each_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    monkeypatch.setattr(ray_agents, "start_step_on", lambda *_: subprocess.Popen(["/bin/sleep", "60"]))
+    monkeypatch.setattr(ray_nodes.rundir, "read_json", lambda path: reads.append(path))
+    nodes = [f"nid{number}" for number in range(1000)]
+    head = cast("RayHead", SimpleNamespace(address="10.0.0.1:6379", folder=str(tmp_path)))
+    agents = ray_agents.Agents(str(tmp_path), Allocation(7, 0, ["nid9999", *nodes], 4, None), head, [4])
+    try:
+        assert not any(agents.problem() for _ in range(5))
+        assert len(reads) == 1000
+    finally:
+        agents._step.kill()
+        agents._step.wait()
+    agents.problem()
+    assert len(reads) == 2000, "what an agent says of the end of its step"

@@ -1,0 +1,44 @@
+"""Hands-off mode at its limits: a disk without room for its notes, and guard rails that would hold nothing."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from rltui.cli import auto
+from rltui.errors import UsageError
+from rltui.onnode import rundir
+from rltui.service import hands_off
+from rltui.service.hands_off_rules import Record, quiet_s
+
+
+@pytest.mark.parametrize("decision", ["stop", "restart"])
+def test_people_are_told_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: Literal["stop", "restart"]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    told: list[str] = []
+    monkeypatch.setattr(rundir, "append_line", full)
+    monkeypatch.setattr(hands_off, "tell_of", lambda _attempt, kind, words: told.append(f"{kind}: {words}"))
+    record = Record(time=1e9, attempt=1, decision=decision, cause="disk_full", why="the disk is full", next_attempt=2)
+    hands_off._note(tmp_path, str(tmp_path), record, "failed")
+    hands_off._say_why_not(tmp_path, "no journal")
+    first = "needs you: " if decision == "stop" else "fixed: attempt 2: "
+    assert told == [f"{first}the disk is full", "needs you: not started again: no journal"]
+
+
+@pytest.mark.parametrize("word", ["max_gpu_hours=.nan", "max_gpu_hours=.inf", "max_excluded=-1", "max_restarts=-1"])
+def test_a_guard_rail_that_would_hold_nothing_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="Expected"):
+        auto.policy_of_words([word])
+
+
+@pytest.mark.parametrize("hours", ["25:00-07:00", "22:00-07:75"])
+def test_quiet_hours_are_times_of_day(hours: str) -> None:
+    with pytest.raises(ValueError, match="no time of day"):
+        quiet_s(hours, 0.0)
