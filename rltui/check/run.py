@@ -96,7 +96,8 @@ def check_layout(loaded: LoadedLayout) -> Report:
     """Ask every rule about a loaded layout."""
     placement = place(loaded.layout)
     subject = Subject(loaded, placement)
-    unsure = loaded.layout.unsure
+    said = {word.partition("=")[0] for word in loaded.overrides}
+    unsure = tuple(key for key in loaded.layout.unsure if key not in said)
     return Report(
         file=loaded.document.name,
         findings=worst_first(
