@@ -140,7 +140,7 @@ VERBS_BY_AIM = {
         Verb("keys", "all keys of the cockpit, screen by screen"),
         Verb("journal", "what was done with runs from this machine, when, and what came of it"),
         Verb("info", "where rltui keeps its things and what is installed"),
-        Verb("completion", "print shell completion for bash, zsh or tcsh"),
+        Verb("completion", "print shell completion for bash, zsh, fish or tcsh"),
     ),
 }
 """What somebody wants to do → the verbs that do it."""
@@ -209,7 +209,7 @@ WORDS = {
     "keys": "shortcuts hotkeys bindings keyboard cheat",
     "journal": "audit commands undo what did",
     "info": "version paths installed where files environment",
-    "completion": "tab bash zsh tcsh shell",
+    "completion": "tab bash zsh fish tcsh shell",
 }
 """Verb → what people ask for who want it, and what other tools call it."""
 
