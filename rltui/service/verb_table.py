@@ -146,7 +146,10 @@ VERBS_BY_AIM = {
 """What somebody wants to do → the verbs that do it."""
 
 WORDS = {
-    "launch": "start run submit sbatch srun train sweep grid array script multi-node torchrun accelerate salloc",
+    "launch": (
+        "start run submit sbatch srun train sweep grid array script multi-node torchrun accelerate salloc "
+        "verl slime trl openrlhf nemo-rl"
+    ),
     "resubmit": "restart resume retry continue relaunch rerun checkpoint exclude bad node wandb id",
     "adopt": "attach running existing job pid import follow",
     "release-run": "unadopt forget detach adopted",
@@ -184,7 +187,7 @@ WORDS = {
     "archive": "tar pack backup move cold",
     "rm": "remove clean prune purge delete free space checkpoints",
     "layouts": "presets examples recipes templates configs",
-    "check": "validate lint verify dry-run preflight test config errors",
+    "check": "validate lint verify dry-run preflight test config errors ci junit sarif verl slime trl openrlhf nemo-rl",
     "draw": "placement picture gpus colocated which card map",
     "mem": "memory estimate calculator fit fits oom vram gib activation kv cache",
     "plan": (

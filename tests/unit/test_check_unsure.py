@@ -24,6 +24,8 @@ from rltui.layout.presets import resolve
         ("P118", "roles.learner.zero_stage", ["roles.learner.zero_stage"], "note"),
         ("D508", "data.train", ["data.train"], "note"),
         ("D508", "roles.learner.model", ["data.train"], "error"),
+        ("P101", "roles.rollout.engines", ["roles.rollout.memory_utilization"], "error"),
+        ("E313", "lengths.response", ["roles.rollout.memory_utilization"], "error"),
         ("P101", "hardware.nodes", ["hardware"], "note"),
         ("P101", "hardware.nodes", [], "error"),
     ],
