@@ -35,7 +35,7 @@ _RESTS_ON: dict[str, tuple[str, ...]] = {
 }
 """Sections of a layout that a rule, or a family of rules by its letter, draws upon beside the key that it names."""
 
-_MEMORY_ONLY = ("offload", "gradient_checkpointing", "zero_stage", "micro_batch")
+_MEMORY_ONLY = ("offload", "memory_utilization", "gradient_checkpointing", "zero_stage", "micro_batch")
 """Last words of keys that say how much memory a role takes, and nothing of who sits where."""
 
 
@@ -96,7 +96,8 @@ def check_layout(loaded: LoadedLayout) -> Report:
     """Ask every rule about a loaded layout."""
     placement = place(loaded.layout)
     subject = Subject(loaded, placement)
-    unsure = loaded.layout.unsure
+    said = {word.partition("=")[0] for word in loaded.overrides}
+    unsure = tuple(key for key in loaded.layout.unsure if key not in said)
     return Report(
         file=loaded.document.name,
         findings=worst_first(

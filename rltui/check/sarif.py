@@ -1,11 +1,13 @@
-"""Reports for other programs: SARIF 2.1.0 for code scanning, and the commands of GitHub's runners."""
+"""Reports for other programs: SARIF 2.1.0 for code scanning, the commands of GitHub's runners, and JUnit's XML."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 import rltui
 from rltui.check.catalog import RULES
@@ -72,3 +74,31 @@ def _escaped(text: str) -> str:
 
 def _property(text: str) -> str:
     return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def as_junit(reports: Sequence[Report], *, strict: bool) -> str:
+    """A test case for each file; it fails by its errors, if ``strict`` by warnings too, and prints the rest."""
+    suite = ElementTree.Element("testsuite", name="rltui check", tests=str(len(reports)), errors="0", skipped="0")
+    for report in reports:
+        case = ElementTree.SubElement(suite, "testcase", classname="rltui check", name=_xml(report.file), time="0")
+        failing = [one for one in report.findings if one.severity == "error" or (strict and one.severity == "warning")]
+        if failing:
+            failure = ElementTree.SubElement(case, "failure", message=_xml(_sentence(failing[0])), type=failing[0].code)
+            failure.text = "\n".join(map(_line, failing))
+        if rest := [one for one in report.findings if one not in failing]:
+            ElementTree.SubElement(case, "system-out").text = "\n".join(map(_line, rest))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    whole = ElementTree.Element("testsuites")
+    whole.append(suite)
+    ElementTree.indent(whole)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(whole, encoding="unicode")
+
+
+def _line(finding: Finding) -> str:
+    place = f"{finding.file}:{finding.line}" if finding.line else finding.file
+    return _xml(f"{place}: {finding.severity} {finding.code}: {_sentence(finding)}")
+
+
+def _xml(text: str) -> str:
+    """``text`` without the characters that XML cannot hold."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)

@@ -21,8 +21,8 @@ from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, imported, read_facts
 from rltui.importers.source import read_source
 
-OF_OUR_TRAINERS = frozenset({"E390", "D516", "H409"})
-"""What the bundled trainers cannot run or are slow at, and how they name data: no concern of other systems' scripts."""
+OF_OUR_TRAINERS = frozenset({"E390", "H409"})
+"""What the bundled trainers cannot run or are slow at: no concern of other systems' scripts."""
 
 SCORES_ALONE = frozenset({"verl", "skyrl"})
 """Whose GRPO takes the score of a sample without siblings as it is: it learns, and rows of their own warn of it."""

@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_open(parser)
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
-    parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text", help="default: text")
+    forms = ("text", "json", "sarif", "github", "junit")
+    parser.add_argument("--format", choices=forms, default="text", help="default: text")
     parser.add_argument("--fix", action="store_true", help="show what would settle errors and warnings")
     parser.add_argument("--write", action="store_true", help="with --fix: write it into the files, keeping comments")
     parser.add_argument("--cluster", metavar="C", help="also check against this cluster's profile")
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     reports = [on_cluster(_check(source, overrides, said(options))) for source in sources]
     if options.fix:
         reports = [_fix(report, options.write, on_cluster) for report in reports]
-    _print(reports, "json" if options.json else options.format)
+    _print(reports, "json" if options.json else options.format, strict=options.strict)
     return max(_exit_code(report, options.strict) for report in reports)
 
 
@@ -94,17 +95,19 @@ def _measured(report: Report, cluster: str) -> Report:
     return structs.replace(report, findings=(*report.findings, *found))
 
 
-def _print(reports: Sequence[Report], form: str) -> None:
+def _print(reports: Sequence[Report], form: str, *, strict: bool) -> None:
     if form == "json":
         print_json(as_json(reports))
     elif form == "text":
         for report in reports:
             print_lines(as_text(report))
     else:
-        from rltui.check.sarif import as_github, as_sarif
+        from rltui.check.sarif import as_github, as_junit, as_sarif
 
         if form == "sarif":
             print_json(as_sarif(reports))
+        elif form == "junit":
+            print_lines([as_junit(reports, strict=strict)])
         else:
             print_lines(as_github(reports))
 

@@ -1,4 +1,4 @@
-"""``rltui completion``: print shell completion for bash, zsh or tcsh."""
+"""``rltui completion``: print shell completion for bash, zsh, fish or tcsh."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the shell, and what the printed script asks at each press of tab."""
-    parser.add_argument("shell", nargs="?", choices=("bash", "zsh", "tcsh"))
+    parser.add_argument("shell", nargs="?", choices=("bash", "zsh", "fish", "tcsh"))
     parser.add_argument("--words", choices=sorted(_WORDS), help="the words that there are now, as the script asks")
 
 
@@ -48,6 +48,9 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if not options.shell:
         raise UsageError("Name a shell.", "source <(rltui completion bash)")
+    if options.shell == "fish":
+        print_lines(_fish())
+        return 0
     import shtab
 
     parser = argparse.ArgumentParser(prog="rltui")
@@ -62,6 +65,41 @@ def run(options: argparse.Namespace) -> int:
         [shtab.complete(parser, options.shell), *([_BASH_NO_SPACE_AFTER_KEY] if options.shell == "bash" else [])]
     )
     return 0
+
+
+def _fish() -> Iterator[str]:
+    """The lines of a script for fish, which shtab does not write: ``rltui completion fish | source``."""
+    yield "complete -c rltui -f"
+    for verb in VERBS:
+        own = argparse.ArgumentParser()
+        load(verb).add_arguments(own)
+        yield f"complete -c rltui -n __fish_use_subcommand -a {verb.name} -d {_fish_quoted(verb.help)}"
+        for action in own._actions:
+            words = _fish_words(action)
+            if action.option_strings or words:
+                yield f"complete -c rltui -n '__fish_seen_subcommand_from {verb.name}'{_fish_option(action)}{words}"
+
+
+def _fish_option(action: argparse.Action) -> str:
+    names = (f" -{'l' if one.startswith('--') else 's'} {one.lstrip('-')}" for one in action.option_strings)
+    takes_word = ""
+    if action.option_strings and action.nargs != 0:
+        takes_word = " -r" if _kind(action) in ("", "files", "sources") and not action.choices else " -x"
+    about = f" -d {_fish_quoted(action.help % vars(action))}" if action.option_strings and action.help else ""
+    return f"{''.join(names)}{takes_word}{about}"
+
+
+def _fish_words(action: argparse.Action) -> str:
+    if action.choices:
+        return f" -a {_fish_quoted(' '.join(map(str, action.choices)))}"
+    kind = _kind(action)
+    files = " -F" if kind in ("files", "sources") else ""
+    return files + (f" -a '(rltui completion --words {kind})'" if kind and kind != "files" else "")
+
+
+def _fish_quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _kind(action: argparse.Action) -> str:

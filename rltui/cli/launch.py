@@ -143,7 +143,8 @@ def _run_script(options: argparse.Namespace, source: str, wishes: Wishes) -> int
             problems += refusal_in(context, into, prepared.job)
         elif options.dry_run and not options.unchecked:
             problems += cluster_problems(context, in_freest_partition(context, prepared.job), is_new=True)
-        for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in problems)):
+        is_told = options.dry_run or wishes.anyway  # else it is what ends the launch
+        for line in (*prepared.notes, *found, *(f"error: {problem}" for problem in problems if is_told)):
             talk(f"  {line}")
         if options.dry_run:
             if options.json:

@@ -13,6 +13,7 @@ from rltui.cli.plan_request import asked
 from rltui.cli.plan_table import Better, as_json, lines, table, terms
 from rltui.cli.sources import add_open
 from rltui.errors import RltuiError, UsageError
+from rltui.hardware.gpus import find_gpu
 from rltui.paths import with_home
 from rltui.plan.assemble import as_text
 from rltui.plan.rank import DEFAULT_COUNT, Proposal, Sound, elsewhere, propose
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if not 1 <= options.count <= MOST_PROPOSALS:
         raise UsageError(f"--count must be between 1 and {MOST_PROPOSALS}.")
     request, standing = asked(options)
-    better = _better(standing, request, compare=not options.gpus) if standing is not None else None
+    better = _better(standing, request, compare=_is_its_own(standing, request)) if standing is not None else None
     sound = _sound if better is None else better.is_sound
     proposals = propose(request, sound, options.count)
     if not proposals:
@@ -79,6 +80,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         print_lines(lines(request, proposals, saved, better))
     return 0
+
+
+def _is_its_own(standing: Standing, request: Request) -> bool:
+    """Whether the GPUs asked for are those that ``standing`` is for."""
+    own = standing.layout.hardware
+    shape = (find_gpu(own.gpu), own.nodes, own.gpus_per_node)
+    return shape == (request.gpu, request.nodes, request.gpus_per_node)
 
 
 def _better(standing: Standing, request: Request, *, compare: bool) -> Better:

@@ -18,6 +18,7 @@ from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import Gpu, find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.layout.load import load_text
+from rltui.layout.scalars import UNNAMED_GPU
 from rltui.layout.schema import Layout
 from rltui.paths import state_dir
 from rltui.plan.assemble import as_text
@@ -77,6 +78,9 @@ def asked(options: argparse.Namespace) -> tuple[Request, Standing | None]:
 def _of_layout(options: argparse.Namespace) -> tuple[Standing, Request]:
     path, script = opened(options.layout)
     layout = load_opened(path, script, options.overrides, said(options)).layout
+    if options.gpus and layout.hardware.gpu == UNNAMED_GPU:
+        named = f"hardware.gpu={_shape(options.gpus)[0].name}"
+        layout = load_opened(path, script, [*options.overrides, named], said(options)).layout
     request = wanted_of_layout(layout)
     if not script:
         again = ("rltui", "launch", options.layout, *said(options), *options.overrides)

@@ -44,6 +44,9 @@ OPTIONS = {
 }
 """Options by the name of what they set; said again only where they are not the default."""
 
+DOES_NOT_FIT = ("M301", "M302")
+"""Codes of roles that take more than their cards have."""
+
 OWN_TRUST = f"another run of such a model on these cards is taken to be within a factor of {OWN:g} (assumed)"
 
 TIMES = ("STEP", "GEN", "SCORE", "TRAIN", "VALUE", "SYNC", "IDLE", "TOKENS/S")
@@ -65,11 +68,12 @@ class Better(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
     def is_sound(self, text: str, name: str) -> bool:
-        """Whether the check finds no error in it, divided as the planned layout ``text``, that it does not have now."""
+        """Whether the check finds no fault in it, divided as the planned layout ``text``, that it does not have now.
+
+        Faults are errors, and roles that do not fit their cards: of another system's script these only warn.
+        """
         divided = divided_like(self.standing.layout, load_text(text, name).layout)
-        known = {each.code for each in self.findings if each.severity == "error"}
-        found = check_text(as_text(divided), self.standing.name).findings
-        return {each.code for each in found if each.severity == "error"} <= known
+        return _faults(check_text(as_text(divided), self.standing.name).findings) <= _faults(self.findings)
 
     def divided(self, proposal: Proposal) -> Layout:
         """It in the division of ``proposal``."""
@@ -82,6 +86,10 @@ class Better(Struct, frozen=True, kw_only=True):
     def changes(self, proposal: Proposal) -> tuple[str, ...]:
         """The overrides that divide it so."""
         return changes(self.standing.layout, self.divided(proposal))
+
+
+def _faults(findings: Sequence[Finding]) -> set[str]:
+    return {each.code for each in findings if each.severity == "error" or each.code in DOES_NOT_FIT}
 
 
 def lines(

@@ -10,6 +10,7 @@ import msgspec
 from rltui.check.findings import Finding
 from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_exclude, add_json, add_run, confirm, print_json, show, talk
+from rltui.errors import UsageError
 from rltui.service.all_clusters import open_run
 from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
@@ -22,6 +23,7 @@ from rltui.watch.snapshots import RunSummary
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     yes = "do not ask before ending what is not over"
     add_change(parser, "changes of the layout", "only show what would be done", yes)
+    parser.add_argument("--script", default="", metavar="FILE", help="of a script's run: this edited copy of it")
     parser.add_argument("--lower-memory", action="store_true", help="lower the memory peak that is in its way")
     parser.add_argument("--cancel", action="store_true", help="end it first if it is alive")
 
@@ -44,8 +46,10 @@ def run(options: argparse.Namespace) -> int:
         overrides = _overrides(context, summary, options)
         tell: Callable[[Finding], None] | None = _tell
         is_risky = needs_consent(context, summary) and (options.cancel or not summary.is_live)
-        if options.dry_run or overrides or options.exclude or is_risky:
-            change = changed(context, summary, overrides, options.exclude)
+        if options.script and summary.is_live:  # what is to follow its end is written down as words alone
+            raise UsageError("An edited script waits for the end of its run.", f"rltui cancel {summary.run_id}")
+        if options.dry_run or overrides or options.exclude or options.script or is_risky:
+            change = changed(context, summary, overrides, options.exclude, options.script)
             preview = preview_resubmit(context, summary, overrides, options.exclude, change)
             if options.dry_run:
                 print_json({"schema": 1, "preview": preview}) if options.json else show(preview)
@@ -59,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
             summary,
             overrides,
             options.exclude,
+            script=options.script,
             cancel_first=options.cancel,
             unchecked=options.unchecked,
             tell=tell,

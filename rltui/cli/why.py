@@ -31,7 +31,10 @@ JUST_STOPS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="id, unique prefix of one, a layout's name, or the path of a log"
+        "run",
+        nargs="?",
+        metavar="RUN",
+        help="id, unique prefix of one, a layout's name, or a log (- is standard input)",
     )
     parser.add_argument(
         "--log", nargs="+", metavar="FILE", help="logs from anywhere instead of a run's; gzip too, - is standard input"
@@ -44,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Say why it died; exits with 0 where nothing was found and 1 where something was."""
     if bool(options.run) == bool(options.log):
-        raise UsageError("Name a run or give logs.", "rltui why RUN, or rltui why --log FILE…")
+        raise UsageError("Name a run or give logs.", "rltui why RUN, rltui why --log FILE…, or … | rltui why -")
     # a pipe, too: bash names what <(…) prints /dev/fd/63
     is_log = bool(options.run) and os.access(options.run, os.F_OK) and not is_folder(Path(options.run))
-    logs = options.log or ([options.run] if is_log else [])
+    logs = options.log or ([options.run] if options.run == "-" or is_log else [])
     said = _of_logs(logs) if logs else _of_run(options.run, options.attempt, options.cluster)
     findings = said.findings
     _print(said, as_json=options.json)

@@ -353,9 +353,8 @@ class HostKeys:
         host = self._host.hostname
         if not prompter.attended:
             message = f"The key of {host} is not known yet: {shown}."
-            raise NeedsAttentionError(
-                message, "`rltui doctor CLUSTER` shows it and asks; compare with the site's page."
-            )
+            hint = "Compare it with the site's page: `rltui doctor CLUSTER` in a terminal asks, `a` in the cockpit too."
+            raise NeedsAttentionError(message, hint)
         by_authority = "A certificate authority is known for it, which only `transport: openssh` can check."
         question = Question(
             "host-key",

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
+from rltui.layout.scalars import UNNAMED_GPU
 from rltui.memory.from_layout import ENGINE_SEQUENCES, number_bytes
 from rltui.memory.layouts import estimate_roles
 from rltui.memory.recipes import RECIPES
@@ -157,7 +158,9 @@ def _asked(layout: Layout) -> Request:
     computing = (learner, roles.rollout, critic, roles.reference, teacher)
     gpu, model = find_gpu(layout.hardware.gpu), _model(learner.model)
     if gpu is None:
-        raise RltuiError(f"{layout.hardware.gpu} is no card that has a data sheet here.")
+        named = layout.hardware.gpu != UNNAMED_GPU
+        why = f"{layout.hardware.gpu} is no card that has a data sheet here." if named else "No card is named."
+        raise RltuiError(why, "Name it: --gpu H100-SXM-80GB, or with its machines --gpus 2x8xH100-SXM-80GB.")
     _refuse(
         (bool(layout.hardware.more), "nodes of several kinds"),
         (bool(learner.lora_rank), "adapters"),

@@ -196,7 +196,8 @@ class AllClusters:
                 raise ClusterError(f"{error.message[:-1]} where rltui could look: {problem}.") from error
             raise
         if run.as_of:
-            raise ClusterError(f"{run.run_id} is on {run.cluster}, which is away: {problem}.")
+            hint = f"`rltui doctor {run.cluster}` finds out why, and asks for what it needs."
+            raise ClusterError(f"{run.run_id} is on {run.cluster}, which is away: {problem}.", hint)
         return self.context(run.reader), run
 
     def summaries(self) -> tuple[ClusterSummary, ...]:

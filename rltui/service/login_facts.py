@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rltui.check.live_rules.cluster_rules import more_than_one_machine, nodes_over_profile, time_over_profile
 from rltui.check.live_subject import duration
-from rltui.cluster.facts import ClusterFacts
+from rltui.cluster.facts import ClusterFacts, NodeFacts
 from rltui.cluster.gather_facts import recent_facts
 from rltui.cluster.plain_text import plain
 from rltui.cluster.profile import Profile, container_of, in_partition
@@ -65,9 +65,16 @@ PYXIS_PROBE = "srun --help 2>/dev/null | grep -q -- --container-image || said wa
 ONLY_IN_JOBS = 'what only compute nodes can do stands behind: [ -z "$SLURM_JOB_ID" ] ||'
 """How a set-up line is left out where nothing but a look at it is wanted; ``--unchecked`` would drop every check."""
 
+
+def _what_it_has(node: NodeFacts) -> str:
+    gpus = f"{node.gpus} GPU{'s' * (node.gpus != 1)} with " if node.gpus else ""
+    return f"{gpus}{node.cpus} cores and {node.memory_gib:.0f} GiB"
+
+
 VALID: tuple[tuple[str, str, Callable[[ClusterFacts], Sequence[str]]], ...] = (
     ("account", "your accounts", lambda facts: facts.accounts),
     ("partition", "partitions", lambda facts: [one.name for one in facts.partitions]),
+    ("node configuration", "nodes have", lambda facts: sorted({_what_it_has(node) for node in facts.nodes})),
     ("feature", "features of nodes", lambda facts: sorted({word for node in facts.nodes for word in node.features})),
 )
 """A word of Slurm's refusals, and what may stand there instead as far as the facts tell."""

@@ -59,6 +59,8 @@ class Change(Struct, frozen=True, kw_only=True):
     """Where it goes on, in words."""
     text: bytes = b""
     """The script, byte for byte."""
+    script: str = ""
+    """Where the edited script is, if it is one."""
 
 
 def preview_resubmit(
@@ -96,7 +98,7 @@ def preview_resubmit(
         run_id=run.run_id,
         title=f"Resubmit {run.run_id}?",
         consequences=tuple(filter(None, lines)),
-        commands=(command(run, overrides, exclude),),
+        commands=(command(run, overrides, exclude, change.script),),
         diff=change.lines,
         findings=(*change.findings, *_bad_nodes(context, run, change)),
         overrides=tuple(overrides),
@@ -131,6 +133,7 @@ def resubmit(
     overrides: Sequence[str] = (),
     exclude: Sequence[str] = (),
     *,
+    script: str = "",
     cancel_first: bool = False,
     unchecked: bool = False,
     tell: Callable[[Finding], None] | None = None,
@@ -144,6 +147,7 @@ def resubmit(
         run: The run as it was seen: of two that resubmit the same attempt, one wins.
         overrides: Changes of the layout, ``key.path=value``.
         exclude: Nodes to keep away from, besides those that the layout excludes.
+        script: An edited script in the place of the run's own; see ``changed``.
         cancel_first: End a live run first, instead of refusing it.
         unchecked: Do not ask the cluster first whether it could run this.
         tell: Is told first of nodes that are remembered as bad and may be used.
@@ -154,7 +158,7 @@ def resubmit(
         RltuiError: The run is alive, a finding stands in the way, or the submission failed.
         ClaimedError: Another rltui was faster.
     """
-    change = changed(context, run, overrides, exclude)
+    change = changed(context, run, overrides, exclude, script)
     submits = require_possible(context, run, change, unchecked=unchecked)
     assert change.layout is not None
     if tell is not None:
@@ -234,12 +238,14 @@ def needs_consent(context: Context, run: RunSummary) -> bool:
     return risky or leaves_allocation(context, run)
 
 
-def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> Change:
-    """What the next attempt of ``run`` does with the change, checked.
+def changed(
+    context: Context, run: RunSummary, overrides: Sequence[str], exclude: Sequence[str], edited_script: str = ""
+) -> Change:
+    """What the next attempt of ``run`` does with the change, checked; ``edited_script`` is a file of this machine.
 
     Raises:
         LayoutError: A word is no override.
-        UsageError: It leaves no step to do.
+        UsageError: It leaves no step to do, or there is no script to edit.
         RltuiError: The run is archived, or not the user's to change here.
     """
     context.require_own(run)
@@ -248,7 +254,9 @@ def changed(context: Context, run: RunSummary, overrides: Sequence[str], exclude
     script = read_script_job(context.cluster.client, path)
     if script is not None:
         words = (*overrides, *([excluding(script.slurm.exclude, exclude)] if exclude else []))
-        return _changed_script(context, path, script, words)
+        return _changed_script(context, path, script, words, edited_script)
+    if edited_script:
+        raise UsageError(f"{run.run_id} is a run of a layout, not of a script.", "key=value changes its layout.")
     text, name = read_layout(context.cluster.client, path), f"{path}/{rundir.LAYOUT}"
     loaded_before = load_text(text, name)
     before, words = loaded_before.layout, tuple(overrides)
@@ -278,34 +286,34 @@ def _require_steps_left(before: Layout, after: Layout, step: int | None) -> None
         )
 
 
-def _changed_script(context: Context, path: str, before: ScriptJob, overrides: Sequence[str]) -> Change:
+def _changed_script(context: Context, path: str, before: ScriptJob, overrides: Sequence[str], source: str) -> Change:
     """The script of the attempt at ``path`` with the change, and with the words by which it goes on."""
     if not before.script:
         raise RltuiError(
             "This run was adopted without its script, so rltui cannot start it again.",
             "`rltui launch --script run.sh` makes a run that can go on.",
         )
-    from rltui.service.script_asks import read_again  # a list of runs can do without importers
+    from rltui.service.edited_script import Edited, edited, newer_words  # a list of runs can do without importers
+    from rltui.service.script_asks import read_again
 
     text = context.cluster.client.read(f"{path}/{before.script}", 0, LARGEST).data
-    wanted = changed_script(before, overrides)
-    reading = read_again(text.decode("utf-8", "replace"), before, wanted, overrides)
-    after, start = resumed(reading.job, newest_checkpoint(context, before))
+    edit = edited(before, text, source, context.cluster.profile) if source else Edited(before, text)
+    wanted = changed_script(edit.job, overrides)
+    reading = read_again(edit.text.decode("utf-8", "replace"), edit.job, wanted, overrides)
+    after, start = resumed(reading.job, newest_checkpoint(context, edit.job))
     lines = [f"- {word}" for word in before.words if word not in after.words]
     lines += [f"+ {word}" for word in after.words if word not in before.words]
-    sides = [
-        flat({name: msgspec.to_builtins(getattr(job, name)) for name in ("hardware", "slurm")})
-        for job in (before, after)
-    ]
+    sides = [flat({name: msgspec.to_builtins(getattr(job, name)) for name in SECTIONS}) for job in (before, after)]
     lines += change_lines(Difference(key, *values) for key, values in differing(sides))
     return Change(
         report=None,
         layout=after,
         words=tuple(overrides),
-        lines=(*lines, *reading.lines),
-        findings=reading.findings,
-        start=start,
-        text=text,
+        lines=(*edit.lines, *lines, *reading.lines),
+        findings=(*edit.findings, *reading.findings),
+        start=start + newer_words(edit.job, edit.text),
+        text=edit.text,
+        script=source,
     )
 
 
@@ -349,9 +357,9 @@ def next_number(run: RunSummary) -> int:
     return max(run.last_attempt, run.attempt) + 1
 
 
-def command(run: RunSummary, overrides: Sequence[str], exclude: Sequence[str]) -> str:
+def command(run: RunSummary, overrides: Sequence[str], exclude: Sequence[str], script: str = "") -> str:
     """The verb that does the same."""
-    words = ["rltui", "resubmit", run.run_id, *overrides]
+    words = ["rltui", "resubmit", run.run_id, *overrides, *(["--script", script] if script else [])]
     words += [word for node in exclude for word in ("--exclude", node)]
     return shlex.join(words + (["--cancel"] if run.is_live else []))
 

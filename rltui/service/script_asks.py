@@ -240,7 +240,8 @@ def hardware_of(
     if per_node is None:
         raise UsageError("The script does not say how many GPUs it takes.", "Add --gpus-per-node N (0: none).")
     gpu = wishes.gpu or lines.gpu or profile.gpu or "GPU"
-    note = f"{nodes} node{'s' * (nodes > 1)} with {per_node or 'no'} GPU{'s' * (per_node != 1)} each, by {source}"
+    count = f"{nodes} nodes with {{}} each" if nodes > 1 else "1 node with {}"
+    note = f"{count.format(f'{per_node} GPU' + 's' * (per_node > 1) if per_node else 'no GPUs')}, by {source}"
     hardware = Hardware(nodes=nodes, gpus_per_node=per_node or 1, gpu=gpu if per_node else CPU)
     cpus = asked.cpus_per_node or _share_of_cpus(per_node, profile)
     if not per_node:

@@ -41,10 +41,7 @@ def changed_script(before: ScriptJob, overrides: Sequence[str]) -> ScriptJob:
     settings = [word for word in overrides if word.partition(".")[0] in SECTIONS]
     words = tuple(_own(before, word) for word in overrides if word not in settings)
     if words and not before.passes_words:
-        raise UsageError(
-            f"{Path(before.source).name} does not hand its arguments on, so {words[0]} would not reach the training.",
-            'Put "$@" at the end of the command that trains, and launch the script again.',
-        )
+        raise no_words(before, words[0])
     after = structs.replace(
         before,
         words=(*before.words, *words),
@@ -55,6 +52,14 @@ def changed_script(before: ScriptJob, overrides: Sequence[str]) -> ScriptJob:
     if problems and after.hardware != before.hardware:
         raise UsageError(problems[0])
     return after
+
+
+def no_words(job: ScriptJob, word: str) -> UsageError:
+    """Why ``word`` cannot be appended to a script, and how it can be."""
+    return UsageError(
+        f"{Path(job.source).name} does not hand its arguments on, so {word} would not reach the training.",
+        'Put "$@" at the end of the command that trains; `rltui resubmit RUN --script FILE` takes the edited script.',
+    )
 
 
 def _own(job: ScriptJob, word: str) -> str:

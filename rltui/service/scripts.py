@@ -81,7 +81,15 @@ def prepare(source: str, wishes: Wishes, profile: Profile) -> Prepared:
         UsageError: It cannot be read, or nobody says how many GPUs it takes.
     """
     path = Path(source)
-    text = _read(path)
+    return prepare_text(read_script(path), path, wishes, profile)
+
+
+def prepare_text(text: bytes, path: Path, wishes: Wishes, profile: Profile) -> Prepared:
+    """``prepare`` for a script that was read already; ``path`` says where it stands.
+
+    Raises:
+        UsageError: Nobody says how many GPUs it takes.
+    """
     shown = text.decode("utf-8", "replace")
     dialect, notes = _dialect(shown, wishes.dialect)
     read = with_arguments(shown, path, wishes.words)
@@ -269,7 +277,12 @@ def one_spelling(name: str) -> str:
     return name.replace("_", "-") if name.startswith("--") else name
 
 
-def _read(path: Path) -> bytes:
+def read_script(path: Path) -> bytes:
+    """The script at ``path``, byte for byte.
+
+    Raises:
+        UsageError: It is none, or cannot be read.
+    """
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path} is no file.", "Name the script that starts the training.")

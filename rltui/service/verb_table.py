@@ -140,13 +140,16 @@ VERBS_BY_AIM = {
         Verb("keys", "all keys of the cockpit, screen by screen"),
         Verb("journal", "what was done with runs from this machine, when, and what came of it"),
         Verb("info", "where rltui keeps its things and what is installed"),
-        Verb("completion", "print shell completion for bash, zsh or tcsh"),
+        Verb("completion", "print shell completion for bash, zsh, fish or tcsh"),
     ),
 }
 """What somebody wants to do → the verbs that do it."""
 
 WORDS = {
-    "launch": "start run submit sbatch srun train sweep grid array script multi-node torchrun accelerate salloc",
+    "launch": (
+        "start run submit sbatch srun train sweep grid array script multi-node torchrun accelerate salloc "
+        "verl slime trl openrlhf nemo-rl"
+    ),
     "resubmit": "restart resume retry continue relaunch rerun checkpoint exclude bad node wandb id",
     "adopt": "attach running existing job pid import follow",
     "release-run": "unadopt forget detach adopted",
@@ -184,7 +187,7 @@ WORDS = {
     "archive": "tar pack backup move cold",
     "rm": "remove clean prune purge delete free space checkpoints",
     "layouts": "presets examples recipes templates configs",
-    "check": "validate lint verify dry-run preflight test config errors",
+    "check": "validate lint verify dry-run preflight test config errors ci junit sarif verl slime trl openrlhf nemo-rl",
     "draw": "placement picture gpus colocated which card map",
     "mem": "memory estimate calculator fit fits oom vram gib activation kv cache",
     "plan": (
@@ -209,7 +212,7 @@ WORDS = {
     "keys": "shortcuts hotkeys bindings keyboard cheat",
     "journal": "audit commands undo what did",
     "info": "version paths installed where files environment",
-    "completion": "tab bash zsh tcsh shell",
+    "completion": "tab bash zsh fish tcsh shell",
 }
 """Verb → what people ask for who want it, and what other tools call it."""
 

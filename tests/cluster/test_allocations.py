@@ -274,7 +274,7 @@ def test_an_allocation_is_a_place_over_ssh_too(alice: Alice, slurm_cluster: Lab,
     (tmp_path / "run.sh").write_text(SCRIPT)
     job = alice.salloc()
     words = ("launch", "run.sh", "--cluster", "lab", "--jobid", job, "--gpus-per-node", "2", "--", "seen")
-    assert "1 node with 2 GPUs each" in user.rltui(*words[:-2], "--dry-run", *words[-2:])
+    assert "1 node with 2 GPUs, by" in user.rltui(*words[:-2], "--dry-run", *words[-2:])
     user.rltui(*words)
 
     def listed() -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -159,6 +160,24 @@ def test_sarif_has_rules_results_and_lines(tmp_path: Path, capsys: pytest.Captur
     place = engines["locations"][0]["physicalLocation"]
     assert place["region"]["startLine"] == 12
     assert place["artifactLocation"]["uri"] == f"{tmp_path}/my%20own%2050%20%25.yaml"
+
+
+@pytest.mark.parametrize(("strict", "failing"), [([], "P101"), (["--strict"], "B202")])
+def test_junit_has_a_case_a_file_that_fails_by_its_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], strict: list[str], failing: str
+) -> None:
+    path, broken = tmp_path / "a<b\x01.yaml", tmp_path / "broken.yaml"
+    path.write_text(COMMENTED)
+    broken.write_text("layout: 1\n")
+    assert main(["check", str(path), str(broken), "local/grpo-tiny", "--format", "junit", *strict]) == 2
+    (suite,) = ElementTree.fromstring(capsys.readouterr().out)
+    assert (suite.get("tests"), suite.get("failures")) == ("3", "2")
+    first, second, third = suite
+    assert first.get("name") == f"{tmp_path}/a<b\ufffd.yaml"
+    assert failing in (first.findtext("failure") or "")
+    assert ("B202" in (first.findtext("system-out") or "")) != bool(strict)
+    assert second.find("failure").get("type") == "L001"  # type: ignore[union-attr]
+    assert third.find("failure") is None
 
 
 def test_github_lines_are_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

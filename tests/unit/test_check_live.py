@@ -247,3 +247,10 @@ def test_a_refusal_of_slurm_stands_where_nobody_tells_what_would_be_valid() -> N
         raise SlurmUnansweredError(Trouble("missing", "sacctmgr cannot be run here"))
 
     assert valid_values("Invalid qos specification", ClusterFacts(), without_sacctmgr) == ""
+
+
+def test_nodes_that_lack_what_is_asked_for_are_named_with_what_they_have() -> None:
+    small = NodeFacts(name="n1", cpus=32, memory_gib=62.4)
+    facts = ClusterFacts(nodes=(replace(small, gpus=4), replace(small, name="n2", gpus=4), small))
+    said = valid_values("allocation failure: Requested node configuration is not available", facts, lambda _: "")
+    assert said == "; nodes have: 32 cores and 62 GiB, 4 GPUs with 32 cores and 62 GiB"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rltui.check.findings import Finding
-from rltui.check.run import settled
+from rltui.check.run import check_file, settled
+from rltui.layout.presets import resolve
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,8 @@ from rltui.check.run import settled
         ("P118", "roles.learner.zero_stage", ["roles.learner.zero_stage"], "note"),
         ("D508", "data.train", ["data.train"], "note"),
         ("D508", "roles.learner.model", ["data.train"], "error"),
+        ("P101", "roles.rollout.engines", ["roles.rollout.memory_utilization"], "error"),
+        ("E313", "lengths.response", ["roles.rollout.memory_utilization"], "error"),
         ("P101", "hardware.nodes", ["hardware"], "note"),
         ("P101", "hardware.nodes", [], "error"),
     ],
@@ -36,3 +41,9 @@ def test_an_error_about_what_is_not_sure_is_a_note(code: str, key: str, unsure: 
 def test_a_warning_stays_one() -> None:
     finding = Finding(code="M302", severity="warning", message="tight", key="roles.learner")
     assert settled(finding, ["roles.learner"]) == finding
+
+
+def test_what_the_user_says_is_sure(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(resolve("local/grpo-tiny").read_text() + "unsure: [train.steps]\n")
+    assert [one.severity for one in check_file(path, ["train.steps=0"]).findings if one.code == "B201"] == ["error"]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -166,7 +167,7 @@ def test_layouts_schema_draw_and_explain(capsys: pytest.CaptureFixture[str]) -> 
     assert run(capsys, "explain", "p105")[1].startswith("P105 (error): The totals fit")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_completion_scripts_name_the_verbs(capsys: pytest.CaptureFixture[str], shell: str) -> None:
     assert "resubmit" in run(capsys, "completion", shell)[1]
 
@@ -174,6 +175,18 @@ def test_completion_scripts_name_the_verbs(capsys: pytest.CaptureFixture[str], s
 def test_bash_accepts_the_completion_script(capsys: pytest.CaptureFixture[str]) -> None:
     script = run(capsys, "completion", "bash")[1]
     subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+
+
+def test_fish_is_told_each_option_and_who_knows_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "completion", "fish")[1].splitlines()
+    clusters = "-l cluster -x -d 'also check against this cluster\\'s profile' -a '(rltui completion --words clusters)'"
+    own = [line for line in lines if "from check'" in line]
+    assert f"complete -c rltui -n '__fish_seen_subcommand_from check' {clusters}" in own
+    assert any(line.endswith("-l format -x -d 'default: text' -a 'text json sarif github junit'") for line in own)
+    assert any(line.endswith(" -F -a '(rltui completion --words sources)'") for line in own)
+    assert sum("-n __fish_use_subcommand " in line for line in lines) == len(VERBS)
+    if shutil.which("fish"):
+        subprocess.run(["fish", "--no-execute"], input="\n".join(lines).encode(), check=True)
 
 
 @pytest.mark.parametrize(

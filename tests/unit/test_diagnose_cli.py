@@ -97,7 +97,7 @@ def test_nothing_found_in_json() -> None:
 
 
 def test_standard_input_may_be_gzip() -> None:
-    assert rltui("why", "--log", "-", stdin=gzip.compress(ERROR.encode())).returncode == 1
+    assert rltui("why", "-", stdin=gzip.compress(ERROR.encode())).returncode == 1
 
 
 def test_many_logs_are_one_question(log: Path, tmp_path: Path) -> None:

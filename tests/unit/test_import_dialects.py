@@ -22,6 +22,7 @@ EXPECTED = {
     "verl_devices.sh": ("verl", 16, 16, 16, 16, 2, 8),
     "verl_teacher.sh": ("verl", 14, 8, 8, 8, 1, 8),
     "verl_split.sh": ("verl", 4, 4, 2, 2, 2, 1),
+    "verl_tight.sh": ("verl", 8, 8, 8, 8, 2, 4),
     "verl_async.sh": ("verl", 20, 20, 8, 12, 2, 6),
     "verl_built_on.sh": ("verl", 8, 8, 8, 8, 2, 4),
     "easyr1/run.sh": ("easyr1", 12, 12, 12, 12, 2, 6),

@@ -130,3 +130,22 @@ def test_what_plan_knows_no_division_of_is_said(
 ) -> None:
     assert main(["plan", *words]) != 0
     assert said in capsys.readouterr().err
+
+
+UNNAMED = "tests/fixtures/import/verl_tight.sh"
+
+
+def test_a_card_that_a_script_does_not_name_is_that_of_the_gpus_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", UNNAMED]) == 1
+    assert "--gpus 2x8xH100" in capsys.readouterr().err
+    assert main(["plan", UNNAMED, "--gpus", "2x4xH100"]) == 0
+    assert "\nnow  2×4" in capsys.readouterr().out, "these are its own GPUs"
+    assert main(["plan", UNNAMED, "--gpus", "2x8xH100"]) == 0
+    assert "is not compared" in capsys.readouterr().out
+
+
+def test_no_proposal_is_nearer_to_a_full_card_than_what_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", UNNAMED, "--gpu", "H100", "--json"]) == 0
+    assert "M302" not in capsys.readouterr().out
+    assert main(["plan", UNNAMED, "--gpu", "H100"]) == 0
+    assert "M302" not in capsys.readouterr().out

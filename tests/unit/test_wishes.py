@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rltui.cli.main import main
 from rltui.cluster.profile import Profile
 from rltui.errors import UsageError
 from rltui.service.review import review_launch
@@ -50,7 +51,8 @@ def test_a_script_on_slurm_is_read_and_wrapped(tmp_path: Path) -> None:
 def test_words_that_cannot_be_read_and_a_script_that_is_not_there_stand_in_the_way(tmp_path: Path) -> None:
     path = script(tmp_path, "#!/bin/bash\necho step 1\n")
     assert not review_launch(LOCAL, path, ["--nodes"]).can_launch
-    assert review_launch(LOCAL, path, ["--gpus-per-node", "0"]).can_launch
+    assert (shown := review_launch(LOCAL, path, ["--gpus-per-node", "0"])).can_launch
+    assert "1 node with no GPUs, by --gpus-per-node" in shown.notes
     assert not review_launch(LOCAL, str(tmp_path / "none.sh")).can_launch
 
 
@@ -62,3 +64,9 @@ def test_findings_warn_and_only_placement_stands_in_the_way(tmp_path: Path) -> N
     narrow = review_launch(SLURM, path, ["--nodes", "1"])
     assert [one.code for one in narrow.findings if one.severity == "error"] == ["PLACE"]
     assert review_launch(SLURM, path, ["--nodes", "1", "--anyway"]).can_launch
+
+
+def test_what_ends_a_launch_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "#!/bin/bash\npython3 -m verl.trainer.main_ppo trainer.nnodes=2 trainer.n_gpus_per_node=8\n"
+    assert main(["launch", script(tmp_path, text), "--nodes", "1", "--gpus-per-node", "1"]) == 1
+    assert capsys.readouterr().err.count("need 16 GPUs") == 1

@@ -222,10 +222,10 @@ def reference_of_another_kind(subject: Subject) -> Iterator[Trouble]:
 def dataset_of_nobody(subject: Subject) -> Iterator[Trouble]:
     """A dataset's name is neither a file nor ORGANISATION/NAME, as nearly all of the Hugging Face hub are.
 
-    A name that does not exist is found only after the job has queued.
+    A name that does not exist is found only after the job has queued. Other systems name data in their own ways.
     """
     for key, name in _names(subject.layout.data):
-        if name and "/" not in name and not _is_file(name) and "$" not in name:
+        if key not in subject.layout.unsure and name and "/" not in name and not _is_file(name) and "$" not in name:
             whole = _WHOLE_NAMES.get(name.lower(), "")
             fix = (f"{key}={whole}",) if whole and key != _MIXTURE else ()
             yield Trouble(f"{name} has no organisation in front, and is no file", key, fix)

@@ -65,8 +65,11 @@ def unknown_card(subject: Subject) -> Iterator[Trouble]:
         if not hardware.on_cpu and find_gpu(hardware.gpu) is None:
             near = nearest_gpus(hardware.gpu)
             hint = f"; is it {' or '.join(near)}?" if near else ""
-            why = f"the table of GPUs has no {hardware.gpu}" if hardware.gpu != UNNAMED_GPU else "no card is named"
-            yield Trouble(f"{why}: memory is not checked{hint}", f"{part_key(subject.layout, number)}.gpu")
+            key = f"{part_key(subject.layout, number)}.gpu"
+            if hardware.gpu == UNNAMED_GPU:
+                yield Trouble(f"no card is named: memory is not checked ({key}=H100-SXM-80GB would name one)", key)
+            else:
+                yield Trouble(f"the table of GPUs has no {hardware.gpu}: memory is not checked{hint}", key)
 
 
 @rule("H404", "warning")
