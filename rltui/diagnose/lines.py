@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 
 from msgspec import Struct
 
@@ -204,7 +205,7 @@ def learned_prefix(frame: str, following: str) -> re.Pattern[str] | None:
     return prefix if match is not None and following[match.end() :].startswith(("    ", FRAME_BEGINS)) else None
 
 
-def shared_head(texts: Sequence[str], telling: Set[bytes]) -> re.Pattern[str] | None:
+def shared_head(texts: Iterable[str], n_texts: int, telling: Set[bytes]) -> re.Pattern[str] | None:
     """Return how nearly all of the lines begin, numbers and levels aside: what a service or collector put there.
 
     A message that is repeated begins alike too, so what follows has to differ. A number (a time, a process) has
@@ -212,13 +213,25 @@ def shared_head(texts: Sequence[str], telling: Set[bytes]) -> re.Pattern[str] | 
     before ranks and actors.
 
     Args:
-        texts: Cleaned lines from all over a part of the log.
+        texts: Cleaned lines from all over a part of the log; no more are asked for once too many begin otherwise.
+        n_texts: How many there are.
         telling: Words in lower case that no such head may hold, as causes are known by them.
     """
-    shapes = sorted(_shape(text) for text in texts if text.strip())
-    most = math.ceil(SHARE_OF_HEAD * len(shapes))
-    if len(shapes) < FEWEST_LINES_OF_HEAD:
+    seen: list[str] = []
+    firsts: Counter[str] = Counter()
+    alike = 0
+    for n_left, text in zip(reversed(range(n_texts)), texts, strict=True):
+        if not text.strip():
+            continue
+        seen.append(text)
+        firsts[first := _first(text)] += 1
+        alike = max(alike, firsts[first])
+        if alike + n_left < SHARE_OF_HEAD * (len(seen) + n_left):
+            return None
+    if len(seen) < FEWEST_LINES_OF_HEAD:
         return None
+    shapes = sorted(map(_shape, seen))
+    most = math.ceil(SHARE_OF_HEAD * len(shapes))
     pairs = zip(shapes, shapes[most - 1 :], strict=False)
     head = _HEAD.match(_SAYS_WHO.split(max(map(os.path.commonprefix, pairs), key=len))[0])
     if head is None or not telling.isdisjoint(re.findall(rb"[a-z]+", head[0].lower().encode())):
@@ -229,8 +242,16 @@ def shared_head(texts: Sequence[str], telling: Set[bytes]) -> re.Pattern[str] | 
     )
     end = r"(?!\w) ?" if head[0].endswith(_NUMBER) else " ?"
     prefix = re.compile(escaped.removesuffix(" +") + end, re.IGNORECASE)
-    rests = {_shape(text[match.end() :]) for text in texts if (match := prefix.match(text))}
+    rests = {_shape(text[match.end() :]) for text in seen if (match := prefix.match(text))}
     return prefix if len(rests) >= FEWEST_LINES_OF_HEAD // 2 else None
+
+
+def _first(text: str) -> str:
+    """Return the first character of the line's shape."""
+    found = _NUMBERS_OR_LEVELS.match(text)
+    if found is None:
+        return text[0]
+    return _NUMBER if found["number"] else _LEVEL
 
 
 def _shape(text: str) -> str:

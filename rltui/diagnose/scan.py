@@ -249,7 +249,8 @@ class _Pass:
         sample = [self.window[start : start + len(words)] for start, words in places]
         telling = key_words_of_lines() - _WORDS_OF_PLACES
         while len(self.learned) < MOST_PREFIXES:
-            head = shared_head([clean(raw, 1, self.learned).text for raw in sample], telling)
+            cleaned = (clean(raw, 1, self.learned).text for raw in sample)
+            head = shared_head(cleaned, len(sample), telling)
             if head is None:
                 return
             self.learned.append(head)

@@ -236,17 +236,19 @@ def fitted(seen: Sequence[Point]) -> tuple[float, float]:
 
     Runs of one kind count alike, and kinds by their weights: many decode steps do not outvote few whole ones.
     """
-    groups = {(each.kind, each.run) for each in seen}
-    kinds = {kind for kind, _ in groups}
+    groups: dict[str, dict[str, list[Point]]] = {}
+    for each in seen:
+        groups.setdefault(each.kind, {}).setdefault(each.run, []).append(each)
 
     def off(choice: tuple[float, float]) -> float:
-        by_kind: dict[str, list[float]] = {kind: [] for kind in kinds}
-        for kind, run in groups:
-            of_run = [each for each in seen if (each.kind, each.run) == (kind, run)]
-            by_kind[kind].append(
+        return sum(
+            WEIGHTS[kind]
+            * statistics.fmean(
                 statistics.fmean(abs(math.log(each.estimates[choice] / each.published)) for each in of_run)
+                for of_run in runs.values()
             )
-        return sum(WEIGHTS[kind] * statistics.fmean(offs) for kind, offs in by_kind.items())
+            for kind, runs in groups.items()
+        )
 
     return min(CHOICES, key=off)
 
