@@ -297,6 +297,12 @@ CAUSES = (
         wordings=worded(
             ("permission denied", r"PermissionError: \[Errno 13\] Permission denied: b?['\"](?P<path>[^'\"]+)['\"]"),
             ("permissionerror", r"^PermissionError: .{1,200}(?:permitted|denied)"),
+            # what buckets answer
+            (
+                "",
+                r"\bdoes not have storage\.\w+\.\w+ access\b|^\S+: An error occurred \(AccessDenied\)",
+                "storage accessdenied",
+            ),
             "os error 13)",
             confidence=0.8,
             unless="wandb",
