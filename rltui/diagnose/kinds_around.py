@@ -221,7 +221,10 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=r"runtime[_ ]?env|\b_*ray_\w+_hook|\buri \w+://|\b_ray_pkg_\w+|\bpy_modules\b|"
         r"\bupload\w* .{0,200}\bray cluster\b",
     ),
-    Kind("ray_port_in_use", message=r"\bsession name\b.{0,160}\bdoes not match\b"),
+    Kind(
+        "ray_port_in_use",
+        message=r"\bsession name\b.{0,160}\bdoes not match\b|\bray component\b.{0,80}\bport\b.{0,60}\bused by\b",
+    ),
     Kind("ray_shm_too_small", r"\w*(?:ObjectStore|Plasma)\w*(?:Full|OutOf)\w*"),
     Kind(
         "ray_shm_too_small",

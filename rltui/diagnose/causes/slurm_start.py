@@ -87,7 +87,11 @@ CAUSES = (
                 ("conda environment", r"(?:Could not find|Not a) conda environment: (?P<what>\S+)"),
                 ("conda activate", r"^\w+(?:Error|NotFound): .{0,80}'conda activate'"),
                 ("error: ", r"^(?P<what>(?:conda|mamba): error: .{1,60})"),
-                ("", r"\b(?:lmod|modulecmd)\b.{0,200}(?i:no such file|not found|fail|error)", "lmod modulecmd"),
+                (
+                    "",
+                    r"(?i)\b(?:lmod\b|modulecmd(?:\b|_)).{0,200}(?:no such file|not found|fail|error)",
+                    "lmod modulecmd",
+                ),
                 ("activate", r"line \d+: (?P<what>\S+/bin/activate: No such file or directory)$"),
                 confidence=0.8,
             ),
