@@ -57,7 +57,7 @@ _ALL_PASSED = re.compile(r"^=+ (?:\d+ (?:passed|skipped|xfailed|deselected|warni
 _ANEW = "anew"
 """Field of an answer that starts a process again, or goes on from a checkpoint."""
 
-NEAR_LINES = 60
+NEAR_LINES = 5
 """So near a failure another try, or a way round it, answers it; a later one may answer something else."""
 
 _ENDS_ALL = re.compile(
@@ -69,7 +69,7 @@ WORDINGS = worded(
     (
         "",
         r"(?i)(?P<anew>\bresum(?:ed|es|ing|e from)\b|\brestart(?:ed|s|ing)?\b|\bre-?queue[ds]?\b|\brelaunch\w*|"
-        r"\bloading (?:\w+ )?(?:from )?(?:checkpoint|snapshot)\b|\brestor(?:ed|ing)\b|\battempts? left\b|"
+        r"\bloading (?:\w+ )?(?:from )?(?:checkpoint|snapshot)\b(?! shards)|\brestor(?:ed|ing)\b|\battempts? left\b|"
         r"^=+ .*\bpassed\b|\bport active\b)|"
         r"\bretry(?:ing|able)?\b|\brecover(?:ed|ing|s)\b|\breconnect\w*|\bfall(?:s|ing)? back\b|"
         r"\bskip(?:s|ped|ping)\b|\btry(?:ing)? (?:again|batch size)\b|"
