@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from rltui.diagnose.first_exception import first_exception
 from rltui.diagnose.general import general_cause
+from rltui.diagnose.going_on import settle
 from rltui.diagnose.guesses import guess
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kind import PROGRAM
@@ -46,6 +47,7 @@ def examine(sources: Iterable[Source]) -> Findings:
     for source in sources:
         scanner.scan(source)
     forget_earlier_starts(scanner.matches, scanner.last_lines)
+    settle(scanner.matches)
     diagnoses = rank(scanner.matches)
     # what a run suffered from while it went on does not say what ended it either, and a guess says too little
     if any(_says_why(one) for one in diagnoses):

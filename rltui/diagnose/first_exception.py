@@ -50,9 +50,9 @@ _QUOTED = re.compile(r"(?<=: )Worker failed with error ['\"](.{1,300}?)['\"], pl
 """The engine passes on what a worker of it raised, in the worker's words but as an exception of its own."""
 
 GOES_ON = re.compile(
-    r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|grad_?norm)|\{'loss': |\btraining (?:is |has )?(?:completed?|finished)\b|"
-    r"\bprogress: .{0,80}\d+/\d+|application startup complete|\bretrying\b|"
-    r"\bsucceeded after \d",
+    r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|score|grad_?norm)|\{'loss': |"
+    r"\btraining (?:is |has )?(?:completed?|finished)\b|\bprogress: .{0,80}\d+/\d+|"
+    r"application startup complete|\bretrying\b|\bsucceeded after \d",
     re.IGNORECASE,
 )
 _ENDS = re.compile(

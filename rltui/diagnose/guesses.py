@@ -74,6 +74,7 @@ COMPLAINTS = (
     ),
     ("wandb: error ", r"wandb: ERROR .{0,200}(?i:key|log ?in|auth|permission|40[13])", "wandb_auth"),
     ("error: ", rf"^(?:[\w-]{{2,40}}\.py|{_LAUNCHERS}): error: ", "settings_rejected"),  # argparse
+    ("could not find a version that satisfies", r"^ERROR: ", "env_import_broken"),  # pip
     ("error: pyxis", "", "container_start"),
     ("unixhttpconnectionpool", r"(?i)timed out|refused|error", "container_start"),  # docker's socket, asked by Python
     # the logger of docker, podman and their like

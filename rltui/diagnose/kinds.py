@@ -15,7 +15,10 @@ _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|r
 
 _SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|tensors?\b.{0,40}\bsize|sizes? of"
 
-_ELSEWHERE = r"\bcpu tensors?\b|\bdevice type tensor\b|\bdata is not allocated\b"
+_ELSEWHERE = (
+    r"\bon (?:the expected )?device:? meta\b|\bparameters and buffers on device\b|\bcpu tensors?\b|"
+    r"\bdevice type tensor\b|\bdata is not allocated\b"
+)
 """Tensors that are on another device than the code counts on, or whose parts are still with other ranks."""
 
 _TWO_SIZES = r"\bSize\(\[.{0,80}\bSize\(\["

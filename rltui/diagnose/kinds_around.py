@@ -127,15 +127,17 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("path_missing", r"(?:FileNotFound|NotADirectory)Error", r"^(?!.*(?:/tmp/|/proc/|/dev/|lock\b|\.sock\b))"),
     Kind("path_missing", "NotFoundError", r"no such file or directory|create/open|cannot find the (?:file|path)"),
     Kind(
-        "path_missing", message=r"(?:^|[\s'\"(])/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
+        "path_missing", message=r"(?:^|[\s'\"(])~?/[\w./-]+\S* (?:does not exist|not found|is not a (?:file|directory))"
     ),
     Kind("path_missing", message=r"(?:doesn't|does not|no) (?:contain )?(?:any |\(supported\) )?data files\b"),
     Kind("path_missing", message=r"^incorrect path_or_model_id"),
     Kind("path_missing", message=r"\bno (?:\w+ ){0,3}(?:files?|shards?|checkpoints?) (?:\w+ ){0,2}(?:found|match)"),
+    Kind("setup_line_failed", r"Conda\w*Error"),
     Kind("no_gpu_visible", "DeferredCudaCallError"),
     Kind(
         "no_gpu_visible",
-        message=r"(?:device|gpus?|cuda(?::\d+)?)\b.{0,40}\b(?:is |are )?"
+        message=r"(?:device|gpus?|cuda(?::\d+)?)\b(?! (?:extension|kernel|op|library|toolkit|module)s?\b).{0,40}"
+        r"\b(?:is |are )?"
         r"(?:not (?:available|visible|found)|unavailable)|"
         r"can only be used on (?:cuda|gpus?)\b|requires? an? (?:cuda )?(?:gpu|accelerator)\b(?! with)|"
         r"\bno (?:\w+ )?(?:gpus?|accelerators?|devices?) (?:were |was |is |are )?(?:found|detected)\b"
@@ -150,6 +152,8 @@ KINDS_AROUND: tuple[Kind, ...] = (
     ),
     Kind("engine_max_model_len", message=r"\bmax_model_len\b.{0,40}\b(?:greater|larger|longer) than\b"),
     Kind(PROGRAM, message=r"\bout of memory|(?:can't|cannot|failed to|unable to) allocate|not enough memory"),
+    # the card that is needed, beside which a version may stand
+    Kind("gpu_arch_unsupported", message=rf"\b(?:requires?|needs?) (?:an? )?(?:{_CARDS})"),
     # versions that do not fit: modules, models, arguments and values that the other side does not know
     Kind("abi_mismatch", r"ImportError|OSError", r"\bundefined symbol\b|\bsymbol not found\b|\bwrong elf\b|\babi\b"),
     Kind("env_import_broken", r"(?:Import|ModuleNotFound)Error|PackageNotFoundError|VersionConflict"),
@@ -178,9 +182,9 @@ KINDS_AROUND: tuple[Kind, ...] = (
         "env_import_broken",
         message=r"unexpected keyword argument|^(?!\w*reward)[\w.]+\(\) (?:missing \d+ required|takes \d+ positional)|"
         r"\bversions? .{0,60}(?:required|incompatible|not supported|too (?:old|new))|"
-        r"(?:please|need to|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)"
+        r"(?:please|need to|must|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)"
         r"(?! (?:the|your) (?:data|conf))|"
-        r"is not installed|pip install|"
+        r"is not installed|pip install|\bversion \(?v?\d[\w.+]*\)? (?:does not|doesn't) match\b|"
         r"^(?!\w+_(?:port|path|dir|file|name|size|key|url|id|model|mode|type)\b)"
         r"[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
         rf"\b(?:requires?|needs?|at least|supported (?:for|with|in|by|since))\b.{{0,60}}(?:{_VERSION})|"
@@ -217,7 +221,10 @@ KINDS_AROUND: tuple[Kind, ...] = (
         message=r"runtime[_ ]?env|\b_*ray_\w+_hook|\buri \w+://|\b_ray_pkg_\w+|\bpy_modules\b|"
         r"\bupload\w* .{0,200}\bray cluster\b",
     ),
-    Kind("ray_port_in_use", message=r"\bsession name\b.{0,160}\bdoes not match\b"),
+    Kind(
+        "ray_port_in_use",
+        message=r"\bsession name\b.{0,160}\bdoes not match\b|\bray component\b.{0,80}\bport\b.{0,60}\bused by\b",
+    ),
     Kind("ray_shm_too_small", r"\w*(?:ObjectStore|Plasma)\w*(?:Full|OutOf)\w*"),
     Kind(
         "ray_shm_too_small",

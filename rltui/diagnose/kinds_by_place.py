@@ -38,7 +38,7 @@ _MODELS_OF_ENGINES = (
     r"layers|lora|transformers_utils|v1/attention|attention|platforms|_torch/models|_torch/modules)/"
 )
 
-_SETS_UP = r"(?!forward|apply|execute|run|compute|__call__|_?get_|replace)\S+"
+_SETS_UP = r"(?!forward|apply|execute|run|compute|__call__|_?get_|fetch|replace)\S+"
 """What an engine does with a model before it works with it."""
 
 KERNELS = _raised_in(
@@ -85,6 +85,12 @@ PLACES: tuple[Kind, ...] = (
     Kind("gloo_timeout", r"\w*(?:Connection|Timeout|Network|Store)\w*", frames=_raised_in(r"torch/distributed/")),
     Kind("rank_numbers", "ValueError", frames=_raised_in(r"torch/distributed/(?:elastic/)?rendezvous")),
     Kind("engine_unfit_model", rf"{_REFUSES}|KeyError", frames=_raised_in(_MODELS_OF_ENGINES, _SETS_UP)),
+    # which class a model's own description names
+    Kind(
+        "engine_unfit_model",
+        "TypeError",
+        frames=_raised_in(r"(?:vllm|sglang/srt)/(?:model_executor/)?models/registry\.py"),
+    ),
     # an optimizer, a sampler or a schedule refuses what it is made with
     Kind(
         "settings_rejected",

@@ -133,6 +133,9 @@ _MARKUP = re.compile(
     r"\b(?:Finish|First) rollout(?: sample)?: \["  # slime prints whole samples
 )
 
+_QUOTES = re.compile(r"\s*(?:\w+\.)*\w+(?:Error|Exception): ")
+"""What refuses a word of a prompt quotes it."""
+
 # What a sandbox answers: how the program of a sample ended.
 _END_OF_PROGRAM = re.compile(r"['\"](?:return|exit)_?code['\"]: ?")
 _OUTPUT_OF_PROGRAM = re.compile(r"['\"]std(?:err|out)['\"]: ?['\"]")
@@ -150,7 +153,7 @@ def shows_data(text: str) -> bool:
     """Whether the line shows a prompt, an answer, a program's end or counted failures: they say nothing of the run."""
     if _COUNTED.search(text) is not None:
         return True
-    if _DATA.match(text) is not None or _MARKUP.search(text) is not None:
+    if _DATA.match(text) is not None or (_MARKUP.search(text) is not None and _QUOTES.match(text) is None):
         return True
     return _OUTPUT_OF_PROGRAM.search(text) is not None and _END_OF_PROGRAM.search(text) is not None
 

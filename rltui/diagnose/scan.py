@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 
 from rltui.diagnose.context import Context, LineBudget
+from rltui.diagnose.going_on import ALIVE, ANSWERED, SERVES, serves, sign_of_life
 from rltui.diagnose.index import rules_by_word
 from rltui.diagnose.json_lines import CONTINUES, unwrapped
 from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shared_head, shows_data
@@ -220,8 +221,21 @@ class _Pass:
         for lapse in self.watch.lapses()[:8]:
             fields = {"metric": lapse.name, "value": lapse.value, "length": str(lapse.length)}
             self._note("nan_metric", lapse.confidence, lapse.line, fields)
+        self._see_life()
         self.scanner.ends.append(self.window[-END_BYTES:])
         self.window = b""
+
+    def _see_life(self) -> None:
+        """Note where the end of the log shows the run at work, if anything in it may have ended the run."""
+        if not self.scanner.matches.of(ANSWERED):
+            return
+        end = self.window[-END_BYTES:].split(b"\n")
+        first = self.lines + 2 - len(end)
+        lines = [clean(raw, first + index, self.learned) for index, raw in enumerate(end)]
+        texts = [line.text for line in lines]
+        for sign, index in ((ALIVE, sign_of_life(texts)), (SERVES, serves(texts))):
+            if index is not None:
+                self._note(sign, 1.0, lines[index], {})
 
     def _learn_prefixes(self, limit: int) -> None:
         """Take what stands before the first frames of the next block for a prefix of all lines."""

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 STATES = frozenset({
-    "engine_exit_line", "engine_work_done", "failed_end", "hint", "nan_metric", "nccl_loaded", "nccl_package",
-    "nccl_position", "nccl_system", "ray_head_reached", "ray_up", "role_restarted", "started", "step_created",
-    "step_waiting", "thread_limit", "traceback", "training_done", "wandb_back", "xid_halted",
+    "alive_at_end", "engine_exit_line", "engine_work_done", "failed_end", "failure_answered", "hint",
+    "nan_metric", "nccl_loaded", "nccl_package", "nccl_position", "nccl_system", "ray_head_reached", "ray_up",
+    "role_restarted", "server_up", "started", "step_created", "step_waiting", "thread_limit", "traceback",
+    "training_done", "wandb_back", "xid_halted",
 })  # fmt: skip
 """What wordings may stand for besides causes: no causes themselves, but causes take them into account."""
 
@@ -27,7 +28,7 @@ ENDED = "ended"
 
 
 ENDED_WITH = (
-    r"\b(?:exit(?:ed|s)?|exit[ _-]?(?:code|status)|return[ _]?code|finished|failed\b.{0,300}?(?<!error) code)\b"
+    r"\b(?:exit(?:ed|s)?|exit[ _-]?(?:code|status)|return[ _]?code|finished with|failed\b.{0,300}?(?<!error) code)\b"
     r".{0,24}?[ :=]"
 )
 """How whoever saw a process end begins, before its code."""

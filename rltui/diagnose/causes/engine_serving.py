@@ -88,6 +88,10 @@ CAUSES = (
                 r")?(?P<prompt>\d+)",
             ),
             ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens"),
+            (  # an image or a video is so many tokens
+                "item with length",
+                r"item with length (?P<prompt>\d+), which exceeds the pre-allocated encoder cache size (?P<limit>\d+)",
+            ),
             (
                 "",
                 r"(?i)\b(?:prompts?|inputs?)\b[^.]{0,80}\b(?:too long|longer than|exceeds)\b.{0,60}"

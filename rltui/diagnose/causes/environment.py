@@ -148,8 +148,10 @@ CAUSES = (
                     r"(?i)(?:ImportError|OSError|error while loading shared libraries).{0,200}cannot open shared "
                     r"object file",
                 ),
-                ("unable to find", r"(?i)\bunable to find ['\"`]?[\w./-]*\blib[\w-]+\.so\b"),
+                # TensorFlow looks for a driver as it starts, and says so as information
+                ("unable to find", r"(?i)^(?!.*\bI \S+\.cc:\d).*\bunable to find ['\"`]?[\w./-]*\blib[\w-]+\.so\b"),
                 ("could not load library", r"^Could not load library \S+\.so"),  # cuDNN's word, before it aborts
+                ("failed with exit", r"^error: command '\S*(?:nvcc|gcc|g\+\+|clang|cmake|ninja)\S*' failed with exit"),
                 ("packagenotfounderror", ""),
                 ("distributionnotfound", ""),
                 ("failed to infer device type", ""),
@@ -254,8 +256,9 @@ CAUSES = (
                 ("has no attribute", r"AttributeError: module '[\w.]+' has no attribute '\w+'"),
                 # classes of engines and tokenizers are the libraries' own
                 (
-                    "object has no attribute",
-                    r"AttributeError: '\w*(?:LLM|EngineCore|Tokenizer)\w*' object has no attribute '\w+'",
+                    "has no attribute",
+                    r"AttributeError: (?:'\w*(?:LLM|EngineCore|Tokenizer)\w*' object|\w*(?:Tokenizer|Processor)\w*) "
+                    r"has no attribute '?\w+",
                 ),
                 confidence=0.6,
                 unless=_OPTIONAL,

@@ -298,6 +298,12 @@ CAUSES = (
             # the number is the same in each language
             ("permissionerror: [errno 13]", r"PermissionError: \[Errno 13\] [^:]+: b?['\"](?P<path>[^'\"]+)['\"]"),
             ("permissionerror", r"^PermissionError: .{1,200}(?:permitted|denied)"),
+            # what buckets answer
+            (
+                "",
+                r"\bdoes not have storage\.\w+\.\w+ access\b|^\S+: An error occurred \(AccessDenied\)",
+                "storage accessdenied",
+            ),
             "os error 13)",
             confidence=0.8,
             unless="wandb",

@@ -252,6 +252,7 @@ CAUSES = (
                 ("size mismatch for", r"size mismatch for \S+: copying a param"),
                 ("loading state_dict", r"Error\(s\) in loading state_dict"),
                 ("invalid access pattern", r"Invalid access pattern: \d+ Sharded\w+ are missing"),
+                ("unsupported global: ", r"(?i)Unsupported (?:global|class|operand|operator)[\w ]*: (?:GLOBAL )?\S"),
                 (
                     "unpickling",
                     r"UnpicklingError: (?:invalid load key|pickle data was truncated|unpickling stack underflow)",

@@ -71,6 +71,9 @@ CAUSES = (
                     "could not override",
                     r"Could not (?:override|append to config|delete from config)\W.{0,3}'?(?P<setting>[\w.@/+-]+)",
                 ),
+                # weights in half precision, and a scaler that keeps such weights in single precision
+                ("attempting to unscale fp16 gradients", ""),
+                ("target module", r"(?i)\btarget modules? (?P<setting>\w[\w.]*).{0,200} (?:is|are) not supported\b"),
                 ("missing mandatory value", r"(?i)MissingMandatoryValue|missing mandatory value:? (?P<setting>\S+)"),
                 ("omegaconf.errors", r"omegaconf\.errors\.\w+(?:$|: (?P<setting>.{1,80}))", "omegaconf"),
                 (  # what a class that Hydra only calls has raised, it passes on
@@ -84,7 +87,8 @@ CAUSES = (
                 ("cannot find primary config", r"Cannot find primary config '(?P<setting>[^']+)'"),
                 (  # argparse
                     "error: ",
-                    r"\berror: (?:(?:unrecognized arguments|the following arguments are required): |argument "
+                    r"(?<!^conda: )(?<!^mamba: )\berror: (?:(?:unrecognized arguments|the following arguments are "
+                    r"required): |argument "
                     r"(?=[\w/, -]+: (?:invalid|expected|ignored|not allowed|conflicting)))(?P<setting>[^\s:]+)",
                     "arguments argument",
                 ),

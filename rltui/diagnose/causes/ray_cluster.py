@@ -145,7 +145,7 @@ CAUSES = (
             *worded(("ray did not come up on", r"Ray did not come up on (?P<address>[\w.-]+): ")),
         ),
         weigh=ray_head_unreachable,
-        explains=frozenset({"ray_actor_died"}),
+        explains=frozenset({"ray_actor_died", "env_import_broken"}),
         remedies=(
             Remedy(
                 id="check-address",

@@ -86,7 +86,12 @@ CAUSES = (
                 ("command not found", r"(?P<what>\b(?:module|ml): command not found)$"),
                 ("conda environment", r"(?:Could not find|Not a) conda environment: (?P<what>\S+)"),
                 ("conda activate", r"^\w+(?:Error|NotFound): .{0,80}'conda activate'"),
-                ("", r"\b(?:lmod|modulecmd)\b.{0,200}(?i:no such file|not found|fail|error)", "lmod modulecmd"),
+                ("error: ", r"^(?P<what>(?:conda|mamba): error: .{1,60})"),
+                (
+                    "",
+                    r"(?i)\b(?:lmod\b|modulecmd(?:\b|_)).{0,200}(?:no such file|not found|fail|error)",
+                    "lmod modulecmd",
+                ),
                 ("activate", r"line \d+: (?P<what>\S+/bin/activate: No such file or directory)$"),
                 confidence=0.8,
             ),

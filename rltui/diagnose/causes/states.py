@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rltui.diagnose.first_exception import STATE as FIRST_EXCEPTION
 from rltui.diagnose.first_exception import WORDINGS as FIRST_EXCEPTION_WORDINGS
+from rltui.diagnose.going_on import ANSWERED
+from rltui.diagnose.going_on import WORDINGS as ANSWERED_WORDINGS
 from rltui.diagnose.guesses import STATE as HINT
 from rltui.diagnose.guesses import WORDINGS as HINT_WORDINGS
 from rltui.diagnose.restarts import STATE as STARTED
@@ -14,6 +16,7 @@ STATES = {
     FIRST_EXCEPTION: FIRST_EXCEPTION_WORDINGS,
     HINT: HINT_WORDINGS,
     STARTED: STARTED_WORDINGS,
+    ANSWERED: ANSWERED_WORDINGS,
     "failed_end": (
         Wording(
             anchor="exit",
