@@ -332,9 +332,8 @@ class _Pass:
             if reading is not None:
                 self.scanner.found[rule.cause] += 1
                 fields = self._in_file(reading.fields, extent)
-                own = structs.replace(
-                    line, number=line.number - extent.added, text=_telling_part(line.text, lowered, rule.wording.anchor)
-                )
+                text = _telling_part(line.text, lowered, rule.wording.anchor)
+                own = structs.replace(line, number=line.number - extent.added, text=text)
                 self._note(reading.cause or rule.cause, reading.confidence, own, fields, line.number)
 
     def _in_file(self, fields: dict[str, str], extent: Extent) -> dict[str, str]:

@@ -58,7 +58,7 @@ def no_words(job: ScriptJob, word: str) -> UsageError:
     """Why ``word`` cannot be appended to a script, and how it can be."""
     return UsageError(
         f"{Path(job.source).name} does not hand its arguments on, so {word} would not reach the training.",
-        'Put "$@" at the end of the command that trains; `rltui resubmit RUN --script FILE` takes the edited script.',
+        'Put "$@" at the end of the command that trains, and resubmit with --script FILE, the edited script.',
     )
 
 

@@ -384,11 +384,9 @@ BOUNDS = {
     "source held back": (14.6, 85.4, 90.4),
     "unseen run": (14.6, 90.2, 93.7),
 }
-"""Worst median error, least share within a factor of 1.5, least share within the printed range (all %). What is within
-1.5 of the sources held back, and the errors of unseen runs, are worse than they were (88.0 and 12.7) by 114 points of
-27 November 2026, most of them of experts; 41 more of torchtitan, verl and miles moved unseen sources from 14.2, 88.3
-and 92.7. 14 learners of ml-engineering joined on 28 November (31 % with four others, before attention was counted
-anew): without them 14.2, 87.7 and 92.0. ``docs/planning.md`` has what each code says of each table."""
+"""Worst median error, least share within a factor of 1.5, least share within the printed range (all %). Points that
+joined since 27 November 2026 made them worse: 114, most of them of experts, the sources held back and unseen runs (88.0
+and 12.7); 41 of torchtitan, verl and miles, and 14 learners of ml-engineering, unseen sources (14.2, 88.3, 92.7)."""
 
 
 def _figures(group: str, found: list[Case]) -> Iterator[Figure]:
