@@ -363,7 +363,7 @@ CAUSES = (
                 ("gpus with", r"(?i)requires? (?:NVIDIA )?GPUs with (?:sm_?\d+|compute capability)"),
                 ("only supports", r"(?i)only supports (?:Turing|Ampere|Ada|Hopper|Blackwell)\b"),
                 ("supported on", r"(?i)\bonly supported on (?:NVIDIA )?(?:sm_?\d+|Turing|Ampere|Ada|Hopper|Blackwell)"),
-                ("out of resource: shared", r"(?i)\S *out of resource: shared memory, required: \d+, hardware limit"),
+                ("out of resource: shared", r"(?i)\S *\bout of resource: shared memory, required: \d+, hardware limit"),
                 (
                     "not supported",
                     r"(?i)(?:bf16|bfloat16|fp8|fp8e4nv|sm_?\d+|architecture).{0,40}not supported (?:on|in|by|for) "

@@ -73,7 +73,7 @@ CAUSES = (
                 ),
                 # weights in half precision, and a scaler that keeps such weights in single precision
                 ("attempting to unscale fp16 gradients", ""),
-                ("target module", r"(?i)\btarget modules? (?P<setting>\w[\w.]*).{0,200} (?:is|are) not supported\b"),
+                ("target module", r"(?i)\btarget module (?P<setting>\w[\w.]*).{0,200} (?:is|are) not supported\b"),
                 ("missing mandatory value", r"(?i)MissingMandatoryValue|missing mandatory value:? (?P<setting>\S+)"),
                 ("omegaconf.errors", r"omegaconf\.errors\.\w+(?:$|: (?P<setting>.{1,80}))", "omegaconf"),
                 (  # what a class that Hydra only calls has raised, it passes on
