@@ -55,7 +55,10 @@ _SERVED = re.compile(r"engine_unreachable|port_in_use|sandbox_down")
 _ALL_PASSED = re.compile(r"^=+ (?:\d+ (?:passed|skipped|xfailed|deselected|warnings?),? ?)+ ?in [\d.]+s\b")
 
 _ANEW = "anew"
-"""Field of an answer that starts a process again, or goes on from a checkpoint."""
+"""Field of an answer that starts a process again, or goes on from a checkpoint.
+
+A job that is being ended says itself that it was requeued, so that word alone is no new start.
+"""
 
 NEAR_LINES = 5
 """So near a failure another try, or a way round it, answers it; a later one may answer something else."""
@@ -68,10 +71,10 @@ _ENDS_ALL = re.compile(
 WORDINGS = worded(
     (
         "",
-        r"(?i)(?P<anew>\bresum(?:ed|es|ing|e from)\b|\brestart(?:ed|s|ing)?\b|\bre-?queue[ds]?\b|\brelaunch\w*|"
+        r"(?i)(?P<anew>\bresum(?:ed|es|ing|e from)\b|\brestart(?:ed|s|ing)?\b|\brelaunch\w*|"
         r"\bloading (?:\w+ )?(?:from )?(?:checkpoint|snapshot)\b(?! shards)|\brestor(?:ed|ing)\b|\battempts? left\b|"
         r"^=+ .*\bpassed\b|\bport active\b)|"
-        r"\bretry(?:ing|able)?\b|\brecover(?:ed|ing|s)\b|\breconnect\w*|\bfall(?:s|ing)? back\b|"
+        r"\bre-?queue[ds]?\b|\bretry(?:ing|able)?\b|\brecover(?:ed|ing|s)\b|\breconnect\w*|\bfall(?:s|ing)? back\b|"
         r"\bskip(?:s|ped|ping)\b|\btry(?:ing)? (?:again|batch size)\b|"
         r"\binstead\b|\busing (?:port )?\d{4,5}\b|\bserver is (?:now )?(?:up|ready|healthy)\b",
         "retry retrying retryable resumed resumes resuming restart restarted restarts restarting requeue requeued "
@@ -132,7 +135,14 @@ def _is_settled(match: Match, sign: Match, answers: Sequence[Match]) -> bool:
     below = [one for one in answers if one.order >= match.order]
     if any(_ANEW in one.fields for one in below):
         return True
-    return _ENDS_ALL.fullmatch(match.cause) is None and any(one.order - match.order <= NEAR_LINES for one in below)
+    near = [one for one in below if one.order - match.order <= NEAR_LINES]
+    return _ENDS_ALL.fullmatch(match.cause) is None and any(_may_answer(one, match) for one in near)
+
+
+def _may_answer(answer: Match, match: Match) -> bool:
+    """Another rank can start all ranks anew, but it cannot get round what one rank failed by."""
+    ranks = {answer.evidence.rank, match.evidence.rank} - {""}
+    return len(ranks) < 2
 
 
 def _survived(match: Match) -> Match:
