@@ -230,13 +230,19 @@ def master_is_live(hop: Hop) -> bool:
 
 
 MOST_QUESTION = 1 << 16
+MOST_FOLDER = 70
+"""Bytes of the folder for temporary files up to which a path of a socket fits: 103 on macOS, 107 on Linux."""
 
 
 @contextmanager
 def answering(prompter: Prompter, place: str) -> Iterator[dict[str, str]]:
     """Answer for the length of the block; yields the variables that ssh must be started with."""
     # the folder is the user's alone (0700), so nobody else can ask for passwords or read them
-    with tempfile.TemporaryDirectory(prefix="rltui-ask-") as folder, socket.socket(socket.AF_UNIX) as listener:
+    where = None if len(os.fsencode(tempfile.gettempdir())) <= MOST_FOLDER else "/tmp"
+    with (
+        tempfile.TemporaryDirectory(prefix="rltui-ask-", dir=where) as folder,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
         path = f"{folder}/socket"
         listener.bind(path)
         listener.listen(1)

@@ -66,7 +66,7 @@ def _with_failure(run: RunSummary, context_of: Callable[[str], Context], deadlin
     return run
 
 
-_Key: TypeAlias = "tuple[str, int]"
+_Key: TypeAlias = "tuple[str, str, int]"
 
 LASTS_S = 60.0
 """How long a symptom counts while no step comes."""
@@ -135,4 +135,4 @@ def _moment(run: RunSummary) -> tuple[int | None, int]:
 
 
 def _key(run: RunSummary) -> _Key:
-    return run.run_id, run.attempt
+    return *run.identity, run.attempt

@@ -151,12 +151,15 @@ def take(context: Context, attempt: Path) -> Record | None:
     """
     run_path = attempt.parent.parent
     told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
-    policy, ahead = policy_of(told), queue_ahead.waiting(str(run_path))
+    (policy, refused), ahead = policy_of(told), queue_ahead.waiting(str(run_path))
     if not told.get("on") or (ahead and not policy.queue_ahead):
         return None  # switched off, or a chain's next job waits
     run = _once_ended(context, attempt)
     if run is None or (run.last_attempt > run.attempt and not ahead):
         return None  # alive, or somebody was faster
+    if refused:
+        words = f"hands-off: by default, as their values are not allowed: {', '.join(refused)}"
+        rundir.log_event(str(attempt), "warning", words)
     situation = situation_of(context, run)
     if situation.outcome == "cancelled" and told.get("replaced") == run.attempt:
         return None  # whoever ended it starts the next one
@@ -203,7 +206,7 @@ def submit_ahead(context: Context, attempt: Path) -> Launched | None:
 
     run_path = attempt.parent.parent
     told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
-    policy, run = policy_of(told), context.find(run_path.name)
+    (policy, _), run = policy_of(told), context.find(run_path.name)
     is_mine = run.is_live and run.attempt == int(attempt.name)
     if not told.get("on") or not policy.queue_ahead or not is_mine or queue_ahead.has_next(str(attempt)):
         return None

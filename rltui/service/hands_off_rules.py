@@ -241,7 +241,7 @@ def quiet_s(hours: str, now: float) -> float:
     """
     if not hours:
         return 0.0
-    start, end = (_minutes(word) % 1440 for word in hours.split("-"))
+    start, end = quiet_minutes(hours)
     local = datetime.datetime.fromtimestamp(now)
     at = local.hour * 60 + local.minute + local.second / 60
     if (at - start) % 1440 >= (end - start) % 1440:
@@ -249,6 +249,16 @@ def quiet_s(hours: str, now: float) -> float:
     ends = local.replace(hour=end // 60, minute=end % 60, second=0, microsecond=0)
     ends += datetime.timedelta(days=at >= end)
     return ends.timestamp() - now  # a night in which clocks are changed has an hour more or less
+
+
+def quiet_minutes(hours: str) -> tuple[int, int]:
+    """When ``22:00-07:00`` begins and ends, in minutes from midnight.
+
+    Raises:
+        ValueError: These are no two times of day.
+    """
+    start, end = (_minutes(word) % 1440 for word in hours.split("-"))
+    return start, end
 
 
 def _minutes(word: str) -> int:
@@ -271,6 +281,18 @@ def records_in(text: bytes) -> tuple[Record, ...]:
     return tuple(record for line in text.splitlines() if (record := decode(line, Record)) is not None)
 
 
-def policy_of(told: dict[str, Any]) -> Policy:
-    """The user's policy as ``hands-off.json`` holds it; what it does not say is by default."""
-    return msgspec.convert(told.get("policy", {}), Policy)
+def policy_of(told: dict[str, Any]) -> tuple[Policy, tuple[str, ...]]:
+    """The user's policy as ``hands-off.json`` holds it, and the ``key=value`` of it that are no guard rails here.
+
+    What the file does not say is by default, and so is what another version of rltui took and this one does not: a
+    run's decision must not fail by it.
+    """
+    stored, policy, refused = told.get("policy") or {}, Policy(), []
+    for key, value in stored.items():
+        try:
+            one = msgspec.convert({key: value}, Policy)
+        except msgspec.ValidationError:  # noqa: PERF203 each value is judged by itself
+            refused.append(f"{key}={value}")
+        else:
+            policy = structs.replace(policy, **{key: getattr(one, key)})
+    return policy, tuple(refused)

@@ -16,7 +16,7 @@ from rltui.onnode import rundir
 from rltui.onnode.hands_off import DECISION_S
 from rltui.service.cockpit import ActionPreview
 from rltui.service.context import Context
-from rltui.service.hands_off_rules import Policy, Record, quiet_s, records_in
+from rltui.service.hands_off_rules import Policy, Record, quiet_minutes, records_in
 from rltui.watch.snapshots import RunSummary
 
 _ENDED = "It has ended: until fix or resubmit starts it again, nothing happens"
@@ -135,9 +135,13 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
 
 
 def told_of(context: Context, run: RunSummary) -> dict[str, Any]:
-    """What ``hands-off.json`` says; empty where hands-off mode was never on."""
+    """What ``hands-off.json`` says; empty where hands-off mode was never on, or the file is damaged."""
     found = context.cluster.client.collect(run.path, [rundir.HANDS_OFF], 1 << 16)
-    return dict(json.loads(found[0].text or "{}")) if found else {}
+    try:
+        told = json.loads(found[0].text or "{}") if found else {}
+    except ValueError:
+        return {}  # damaged, which the node takes for off too
+    return told if isinstance(told, dict) else {}
 
 
 def records_of(context: Context, run: RunSummary) -> list[Record]:
@@ -210,6 +214,9 @@ def require_sound(context: Context, policy: Policy) -> None:
 
 def _require_hours(words: str) -> None:
     try:
-        quiet_s(words, 0.0)
+        start, end = quiet_minutes(words)
     except ValueError:
         raise RltuiError(f"quiet_hours={words!r} are no hours.", "Such as 22:00-07:00.") from None
+    if start == end:
+        words = f"quiet_hours={words!r} begin and end at one time, so they hold nothing."
+        raise RltuiError(words, "Such as 22:00-07:00; max_restarts=0 has nothing started again.")

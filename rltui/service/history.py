@@ -39,6 +39,6 @@ def _at(run: RunSummary, one: AttemptHistory) -> RunSummary:
     """``run`` as if it were at that attempt."""
     if one.number == run.attempt:
         return run
-    end = EndSnapshot(outcome=one.outcome, reason=one.reason, at=one.ended_at or 0.0)
+    end = EndSnapshot(outcome=one.outcome, exit_code=one.exit_code, reason=one.reason, at=one.ended_at or 0.0)
     state = "lost" if one.outcome == "lost" else "failed"
     return structs.replace(run, attempt=one.number, state=state, end=end, job=None)

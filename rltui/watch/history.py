@@ -135,6 +135,7 @@ def _attempt(
         outcome=outcome,
         cause=_cause(one.failure or "", one.end) if one.end is not None and outcome not in ("", "finished") else "",
         reason=one.end.reason if one.end is not None and outcome else "",
+        exit_code=one.end.exit_code if one.end is not None and outcome else None,
         started_at=one.started_at,
         ended_at=ended_at,
         first_step=min(times, default=None),

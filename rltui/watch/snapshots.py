@@ -275,6 +275,7 @@ class AttemptHistory(Struct, frozen=True, kw_only=True):
     """Why it ended short of its last step, in a word; empty where it did not."""
     reason: str = ""
     """The same in its own words."""
+    exit_code: int | None = None
     submitted_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import Literal
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 
 from rltui.cli import auto
-from rltui.errors import UsageError
+from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
-from rltui.service import hands_off
-from rltui.service.hands_off_rules import Record, quiet_s
+from rltui.service import hands_off, hands_off_switch
+from rltui.service.hands_off_rules import Policy, Record, policy_of, quiet_s
 
 
 @pytest.mark.parametrize("decision", ["stop", "restart"])
@@ -42,3 +43,22 @@ def test_a_guard_rail_that_would_hold_nothing_is_refused(word: str) -> None:
 def test_quiet_hours_are_times_of_day(hours: str) -> None:
     with pytest.raises(ValueError, match="no time of day"):
         quiet_s(hours, 0.0)
+
+
+@pytest.mark.parametrize("hours", ["00:00-24:00", "07:00-07:00"])
+def test_quiet_hours_that_hold_nothing_are_refused(hours: str) -> None:
+    with pytest.raises(RltuiError, match="begin and end at one time"):
+        hands_off_switch.require_sound(None, Policy(quiet_hours=hours))  # type: ignore[arg-type]
+
+
+def test_a_stored_policy_that_is_no_longer_allowed_does_not_end_the_decision() -> None:
+    stored: dict[str, Any] = {"max_restarts": 5, "max_excluded": 1.5, "of_a_newer_version": True}
+    assert policy_of({"policy": stored}) == (Policy(max_restarts=5), ("max_excluded=1.5", "of_a_newer_version=True"))
+    assert policy_of({}) == policy_of({"policy": None}) == (Policy(), ())
+
+
+@pytest.mark.parametrize("text", ['{"on": tr', "[1]", "", "null"])
+def test_a_damaged_switch_is_off_as_it_is_for_the_node(text: str) -> None:
+    client = SimpleNamespace(collect=lambda *_: [SimpleNamespace(text=text)])
+    place = SimpleNamespace(cluster=SimpleNamespace(client=client))
+    assert hands_off_switch.told_of(place, SimpleNamespace(path="/runs/a")) == {}  # type: ignore[arg-type]

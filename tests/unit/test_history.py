@@ -221,6 +221,12 @@ def test_the_verb_prints_the_sums_and_a_line_an_attempt(
     (died / "failure.json").unlink()
     assert main(["history", RUN]) == 0
     assert " lost by unknown cause (failed)\n" in capsys.readouterr().out
+    (died / "failure.json").unlink()
+    write_json(died / "end.json", {"outcome": "failed", "reason": "signal 9", "exit_code": -9, "at": T + 130})
+    sample = {"t": T + 128, "host": "n1", "cpus": 8, "cpu": 41.0, "mem": [2.0, 31.0], "gpus": []}
+    append(died / "gpu-n1.jsonl", json.dumps(sample).encode() + b"\n")
+    assert main(["history", RUN]) == 0
+    assert " lost by killed_from_outside\n" in capsys.readouterr().out, "it needs the exit code of that attempt"
     assert [loss_words(word) for word in ("cancelled", "lost")] == [
         "lost by being cancelled",
         "lost by unknown cause (lost)",

@@ -84,9 +84,13 @@ def test_a_log_that_breaks_the_reading_ends_it_for_no_other_run(monkeypatch: pyt
     )  # fmt: skip
     words = FailureWords(diagnose, lambda _: "")
     words.fill([row])
-    await_that(lambda: ("odd", 1) not in words._asked, "the odd log is read")
+    await_that(lambda: ("far", "odd", 1) not in words._asked, "the odd log is read")
     runs = [row, structs.replace(row, run_id="plain")]
     await_that(lambda: [one.failure for one in words.fill(runs)] == ["", "oom"], "the other is read too", 10.0)
+    near, far = structs.replace(row, run_id="one", cluster="near"), structs.replace(row, run_id="one")
+    by_cluster = FailureWords(lambda run: f"word of {run.cluster}", lambda _: "")
+    both = ["word of near", "word of far"]
+    await_that(lambda: [one.failure for one in by_cluster.fill([near, far])] == both, "each its own word", 10.0)
 
 
 def test_the_failure_word_comes_into_the_list_by_and_by(cockpit: LiveCockpit) -> None:

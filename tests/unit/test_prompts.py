@@ -6,8 +6,10 @@ import pty
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -143,6 +145,17 @@ def test_ssh_gets_its_answers_through_askpass(text: str, kind: str, echo: bool) 
     assert (me.asked[0].kind, me.asked[0].fields[0].echo) == (kind, echo)
     assert refused.returncode == 1
     assert not os.path.exists(folder)
+
+
+def test_a_long_tmpdir_leaves_room_for_the_path_of_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with answering(Noting(), "login") as variables:
+        done = subprocess.run(
+            [variables["SSH_ASKPASS"], "Code: "], env={**os.environ, **variables}, capture_output=True, text=True
+        )
+    assert done.stdout == 'an "answer" $(x)\n'
 
 
 def test_words_of_a_server_cannot_drive_the_terminal() -> None:
