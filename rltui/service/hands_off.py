@@ -157,13 +157,10 @@ def take(context: Context, attempt: Path) -> Record | None:
     run = _once_ended(context, attempt)
     if run is None or (run.last_attempt > run.attempt and not ahead):
         return None  # alive, or somebody was faster
-    if refused:
-        words = f"hands-off: by default, as their values are not allowed: {', '.join(refused)}"
-        rundir.log_event(str(attempt), "warning", words)
     situation = situation_of(context, run)
     if situation.outcome == "cancelled" and told.get("replaced") == run.attempt:
         return None  # whoever ended it starts the next one
-    record = decide(policy, read_records(run_path), situation)
+    record = decide(policy, read_records(run_path), situation, refused)
     if ahead:
         record = _with_what_waits(context, run, record, ahead, situation.outcome)
     changes = {"overrides": list(record.overrides), "exclude": list(record.exclude)}
@@ -206,11 +203,12 @@ def submit_ahead(context: Context, attempt: Path) -> Launched | None:
 
     run_path = attempt.parent.parent
     told = rundir.read_json(str(run_path / rundir.HANDS_OFF)) or {}
-    (policy, _), run = policy_of(told), context.find(run_path.name)
+    (policy, refused), run = policy_of(told), context.find(run_path.name)
     is_mine = run.is_live and run.attempt == int(attempt.name)
     if not told.get("on") or not policy.queue_ahead or not is_mine or queue_ahead.has_next(str(attempt)):
         return None
-    decided = decide(policy, read_records(run_path), situation_of(context, run, {"outcome": "time-limit"}))
+    situation = situation_of(context, run, {"outcome": "time-limit"})
+    decided = decide(policy, read_records(run_path), situation, refused)
     if decided.decision == "stop":
         rundir.log_event(str(attempt), "hands-off", f"no job is queued behind this one: {decided.why}")
         return None

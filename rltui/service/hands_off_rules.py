@@ -121,9 +121,18 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Whether an estimate says that the changed layout fits; True where nothing is changed."""
 
 
-def decide(policy: Policy, past: Sequence[Record], now: Situation) -> Record:
-    """Whether the run goes on, with what, when, and why; in doubt it does not."""
+def decide(policy: Policy, past: Sequence[Record], now: Situation, refused: Sequence[str] = ()) -> Record:
+    """Whether the run goes on, with what, when, and why; in doubt it does not.
+
+    Args:
+        policy: The user's.
+        past: What was decided before.
+        now: The attempt that has ended.
+        refused: What the user set besides and no guard rail here can be: without it nothing goes on by itself.
+    """
     stop = _why_not(policy, past, now)
+    if refused and not stop:
+        stop = f"its guard rails are not allowed: {', '.join(refused)}; switch hands-off mode on again without them"
     cause = now.causes[0].cause if now.causes else now.outcome
     record = Record(
         time=now.now,
@@ -284,8 +293,7 @@ def records_in(text: bytes) -> tuple[Record, ...]:
 def policy_of(told: dict[str, Any]) -> tuple[Policy, tuple[str, ...]]:
     """The user's policy as ``hands-off.json`` holds it, and the ``key=value`` of it that are no guard rails here.
 
-    What the file does not say is by default, and so is what another version of rltui took and this one does not: a
-    run's decision must not fail by it.
+    What the file does not say is by default. Another version of rltui may have taken what this one does not.
     """
     stored, policy, refused = told.get("policy") or {}, Policy(), []
     for key, value in stored.items():

@@ -13,7 +13,7 @@ from rltui.cli import auto
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.service import hands_off, hands_off_switch
-from rltui.service.hands_off_rules import Policy, Record, policy_of, quiet_s
+from rltui.service.hands_off_rules import CauseFix, Policy, Record, Situation, decide, policy_of, quiet_s
 
 
 @pytest.mark.parametrize("decision", ["stop", "restart"])
@@ -51,10 +51,16 @@ def test_quiet_hours_that_hold_nothing_are_refused(hours: str) -> None:
         hands_off_switch.require_sound(None, Policy(quiet_hours=hours))  # type: ignore[arg-type]
 
 
-def test_a_stored_policy_that_is_no_longer_allowed_does_not_end_the_decision() -> None:
+def test_with_a_stored_guard_rail_that_is_none_nothing_goes_on_by_itself() -> None:
     stored: dict[str, Any] = {"max_restarts": 5, "max_excluded": 1.5, "of_a_newer_version": True}
     assert policy_of({"policy": stored}) == (Policy(max_restarts=5), ("max_excluded=1.5", "of_a_newer_version=True"))
     assert policy_of({}) == policy_of({"policy": None}) == (Policy(), ())
+    preempted = Situation(
+        now=0.0, attempt=1, outcome="lost", causes=(CauseFix(cause="lost", recovery="restart", sentence=""),)
+    )
+    assert decide(Policy(), (), preempted).decision == "restart"
+    stopped = decide(Policy(), (), preempted, ("max_gpu_hours=nan",))
+    assert (stopped.decision, "max_gpu_hours=nan" in stopped.why) == ("stop", True)
 
 
 @pytest.mark.parametrize("text", ['{"on": tr', "[1]", "", "null"])
