@@ -71,16 +71,17 @@ _ENDS_ALL = re.compile(
 WORDINGS = worded(
     (
         "",
-        r"(?i)(?P<anew>\bresum(?:ed|es|ing|e from)\b|\brestart(?:ed|s|ing)?\b|\brelaunch\w*|"
+        r"(?i)(?P<anew>\bresum(?:ed|es|ing|e from)\b|\brestart(?:ed|s|ing)?\b|\brelaunch(?:ed|ing)?\b|"
         r"\bloading (?:\w+ )?(?:from )?(?:checkpoint|snapshot)\b(?! shards)|\brestor(?:ed|ing)\b|\battempts? left\b|"
         r"^=+ .*\bpassed\b|\bport active\b)|"
-        r"\bre-?queue[ds]?\b|\bretry(?:ing|able)?\b|\brecover(?:ed|ing|s)\b|\breconnect\w*|\bfall(?:s|ing)? back\b|"
-        r"\bskip(?:s|ped|ping)\b|\btry(?:ing)? (?:again|batch size)\b|"
+        r"\bre-?queue[ds]?\b|\bretry(?:ing|able)?\b|\brecover(?:ed|ing|s)\b|\breconnect(?:ed|ing)?\b|"
+        r"\bfall(?:s|ing)? back\b|"
+        r"\bskip(?:s|ped|ping)\b|\btrying (?:again|batch size)\b|"
         r"\binstead\b|\busing (?:port )?\d{4,5}\b|\bserver is (?:now )?(?:up|ready|healthy)\b",
-        "retry retrying retryable resumed resumes resuming restart restarted restarts restarting requeue requeued "
-        "queue queued relaunch relaunched relaunching recovered recovering recovers reconnect reconnected reconnecting "
-        "back skips skipped skipping restored restoring attempts attempt trying instead using active server loading "
-        "resume passed",
+        "retry retrying retryable resume resumed resumes resuming restart restarted restarts restarting requeue "
+        "requeued requeues queue queued queues relaunch relaunched relaunching recovered recovering recovers "
+        "reconnect reconnected reconnecting back skips skipped skipping restored restoring attempts attempt "
+        "trying instead using active server loading passed",
     ),
 )
 

@@ -55,9 +55,10 @@ class ShellCommand:
 
     def stop(self) -> None:
         """End it, if it still runs; returns at once."""
-        self._stopped.set()
-        if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+        with self._lock:
+            self._stopped.set()
+            if self._process is not None:
+                self._process.send_signal(signal.SIGINT)
 
     def run(self, heard: Callable[[], object]) -> None:
         """Run it to its end; blocks.
@@ -68,7 +69,7 @@ class ShellCommand:
         self.began_at, began = time.time(), time.monotonic()
         argv = [sys.executable, "-m", "rltui", *self.words]
         environment = {**os.environ, "COLUMNS": str(self.columns), "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
-        process = self._process = subprocess.Popen(
+        process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -76,6 +77,10 @@ class ShellCommand:
             env=environment,
             start_new_session=True,
         )
+        with self._lock:
+            self._process = process
+            if self._stopped.is_set():  # meanwhile, when there was nobody to tell
+                process.send_signal(signal.SIGINT)
         try:
             self._listen(process, heard)
         finally:
