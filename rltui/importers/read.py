@@ -248,8 +248,9 @@ def _accelerate(values: dict[str, Any]) -> Facts:
 
 def _from_script(script: Script) -> Facts:
     """What a script trains; of several jobs that it submits the first that trains."""
-    trains = [number for number in range(1, len(script.reading.jobs) + 1) if _trains(script.job(number))]
-    if not trains or len(script.reading.jobs) == 1 or _trains(script.job(0)):
+    count = len(script.reading.jobs)
+    trains = [number for number in range(1, count + 1) if _trains(script.job(number))] if count > 1 else []
+    if not trains or _trains(script.job(0)):
         return _of_commands(script)
     facts = _of_commands(script.job(trains[0], beside=trains[1:]))
     note = f"of {len(trains)} jobs that train, the first that is submitted is meant"
