@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 LAYER_RESIDUALS = 20
 """Bytes per h that a recomputed layer holds at its backward peak for norms and residuals. Read off prime-rl 0.6B."""
 
+FUSED_NORMS = 8
+"""Bytes per h of norms' inputs and of the inputs of the matrices behind them, of both halves of a layer, where kernels
+are fused: 2 each."""
+
+PASSING_RESIDUALS = 4
+"""Bytes per h of the gradients of the residual stream before and behind a part of a layer."""
+
 QK_NORM_COPY = 8
 """Bytes per q and kv that a norm of trained queries and keys adds in the backward pass (a float32 copy, a gradient)."""
 
@@ -140,7 +147,7 @@ def passing_gradients_bytes(model: Architecture) -> float:
 
 
 def _fused_gradients(model: Architecture, ffn: float) -> float:
-    return 2 * model.mlp_matrices * ffn + 4 * model.hidden
+    return 2 * model.mlp_matrices * ffn + PASSING_RESIDUALS * model.hidden
 
 
 def adapter_input_bytes(model: Architecture, adapter: Adapter | None) -> float:
@@ -252,6 +259,27 @@ def gathered_input_bytes(model: Architecture, sharding: Sharding, *, adapted: bo
     return (1 + model.dense_layers / model.layers) * 2 * model.hidden * besides
 
 
+def whole_norm_bytes(
+    model: Architecture, sharding: Sharding, workload: Workload, *, trained: bool
+) -> tuple[float, float]:
+    """Bytes of a GPU's token that a layer keeps, and one has at its backward peak, because norms are not divided.
+
+    Without sequence parallelism each of the t GPUs that divide matrices has the inputs of norms and of the matrices
+    behind them for all tokens: of the 34 h of GPT's layer 10, two of which are dropout's masks (Korthikanti et al.
+    2022, equation 2). Bytes of a token elsewhere are those of a GPU's share of the tokens, so t - 1 are missing.
+    """
+    if not sharding.whole_norms:
+        return 0.0, 0.0
+    others = (sharding.tensor_parallel - 1) * model.hidden
+    fused = workload.kernels == "fused"
+    of_a_layer = FUSED_NORMS if fused else _eager_norms(model, trained=trained) / model.hidden
+    kept = {"none": of_a_layer, "offload": 0.0}.get(workload.checkpointing, 2.0)
+    layer = LAYER_RESIDUALS if workload.checkpointing != "none" and not fused else PASSING_RESIDUALS
+    if fused and workload.checkpointing == "full":
+        layer += FUSED_NORMS * workload.layers_at_once
+    return kept * others, layer * others
+
+
 def whole_keys_bytes(model: Architecture) -> float:
     """Bytes of a token of the whole sequence, on each GPU that shares it by torch's context parallelism.
 
@@ -292,13 +320,22 @@ def _eager_bytes(model: Architecture, ffn: float, sent: float, workload: Workloa
     # where attention is masked, or written out, keys and values are repeated for every head that shares them
     repeated = workload.mask or workload.attention == "eager"
     attention = 8.0 * query if repeated else 4.0 * (query + kv)
-    a_norm = 2 if model.norm_bias else 4 + 2 * trained  # LayerNorm is one operation, which takes 16 bits
     if model.qk_norm:
-        attention += a_norm * (query + kv)
+        attention += _a_norm(model, trained=trained) * (query + kv)
     if workload.delta_rule == "torch" and model.linear is not None and model.linear.kind == "delta":
         attention += (DELTA_RULE_KEPT * _delta_values(model) - attention) * model.linear.layers / model.layers
     gated = 8 if model.mlp_matrices == 3 else 4
-    return gated * ffn + attention + (a_norm * model.norms + 4) * model.hidden + 4 * sent
+    return gated * ffn + attention + _eager_norms(model, trained=trained) + 4 * sent
+
+
+def _a_norm(model: Architecture, *, trained: bool) -> int:
+    """Bytes of a number that transformers' norms keep; LayerNorm is one operation, which takes 16 bits."""
+    return 2 if model.norm_bias else 4 + 2 * trained
+
+
+def _eager_norms(model: Architecture, *, trained: bool) -> float:
+    """Bytes of a token that a layer of transformers keeps of norms and of the inputs of both halves' matrices."""
+    return (_a_norm(model, trained=trained) * model.norms + 4) * model.hidden
 
 
 def _litgpt_bytes(model: Architecture, ffn: float, sent: float) -> float:

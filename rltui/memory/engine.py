@@ -119,7 +119,7 @@ def activation_gib(model: Architecture, settings: EngineSettings) -> float:
         return settings.activation_gib
     expert, dense, _ = routed_widths(model)
     # tensor parallelism divides the feed-forward's width, but each GPU has the whole residual stream
-    divided = 6 * max(expert, dense) * (1 - 1 / settings.tensor_parallel)
+    divided = 2 * model.mlp_matrices * max(expert, dense) * (1 - 1 / settings.tensor_parallel)
     step = settings.max_num_batched_tokens * (forward_layer_bytes(model) - divided)
     sampler = settings.max_num_seqs * model.vocab * SAMPLER_LOGIT_BYTES
     return max(step, sampler) / GIB

@@ -93,12 +93,14 @@ class Sharding(Struct, frozen=True, kw_only=True):
         backend: Who gathers and buffers: DeepSpeed, FSDP2, the first FSDP (``fsdp1``, which accelerate takes unless
             told otherwise), Megatron's distributed optimizer, or nobody (DDP, one GPU).
         zero_stage: 1: optimizer divided; 2: gradients too; 3: weights too. FSDP is 3, Megatron 1.
-        tensor_parallel: GPUs that divide each matrix; activations too (sequence parallel).
+        tensor_parallel: GPUs that divide each matrix.
         pipeline_parallel: Groups of layers.
         context_parallel: GPUs that divide each sequence.
         expert_parallel: GPUs that divide the experts.
         expert_tensor_parallel: GPUs that divide each matrix of an expert. Megatron takes the degree of tensor
             parallelism unless it is told (``expert_tensor_parallel_size``); ms-swift and Megatron-Bridge tell it 1.
+        sequence_parallel: Whether these GPUs divide norms and residuals, too, along the sequence. Megatron does so
+            where it is told (``--sequence-parallel``), torch's tensor parallelism always, DeepSpeed's (AutoTP) never.
         hpz: ZeRO++ secondary partition (``zero_hpz_partition_size``); 1: none.
         offload: What lives in host memory. Megatron's ``optimizer_cpu_offload`` is ``optimizer`` with its
             precision-aware optimizer and ``moments`` without, where the float32 shards of the weights are made on the
@@ -125,6 +127,7 @@ class Sharding(Struct, frozen=True, kw_only=True):
     context_parallel: int = 1
     expert_parallel: int = 1
     expert_tensor_parallel: int = 1
+    sequence_parallel: bool = True
     hpz: int = 1
     offload: Literal["", "moments", "optimizer", "all"] = ""
     offload_share: float = 1.0
@@ -138,6 +141,11 @@ class Sharding(Struct, frozen=True, kw_only=True):
     def replicas(self) -> int:
         """Ranks that hold the same slice of the shared weights, and over which ZeRO divides."""
         return max(1, self.gpus // (self.tensor_parallel * self.pipeline_parallel))
+
+    @property
+    def whole_norms(self) -> bool:
+        """Whether each of the GPUs that divide matrices has norms and residuals of all tokens."""
+        return self.tensor_parallel > 1 and (self.backend == "deepspeed" or not self.sequence_parallel)
 
     @property
     def expert_replicas(self) -> int:

@@ -27,6 +27,7 @@ from rltui.memory.activations import (
     recomputed_layer_bytes,
     score_bytes,
     whole_keys_bytes,
+    whole_norm_bytes,
 )
 from rltui.memory.estimate import (
     CUDA_CONTEXT_GIB,
@@ -190,7 +191,7 @@ def _without(parts: Parts, *names: str) -> Parts:
 
 
 def _tokens(sharding: Sharding, workload: Workload) -> float:
-    """Tokens of one GPU; tensor parallelism divides activations too (sequence parallel)."""
+    """A GPU's share of the tokens; GPUs that divide matrices share them, but for norms (``whole_norm_bytes``)."""
     return workload.tokens / (sharding.tensor_parallel * sharding.context_parallel)
 
 
@@ -306,6 +307,7 @@ def _kept_gib(
         kept = OFFLOADED_IN_FLIGHT * 2.0 * model.hidden
     else:
         a_layer = kept_layer_bytes(model, workload, adapter, residual=residual)
+        a_layer += whole_norm_bytes(model, sharding, workload, trained=adapter is None)[0]
         if workload.checkpointing == "full":
             a_layer /= workload.layers_at_once
         if workload.checkpointing == "none":
@@ -336,6 +338,7 @@ def _layer_gib(model: Architecture, sharding: Sharding, workload: Workload, adap
         layer += adapter_input_bytes(model, adapter)
         if adapter is not None and adapter.float32_ends:
             layer *= 2  # what quantised matrices give out is turned back into the numbers of the residual stream
+    layer += whole_norm_bytes(model, sharding, workload, trained=adapter is None)[1]
     return layer * _tokens(sharding, workload) / GIB
 
 

@@ -65,9 +65,10 @@ def estimate(row: Row) -> RoleEstimate:
     fsdp = row["system"] == "litgpt" and int(row["gpus"]) > 1
     sharding = recipe.sharding(*(int(row[key]) for key in ("gpus", "tensor", "pipeline", "context", "expert")))
     changes = {key: int(row[key]) for key in ("zero_stage", "expert_tensor_parallel") if row[key]}
-    if row["offload"] or row["defers_sync"] or changes or fsdp:
+    if row["offload"] or row["defers_sync"] or row["sequence_parallel"] or changes or fsdp:
         extra = {"backend": "fsdp"} if fsdp else {}
         extra |= {"defers_sync": True} if row["defers_sync"] else {}
+        extra |= {"sequence_parallel": row["sequence_parallel"] != "no"}
         share = float(row["offload_share"] or 1)
         sharding = msgspec.structs.replace(sharding, **changes, **extra, offload=row["offload"], offload_share=share)
     workload = Workload(

@@ -159,11 +159,34 @@ def test_logits_that_go_first_leave_their_memory_to_the_layer(head_tokens: int, 
 
 
 def test_tensor_and_context_parallelism_divide_activations_and_logits() -> None:
-    workload = s.Workload(tokens=8192)
-    whole = backward(workload).parts_gib
-    split = backward(workload, s.Sharding(gpus=8, zero_stage=0, tensor_parallel=4, context_parallel=2)).parts_gib
+    workload, one = s.Workload(tokens=8192), s.Sharding(backend="megatron", zero_stage=1)
+    whole = backward(workload, one).parts_gib
+    split = backward(workload, structs.replace(one, gpus=8, tensor_parallel=4, context_parallel=2)).parts_gib
     for name in ("activations", "layer", "logits"):
         assert split[name] == pytest.approx(whole[name] / 8)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+@pytest.mark.parametrize("kernels", ["fused", "eager"])
+def test_without_sequence_parallelism_each_gpu_has_norms_of_all_tokens(
+    checkpointing: s.Checkpointing, kernels: s.Kernels
+) -> None:
+    tokens = 8192
+    workload = s.Workload(tokens=tokens, checkpointing=checkpointing, kernels=kernels)
+    divided = s.Sharding(gpus=4, backend="megatron", zero_stage=1, tensor_parallel=4)
+    least = backward(workload, divided).parts_gib
+    most = backward(workload, structs.replace(divided, sequence_parallel=False)).parts_gib
+    # of two norms and two inputs 2 bytes each; eagerly a norm keeps its input in float32 and, trained, normalised
+    norms = {"fused": 8, "eager": 16}[kernels] if checkpointing == "none" else 2
+    assert most["activations"] - least["activations"] == pytest.approx(norms * H * LAYERS * tokens * 3 / 4 / GIB)
+    assert most["layer"] > least["layer"]
+    assert most["logits"] == least["logits"]
+
+
+def test_deepspeeds_tensor_parallelism_never_divides_norms() -> None:
+    workload, split = s.Workload(tokens=8192), s.Sharding(gpus=4, zero_stage=1, tensor_parallel=4)
+    told = structs.replace(split, sequence_parallel=False)
+    assert backward(workload, split).parts_gib == backward(workload, told).parts_gib
 
 
 def pipeline(backend: s.Backend, head: s.Head) -> Moment:

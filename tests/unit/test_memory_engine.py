@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.gpus import find_gpu
@@ -67,6 +68,15 @@ def test_graphs_come_out_of_the_budget_or_on_top() -> None:
     outside = estimate_engine(model("Qwen3-8B"), EngineSettings(graphs_in_budget=False), 79.18)
     eager = estimate_engine(model("Qwen3-8B"), EngineSettings(graphs=False), 79.18)
     assert outside.kv_gib == eager.kv_gib == pytest.approx((inside.kv_gib or 0) + inside.graphs_gib)
+
+
+def test_what_tensor_parallelism_divides_of_a_step_is_the_feed_forward_network_gated_or_not() -> None:
+    few = EngineSettings(max_num_seqs=1)
+    for gated in (True, False):
+        shape = structs.replace(model("Llama-3.1-8B"), mlp_matrices=3 if gated else 2)
+        one, eight = (activation_gib(shape, structs.replace(few, tensor_parallel=degree)) for degree in (1, 8))
+        divided = few.max_num_batched_tokens * 2 * shape.mlp_matrices * shape.ffn / GIB
+        assert one - eight == pytest.approx(divided * 7 / 8)
 
 
 def test_sglang_budget_has_no_activations() -> None:
