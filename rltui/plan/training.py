@@ -44,6 +44,13 @@ eight DDR5 channels have. Assumed."""
 OPTIMIZER_BYTES = 28
 """Bytes that AdamW moves for each parameter: float32 gradient, master weight and two moments, read and written."""
 
+HOST_STEP_BYTES = OPTIMIZER_BYTES + 4 + 8 + 6
+"""The same of host memory where the states are there: the float32 gradient also arrives, and is read and written to be
+clipped; and the host turns the new float32 weight into 16 bits before it leaves (DeepSpeed's ``stage3.py``)."""
+
+HOST_GRADIENT_BYTES = 4
+"""Of a gradient on its way to host memory: DeepSpeed turns it into float32 on the card, before it is copied."""
+
 STATE_BYTES = 12
 """Of each parameter's master weight and two moments."""
 
@@ -163,8 +170,8 @@ def optimizer_s(request: Request, model: Architecture, learner: Training) -> flo
         step_s = OPTIMIZER_BYTES * mine / of_bandwidth(request, COPY_BANDWIDTH_SHARE)
         moved = 2 * STATE_BYTES * mine if learner.offload else 0.0
         return shared_s + step_s + moved / host_bytes_per_s(request)
-    moved_s = shared_s + 2 * ITEM_BYTES * mine / host_bytes_per_s(request)
-    return moved_s + OPTIMIZER_BYTES * mine * max(learner.gpus) / HOST_BYTES_PER_S
+    moved_s = shared_s + (HOST_GRADIENT_BYTES + ITEM_BYTES) * mine / host_bytes_per_s(request)
+    return moved_s + HOST_STEP_BYTES * mine * max(learner.gpus) / HOST_BYTES_PER_S
 
 
 def _rows(request: Request, learner: Training) -> int:

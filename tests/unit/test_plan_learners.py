@@ -10,16 +10,24 @@ from msgspec import structs
 from rltui.errors import RltuiError
 from rltui.hardware.gpus import find_gpu
 from rltui.hardware.models import find_model
+from rltui.hardware.parameters import count_parameters
 from rltui.layout.load import load_layout
 from rltui.layout.presets import resolve
-from rltui.plan.cards import link_bytes_per_s, network_bytes_per_s
+from rltui.plan.cards import host_bytes_per_s, link_bytes_per_s, network_bytes_per_s
 from rltui.plan.decoding import EAGER_ALL_REDUCE_S, EAGER_LAYER_S, decode_step
 from rltui.plan.experts import BUSIEST, DISPATCH_S, LOOP_S
 from rltui.plan.measured import Measured
 from rltui.plan.of_layout import predict, request_of_layout
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
-from rltui.plan.training import TENSOR_EXPOSED, reference_s, train_terms, training_compute_s
+from rltui.plan.training import (
+    HOST_BYTES_PER_S,
+    TENSOR_EXPOSED,
+    optimizer_s,
+    reference_s,
+    train_terms,
+    training_compute_s,
+)
 
 MIXTURE = "Qwen/Qwen3-30B-A3B"
 
@@ -214,3 +222,15 @@ def test_float32_is_not_timed_as_if_it_were_half_precision(role: str) -> None:
     layout = load_layout(resolve("open-instruct/grpo-7b-2x4-tp1"), [role]).layout
     with pytest.raises(RltuiError, match="numbers in float32"):
         predict(layout)
+
+
+def test_a_step_in_host_memory_moves_gradients_in_float32_and_clips_them_there() -> None:
+    model, gpu = find_model("Qwen/Qwen3-8B"), find_gpu("H200")
+    assert model is not None
+    assert gpu is not None
+    request = Request(model_name=model.name, model=model, gpu=gpu, nodes=1, gpus_per_node=8)
+    way = Training(gpus=(8,), zero_stage=3, micro_batch=1, gradient_checkpointing=True, offload=True)
+    mine = count_parameters(model).total / 8
+    # down 4 bytes of gradient and up 2 of weight; AdamW's 28, 4 that arrive, 8 of clipping, 4 read and 2 written
+    by_hand = 6 * mine / host_bytes_per_s(request) + 46 * mine * 8 / HOST_BYTES_PER_S
+    assert optimizer_s(request, model, way) == pytest.approx(by_hand)
