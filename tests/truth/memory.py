@@ -83,6 +83,13 @@ REASONS = {
     "B22": "reserved memory; what it allocated is within 1 % (B21)",
     "R02": "the step of DeepSpeed's fused Adam has no lists of updates, torch's is counted",
     "R25": "images, and a head of 265 classes; Megatron with adapters",
+    **dict.fromkeys(
+        ("J09", "J10", "J12", "J13", "J14"), "prime-rl of August 2026 takes less for an expert's token than in January"
+    ),
+    **dict.fromkeys(("J15", "J16"), "prime-rl's 0.6B of May 2026: what its layers' kernels keep is not known"),
+    **dict.fromkeys(("J17", "J18"), "most layers are Mamba's: what their kernels take is counted as attention's"),
+    "J22": "an image tower, and rows that a dataset of images fills",
+    "J23": "another's FSDP2, whose buffers for experts that are divided already are not known",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
 }
 """Why a point is far off, as far as it is known."""
@@ -132,6 +139,16 @@ def score() -> Score:
     those whose settings are known and that compute in 16 bits, 7.8 %, 8 within 15 %. One more is left out: its peak is
     the model, whole on each card before it is divided. Without the 11, grade A has 3.9 % of 203, 90.6 % of them within
     15 %, and of grades A to C 84.6 % of 422 are. 19 small models of Megatron-LM's tests, once: 15.5 %, 8 within 15 %.
+
+    Of 32 runs written down later that day before any was predicted (DeepSpeed's pipelines and FSDP under autocast in
+    ATorch, prime-rl's of summer 2026, SkyRL, Megatron-Bridge and others) the median was 19.1 %, and 10 were within 15
+    %; none was called 'no', the one that ran out of memory was. Half were not looked at before norms that tensor
+    parallelism does not divide were counted: four of them 9 to 12 % low, then 0 to 6 % high. 23 are in (J01 to J24),
+    one more of Megatron-LM's golden values (J25), and the one that ran out of memory. Left out: eight of FSDP that keep
+    float32 residuals and every layer's keys and values, half the estimate; and a model that was not quantised as told.
+    Two things were set down wrongly: the loss of ATorch's pipeline is Megatron's, and nothing is compiled in J21. These
+    24 have 13.4 % in the median, 13 within 15 %. Without them, grades A to C have 5.0 % of 433 and 84.3 %; with them
+    grade A has more within 15 %, B less: prime-rl takes less for a token of 30B-A3B than in January.
     """
     return Score(predictor="memory", figures=(*_runs(), *_own_learner(), *_engines()), worst=tuple(_worst()))
 
@@ -140,14 +157,14 @@ def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
     yield _error("grade A: median error (%)", statistics.median(a), 4.1, len(a))
-    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 15.4, len(a))
-    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.0, True, len(a))
-    yield _error("grades A to C: median error (%)", statistics.median(every), 5.0, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 84.3, True, len(every))
+    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.6, len(a))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.3, True, len(a))
+    yield _error("grades A to C: median error (%)", statistics.median(every), 5.2, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 82.7, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
-    yield Figure("within the printed range (%)", _percent(inside), 94.0, True, len(MEASURED))
-    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 91.7, True, len(MEASURED))
-    yield _error("mean width of the printed range (%)", mean_width(), 42.8, len(MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 93.9, True, len(MEASURED))
+    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 93.0, True, len(MEASURED))
+    yield _error("mean width of the printed range (%)", mean_width(), 43.8, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
     refused = sum(_verdict(row) == "no" for row in of_a_card)
     yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.7, len(of_a_card))
