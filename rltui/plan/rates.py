@@ -62,10 +62,14 @@ PUBLISHED: dict[Family, Rates] = {
 }
 
 TRUST: dict[Family, Trust] = {
-    "dense": Trust(factor=1.6, points=407, cards=("H100", "H200", "GH200", "H20", "B200", "GB200", "A100", "A800")),
+    "dense": Trust(
+        factor=1.6,
+        points=434,
+        cards=("H100", "H200", "GH200", "H800", "H20", "B200", "GB200", "A100", "A800"),
+    ),
     "moe": Trust(
         factor=1.8,
-        points=248,
+        points=255,
         cards=("H100", "H200", "H800", "H20", "A100", "A800", "B200", "GB200", "B300", "GB300"),
     ),
 }
