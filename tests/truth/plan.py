@@ -385,10 +385,9 @@ BOUNDS = {
     "unseen run": (14.4, 90.2, 93.7),
 }
 """Worst median error, least share within a factor of 1.5, least share within the printed range (all %). Points that
-joined since 27 November 2026 made them worse: 114, most of them of experts, the sources held back and unseen runs (88.0
-and 12.7); 41 of torchtitan, verl and miles, and 14 learners of ml-engineering, unseen sources (14.2, 88.3, 92.7); one
-run of verl's 4B on H800, whose learner is 4 times slower than estimated, whole steps (16.2, 88.4, 92.4) and sources
-(87.9 and 92.1, those held back 85.4 and 90.4)."""
+joined since 27 November 2026 made them worse: 114, most of experts, those held back and unseen runs (88.0 and 12.7); 41
+of torchtitan, verl and miles and 14 of ml-engineering, unseen sources (14.2, 88.3, 92.7); one run of verl's 4B on H800,
+4 times slower than estimated, whole steps (16.2, 88.4, 92.4), sources (87.9, 92.1) and those held back (85.4, 90.4)."""
 
 
 def _figures(group: str, found: list[Case]) -> Iterator[Figure]:
