@@ -185,9 +185,12 @@ def test_lora_and_8_bit_adam_take_less() -> None:
 
 def test_sequences_and_layers_are_divided_by_their_degrees() -> None:
     whole = role("learner").moments[2].parts_gib
-    for key in ("sequence_parallel", "tensor_parallel"):
-        half = role("learner", f"roles.learner.{key}=2").moments[2].parts_gib
-        assert half["layer"] == pytest.approx(whole["layer"] / 2)
+    half = role("learner", "roles.learner.sequence_parallel=2").moments[2].parts_gib
+    assert half["layer"] == pytest.approx(whole["layer"] / 2)
+    # DeepSpeed's tensor parallelism divides matrices, not norms and what is kept of a recomputed layer
+    cut = role("learner", "roles.learner.tensor_parallel=2").moments[2].parts_gib
+    assert cut["activations"] == pytest.approx(whole["activations"])
+    assert whole["layer"] / 2 < cut["layer"] < 0.65 * whole["layer"]
     hpz = role("learner", "roles.learner.hpz_partition=2").moments[0].parts_gib
     assert hpz["weights"] > 2 * role("learner").moments[0].parts_gib["weights"]
 
