@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from trainer_support import LAYOUT, ROOT
 
+from forks import IMPORTED, READ_AT_IMPORT, forked, server_of_session
 from free_ports import free_ports
 from waiting import WAIT_S
 
 VOCABULARY = 97
+
+
+def forking() -> ForkServerContext:
+    """Python's own for processes of functions, forked from one that has imported what each would; one a session."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*IMPORTED])
+    with mock.patch.dict(os.environ, READ_AT_IMPORT):
+        forkserver.ensure_running()
+    return context
 
 
 def make_model(folder: Path, *, tied: bool = True, hidden_size: int = 32, experts: int = 0) -> str:
@@ -74,13 +87,13 @@ def learner_ranks(
     }
     file = folder / "job.json"
     file.write_text(json.dumps(job))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **READ_AT_IMPORT}
     program = str(Path(__file__).with_name("rank_program.py"))
     logs = [folder / f"rank-{rank}.log" for rank in range(world)]
     processes = []
     for rank, log in enumerate(logs):
         with log.open("wb") as out:
-            words = [sys.executable, program, str(file), str(rank)]
+            words = [*forked(server_of_session()), program, str(file), str(rank)]
             processes.append(subprocess.Popen(words, env=environment, stdout=out, stderr=out))
     try:
         for process, log in zip(processes, logs, strict=True):
