@@ -19,6 +19,8 @@ import pytest
 
 NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
+FIRST_SESSION = os.environ.setdefault("TESTS_SESSION", SESSION)
+"""The folder of whoever started this one of several processes."""
 LEFT_RUNNING = pytest.StashKey[list[str]]()
 FIRST_OF = ("trainers", "cluster")
 """What the first of several processes begins with, and what the others do; either comes last elsewhere. Trainers
@@ -59,6 +61,7 @@ def isolate(home: str) -> None:
     }
     for folder in folders.values():
         Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    share_model_infos(Path(folders["XDG_CACHE_HOME"]))
     os.environ.update(folders, TZ="UTC")  # pictures and sentences have times of day
     time.tzset()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, and so in every child of it
@@ -67,6 +70,17 @@ def isolate(home: str) -> None:
         WANDB_MODE="offline", HF_HUB_OFFLINE="1", DO_NOT_TRACK="1", VLLM_NO_USAGE_STATS="1", RAY_USAGE_STATS_ENABLED="0"
     )
     os.environ.update(RAY_worker_niceness="0")  # with its 15, a role gets nothing of a core beside other tests
+
+
+def share_model_infos(cache: Path) -> None:
+    """Let all processes of a session have what vLLM has found of an architecture: 8 CPU seconds each time.
+
+    It keeps that under a hash of the source, and replaces files by whole ones.
+    """
+    shared = Path(FIRST_SESSION, "vllm-models")
+    shared.mkdir(exist_ok=True)
+    (cache / "vllm").mkdir(exist_ok=True)
+    (cache / "vllm" / "modelinfos").symlink_to(shared)
 
 
 # How long an example takes, or is drawn, is a matter of what else the machine does.

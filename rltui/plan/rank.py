@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
+from operator import itemgetter
 
 from msgspec import Struct, structs
 
@@ -22,7 +23,7 @@ from rltui.plan.candidates import (
     with_its_memory,
 )
 from rltui.plan.request import Means, Request
-from rltui.plan.setup import EngineChoice, LearnerChoice, Setup, Training
+from rltui.plan.setup import EngineChoice, LearnerChoice, Setup
 from rltui.plan.throughput import StepTime, step_time
 
 Sound = Callable[[str, str], bool]
@@ -140,14 +141,11 @@ def _order(candidate: Candidate) -> tuple[float, int, int, int]:
 
 def best_learner(request: Request, count: int) -> LearnerChoice | None:
     """The fastest way for ``count`` learners to train; a tight one only where none has room to spare."""
-
-    def seconds(way: Training) -> float:
-        return preferred_s(request, way)
-
     ways = training_ways(request, packed(count, request.gpus_per_node))
+    timed = sorted(((preferred_s(request, way), way) for way in ways), key=itemgetter(0))
     tight: LearnerChoice | None = None
-    for _, alike in groupby(sorted(ways, key=seconds), key=seconds):
-        choices = sorted((with_its_memory(request, way) for way in alike), key=lambda choice: choice.memory.peak_gib)
+    for _, alike in groupby(timed, key=itemgetter(0)):
+        choices = sorted((with_its_memory(request, way) for _, way in alike), key=lambda choice: choice.memory.peak_gib)
         for choice in choices:
             if choice.memory.verdict == "fits":
                 return choice

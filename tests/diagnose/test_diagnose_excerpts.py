@@ -127,7 +127,7 @@ def test_the_cause_is_the_same_in_any_wrapping_and_noise(wrapping: str) -> None:
     source = random.Random(wrapping)
     wrong = []
     for cause, text in EVERYTHING:
-        lines = [*noise(source, 40), *WRAPPINGS[wrapping](text).split("\n"), *noise(source, 40)]
+        lines = [*noise(source, len(NOISE)), *WRAPPINGS[wrapping](text).split("\n"), *noise(source, len(NOISE))]
         found = first_causes("\n".join(lines))
         if found != [cause]:
             wrong.append((cause, found, text[:100]))
@@ -140,7 +140,7 @@ def test_the_cause_is_the_same_where_all_lines_of_a_log_begin_alike() -> None:
     logs = [*(([cause], text) for cause, text in EVERYTHING), *(([], text) for text in HEALTHY)]
     wrong = []
     for number, (causes, text) in enumerate(logs):
-        lines = [*noise(source, 40), text, *noise(source, 40)]
+        lines = [*noise(source, len(NOISE)), text, *noise(source, len(NOISE))]
         found = first_causes(collect[number % len(collect)]("\n".join(lines)))
         if found != causes:
             wrong.append((causes, found, text[:100]))

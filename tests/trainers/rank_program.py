@@ -6,7 +6,7 @@ Several learners, one for each variant, share the processes, because most of a s
 from __future__ import annotations
 
 import json
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +67,9 @@ def barrier() -> None:
     torch.distributed.barrier()
 
 
-def main() -> None:
-    """Entry point: the job's file, and the rank."""
-    job, rank = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
-    found = carry_out(job, rank)
-    started = {"torch._inductor", "setuptools", "distutils"} & sys.modules.keys()
-    assert not started or "bitsandbytes" in sys.modules, f"every rank has begun to compile: {started}"
-    Path(f"{sys.argv[1]}.{rank}").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+def main(file: str, rank: int, log: str) -> None:
+    """Carry out the job in ``file`` as one of its ranks, whose output goes to ``log``."""
+    with Path(log).open("wb") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    Path(f"{file}.{rank}").write_text(json.dumps(carry_out(json.loads(Path(file).read_text()), rank)))

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from trainer_support import LAYOUT, ROOT
+import rank_program
+from trainer_support import LAYOUT
 
+from forks import IMPORTED, READ_AT_IMPORT
 from free_ports import free_ports
 from waiting import WAIT_S
 
 VOCABULARY = 97
+
+
+def forking() -> ForkServerContext:
+    """Python's own for processes of functions, forked from one that has imported what each would; one a session.
+
+    Adapters' library takes 4 CPU seconds, as it imports that of 8-bit optimizers, which imports the compiler.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*IMPORTED, "peft"])
+    with mock.patch.dict(os.environ, READ_AT_IMPORT):
+        forkserver.ensure_running()
+    return context
 
 
 def make_model(folder: Path, *, tied: bool = True, hidden_size: int = 32, experts: int = 0) -> str:
@@ -74,21 +90,20 @@ def learner_ranks(
     }
     file = folder / "job.json"
     file.write_text(json.dumps(job))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    program = str(Path(__file__).with_name("rank_program.py"))
     logs = [folder / f"rank-{rank}.log" for rank in range(world)]
-    processes = []
-    for rank, log in enumerate(logs):
-        with log.open("wb") as out:
-            words = [sys.executable, program, str(file), str(rank)]
-            processes.append(subprocess.Popen(words, env=environment, stdout=out, stderr=out))
+    processes = [
+        forking().Process(target=rank_program.main, args=(str(file), rank, str(log))) for rank, log in enumerate(logs)
+    ]
     try:
+        for process in processes:
+            process.start()
         for process, log in zip(processes, logs, strict=True):
-            assert process.wait(WAIT_S) == 0, log.read_text()[-3000:]
+            process.join(WAIT_S)
+            assert process.exitcode == 0, log.read_text()[-3000:]
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.join()
     ranks = [json.loads(Path(f"{file}.{rank}").read_text()) for rank in range(world)]
     return {name: [_joined([rank[name][step] for rank in ranks]) for step in range(len(steps))] for name in variants}
 

@@ -6,7 +6,6 @@ Keys that save memory change where things live and in what pieces they are compu
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rank_support import forking
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from variant_support import TOKEN_MEAN
 
@@ -234,7 +234,7 @@ def rank_of_several(rank: int, path: str, ports: list[int], answers: Any) -> Non
 
 
 def test_ranks_that_divide_samples_tokens_or_weights_find_what_one_does(model_path: str, plain: Any) -> None:
-    context, ports = multiprocessing.get_context("spawn"), free_ports(len(DIVIDED))
+    context, ports = forking(), free_ports(len(DIVIDED))
     answers = context.Queue()
     ranks = [context.Process(target=rank_of_several, args=(r, model_path, ports, answers)) for r in range(RANKS)]
     try:

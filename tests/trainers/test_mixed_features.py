@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
+from rank_support import forking
 from trainer_support import LAYOUT
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -126,7 +126,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, deepspeed_here: None) -> Pa
 
 
 def test_what_is_mixed_computes_what_one_plain_rank_does(models: Path) -> None:
-    context, ports = multiprocessing.get_context("spawn"), free_ports(len(MIXED))
+    context, ports = forking(), free_ports(len(MIXED))
     answers = context.Queue()
     path = str(models)
     ranks = [context.Process(target=rank_of_two, args=(rank, path, ports, answers)) for rank in range(RANKS)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from rank_support import forking
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3ForSequenceClassification
 
 from free_ports import free_ports
@@ -175,7 +175,7 @@ def answer_of(pipe: Any) -> Any:
 
 def test_ranks_that_divide_its_weights_say_what_the_whole_model_says(deepspeed_here: None, folder: Path) -> None:
     """Also where they do not get as many answers each, and none at all."""
-    context, port = multiprocessing.get_context("spawn"), free_ports(1)[0]
+    context, port = forking(), free_ports(1)[0]
     pipes = [context.Pipe() for _ in range(2)]
     ranks = [
         context.Process(target=rank_that_divides, args=(rank, str(folder), port, theirs))

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rank_support import forking
 
 from free_ports import free_ports
 from trainers.weight_channel import choose_backend
@@ -285,7 +286,7 @@ def test_a_learner_that_never_sends_ends_the_wait_in_time(route: str) -> None:
 @both_routes
 def test_a_learner_that_dies_ends_the_wait_at_once(route: str) -> None:
     group = new_group(timeout_s=300.0, route=route)
-    learner = multiprocessing.get_context("spawn").Process(target=_open_and_die, args=(group,))
+    learner = forking().Process(target=_open_and_die, args=(group,))
     learner.start()
     receiver = WeightReceiver(group, 1, "engine 0")
     learner.join(timeout=300)
@@ -297,7 +298,7 @@ def test_a_learner_that_dies_ends_the_wait_at_once(route: str) -> None:
 
 def test_memory_of_another_process_is_read_and_larger_pieces_get_larger_segments() -> None:
     group = new_group(route="shared", bucket_bytes=2**20)
-    learner = multiprocessing.get_context("spawn").Process(target=_send_growing, args=(group,))
+    learner = forking().Process(target=_send_growing, args=(group,))
     learner.start()
     receiver = WeightReceiver(group, 1, "engine 0")
     for version, size in enumerate(GROWING):
@@ -330,7 +331,7 @@ def _join_and_die(group: WeightGroup) -> None:
 @both_routes
 def test_an_engine_that_dies_ends_the_send_at_once(route: str) -> None:
     group = new_group(timeout_s=300.0, route=route)
-    engine = multiprocessing.get_context("spawn").Process(target=_join_and_die, args=(group,))
+    engine = forking().Process(target=_join_and_die, args=(group,))
     engine.start()
     sender = WeightSender(group, timeout_s=300.0)
     engine.join(timeout=300)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forks import fork_server, forked, workers_from
+from forks import forked, server_of_session, workers_from
 from free_ports import free_ports
 from rltui.layout.load import dump_layout, load_layout
 from rltui.onnode import rundir
@@ -54,7 +54,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
         "RAY_ADDRESS": f"127.0.0.1:{ports[0]}",
         # else the same for every Ray of the machine, and each process of pytest has one
         "DASHBOARD_METRIC_PORT": str(ports[3]),
-        FORKS: str(folder / "forks"),
+        FORKS: server_of_session(),
     }
     options = ["--head", "--block", "--node-ip-address=127.0.0.1", "--include-dashboard=false", "--disable-usage-stats"]
     options += ["--no-monitor"]  # as the product does
@@ -62,10 +62,7 @@ def ray_cluster(num_cpus: int, cache: Path) -> Iterator[dict[str, str]]:
     options += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
     options += [f"--dashboard-agent-listen-port={ports[1]}", f"--metrics-export-port={ports[2]}"]
     try:
-        with (
-            fork_server(environment[FORKS], environment),
-            ray_process(options, environment, folder / "ray.out", workers_from(environment[FORKS]) + START_OWN),
-        ):
+        with ray_process(options, environment, folder / "ray.out", workers_from(environment[FORKS]) + START_OWN):
             yield environment
     finally:
         shutil.rmtree(folder, ignore_errors=True)
