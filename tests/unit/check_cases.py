@@ -288,6 +288,8 @@ DATA: list[Case] = [
     ("D508", "gpu", ["data.train=org/TODO_name"], ["data.train=org/AutoDock"]),
     ("D508", "gpu", ["roles.learner.model=/path/to"], ["roles.learner.model=/my-path/tokenized/to-do"]),
     ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "roles.reward.timeout_s=9"]),
+    ("D511", "gpu", [REWARD, CORES, "data.reward=code", "data.reward_timeout_s=9"],
+     [REWARD, CORES, "data.reward_timeout_s=9"]),
     ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "data.environment=my.games:Chess"]),
     ("D511", "gpu", [REWARD, CORES], [REWARD, CORES, "data.reward=http"]),
     ("D512", "gpu", ["data.eval=org/math", "data.eval_split=train"], ["data.eval=org/math"]),
