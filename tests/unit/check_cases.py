@@ -348,6 +348,7 @@ SETTINGS: list[Case] = [
     ("S604", "gpu", ["slurm.exclude=[nid1, nid2, nid1]"], ["slurm.exclude=[nid1, nid2]"]),
     ("S605", "gpu", ["slurm.account=$ACCOUNT"], ["slurm.account=abc_123"]),
     ("S606", "gpu", ["slurm.time=8-00:00:00"], ["slurm.time=7-00:00:00"]),
+    ("S606", "gpu", ["slurm.time='0'"], []),
     ("S607", "gpu", ["slurm.options=['--gres=gpu:8', '--reservation=rl']"], ["slurm.options=['--reservation=rl']"]),
     ("S608", "gpu", ["slurm.mem_gib=65", "hardware.memory_gib_per_node=64"], ["slurm.mem_gib=65"]),
     ("S608", "gpu", ["slurm.mem_gib=65", "hardware.memory_gib_per_node=64"], ["hardware.memory_gib_per_node=64"]),
