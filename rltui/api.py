@@ -272,8 +272,8 @@ class Run:
             time.sleep(every_s)
 
     def metrics(self) -> MetricsSnapshot:
-        """Its series over all attempts by canonical name, thinned to some thousand points each."""
-        return self._watcher(self.summary).whole().metrics
+        """Its series over all attempts by canonical name, at every step; those of a picture are thinned."""
+        return self._watcher(self.summary).every_step()
 
     def history(self) -> RunHistory:
         """Where its time went: attempts, queues, goodput, what each loss cost."""

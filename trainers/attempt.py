@@ -61,7 +61,7 @@ def resume(loop: Loop) -> None:
     if found is not None:
         path, saved = found
         loop.state = restore(path, saved, loop.state, loop.session, loop.fleet)
-        loop.lookahead.resume(saved.cursor, saved.ahead)
+        loop.lookahead.resume(saved.cursor, saved.ahead, saved.prompts_per_step)
         loop.curriculum.resume(saved.first_needed, saved.curriculum)
         loop.session.event("checkpoint", f"resumed from step {saved.step}", step=saved.step, path=str(path))
         log.info("resumed from %s", path)

@@ -33,6 +33,7 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
         step: Training steps done.
         cursor: Prompts of the task that the steps done have used up.
         ahead: First prompt of each of the next steps, as far as they had their prompts already.
+        prompts_per_step: How many each of these has; 0 where a checkpoint does not say.
         weight_version: Version of the weights.
         num_learners: Ranks that wrote the checkpoint; ZeRO's shards fit no other number as they are.
         zero_stage: ZeRO stage in its layout; see ``rltui.layout.roles.effective_stage`` for what is run.
@@ -49,6 +50,7 @@ class TrainingState(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     cursor: int = 0
     ahead: tuple[int, ...] = ()
+    prompts_per_step: int = 0
     weight_version: int = 0
     num_learners: int = 1
     zero_stage: int = 0

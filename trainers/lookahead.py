@@ -66,13 +66,17 @@ class Lookahead:
         self._next_prompt = 0
         self._prepared: tuple[int, list[Prompt]] = (-1, [])
 
-    def resume(self, cursor: int, starts: Sequence[int]) -> None:
+    def resume(self, cursor: int, starts: Sequence[int], prompts_per_step: int = 0) -> None:
         """Go on where a checkpoint says.
 
         Args:
             cursor: Prompts that steps have used up.
             starts: The first prompt of each of the next steps that had theirs already.
+            prompts_per_step: How many each of these had; 0: as many as steps have now.
         """
+        if starts and prompts_per_step not in (0, self._count):
+            # with another number of prompts from the same places, steps would share some and leave others out
+            cursor, starts = min(starts), ()
         self._begun.clear()
         self._starts = deque(starts)
         self._next_prompt = cursor + len(starts) * self._count

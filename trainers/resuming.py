@@ -22,6 +22,7 @@ def initial_state(layout: Layout) -> TrainingState:
     learner, critic = layout.roles.learner, layout.roles.critic
     rank = learner.lora_rank
     return TrainingState(
+        prompts_per_step=layout.train.prompts_per_step,
         num_learners=layout.slots_of("learner"),
         zero_stage=learner.zero_stage,
         precision=learner.precision,
@@ -69,6 +70,7 @@ def restore(path: Path, saved: TrainingState, here: TrainingState, session: Sess
     fleet.restore(str(path), saved.step, changed)
     return structs.replace(
         saved,
+        prompts_per_step=here.prompts_per_step,
         num_learners=here.num_learners,
         zero_stage=here.zero_stage,
         precision=here.precision,

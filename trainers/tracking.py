@@ -139,6 +139,9 @@ def _log_model(run: Any, folder: Path, name: str) -> None:
 def run_id(folder: Path) -> str:
     """The W&B id of the run, made by its first attempt and kept in ``folder``."""
     file = folder / RUN_ID
-    if not file.exists():
-        file.write_text(secrets.token_hex(4), encoding="ascii")
-    return file.read_text(encoding="ascii").strip()
+    known = file.read_text(encoding="ascii").strip() if file.exists() else ""  # a full disk leaves an empty file
+    if known:
+        return known
+    made = secrets.token_hex(4)
+    file.write_text(made, encoding="ascii")
+    return made

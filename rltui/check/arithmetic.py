@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ class Arithmetic(Struct, frozen=True, kw_only=True):
         checkpoints: Checkpoints written, the final one included.
         evals: Evaluations, those before the first step and after the last one included.
         checkpoint_bytes: Bytes of one checkpoint; None where the model's size is not known here.
-        gpu_hours_asked: GPUs × time limit of the job; None on CPU slots or where the limit cannot be read.
+        gpu_hours_asked: GPUs × time limit of the job; None on CPU slots or where no limit can be read.
     """
 
     steps: int
@@ -101,7 +102,7 @@ def _checkpoint_bytes(layout: Layout) -> int | None:
 
 def _gpu_hours(layout: Layout) -> float | None:
     seconds = time_limit_s(layout.slurm.time)
-    if layout.hardware.on_cpu or seconds is None:
+    if layout.hardware.on_cpu or seconds is None or math.isinf(seconds):
         return None
     return layout.hardware.all_gpus * seconds / 3600
 

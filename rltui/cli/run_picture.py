@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from rltui.cli.output import add_json, add_run, add_watch, talk
 from rltui.service.all_clusters import open_run
@@ -31,8 +31,8 @@ def read_run(options: argparse.Namespace, *, whole: bool = False) -> RunSnapshot
     """
     with open_run(options.cluster, options.run) as (context, summary):
         watcher = RunWatcher(context.cluster.client, summary.path)
-        picture = watcher.whole() if whole else watcher.snapshot()
-    return structs.replace(picture, summary=summary)
+        picture = replace(watcher.whole(), metrics=watcher.every_step()) if whole else watcher.snapshot()
+    return replace(picture, summary=summary)
 
 
 def nothing_yet(picture: RunSnapshot, what: str) -> str:

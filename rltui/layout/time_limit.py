@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _TIME = re.compile(
@@ -9,8 +10,14 @@ _TIME = re.compile(
 )
 
 
-def time_limit_s(text: str) -> int | None:
-    """Seconds of a Slurm time limit; None where it is not one.
+def time_limit_s(text: str) -> float | None:
+    """Seconds of a Slurm time limit; infinite for 0, which asks for none; None where it is not one."""
+    seconds = duration_s(text)
+    return math.inf if seconds == 0 else seconds
+
+
+def duration_s(text: str) -> int | None:
+    """Seconds of a time as Slurm writes it; None where it is not one.
 
     Slurm reads one number as minutes, two as MM:SS, three as HH:MM:SS, and after ``D-`` as HH, HH:MM or HH:MM:SS.
     """

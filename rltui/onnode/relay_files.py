@@ -7,7 +7,7 @@ import pwd
 import stat
 import tempfile
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from rltui.onnode.relay_request import (
     MIB,
@@ -29,6 +29,9 @@ MAX_PUT = 16 * MIB
 MAX_SMALL = MIB
 MAX_COLLECT = 8 * MIB
 """Characters of all texts of one ``collect`` together, give or take the last file."""
+COLLECT_S = 4.0
+"""What one ``collect`` takes at most, about: thousands of files of a slow disk take longer than anybody waits."""
+
 MAX_ENTRIES = 20000
 
 WRONG_CLOCK_S = 10.0
@@ -104,18 +107,36 @@ def collect(request: Request) -> Answer:
     owner = text_of(request, "owner", "")
     files: List[Answer] = []
     taken, truncated, following = 0, False, count_of(request, "first", 0)
-    paths = (path for name in names for path in sorted(glob.iglob(os.path.join(glob.escape(root), name))))
-    for path in itertools.islice(paths, following, None):
-        truncated = len(files) >= MAX_ENTRIES or taken > MAX_COLLECT
+    below = root if root.endswith("/") else root + "/"
+    ends_at = time.monotonic() + COLLECT_S
+    for place, path in enumerate(itertools.islice(_paths(below, names), following, None)):
+        late = place > 0 and time.monotonic() > ends_at
+        truncated = len(files) >= MAX_ENTRIES or taken > MAX_COLLECT or late
         if truncated:
             break
         following += 1
         entry = _small_file(path, limit, since, owner)
         if entry is not None:
-            files.append(dict(entry, path=os.path.relpath(path, root)))
+            files.append(dict(entry, path=path[len(below) :]))
             taken += len(entry["text"] or "")
     about = {"time": disk_time(root), "full": is_full(root)}
     return {"files": files, "truncated": truncated, "next": following, **about}
+
+
+def _paths(below: str, names: List[str]) -> Iterator[str]:
+    """Files below a folder that patterns may mean, there or not, in an order that lasts as long as its folders do.
+
+    Patterns differ in their last word mostly, so the folders before it are looked for once for all of them.
+    """
+    found: Dict[str, List[str]] = {}
+    for name in names:
+        folder, slash, last = name.rpartition("/")
+        if any(mark in last for mark in "*?["):
+            folder, slash, last = name, "", ""
+        if folder not in found:
+            found[folder] = sorted(glob.glob(glob.escape(below) + folder))
+        for path in found[folder]:
+            yield path + slash + last
 
 
 def is_full(folder: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -201,7 +202,7 @@ def signal_lead_s(layout: Work) -> int:
     """
     limit_s = time_limit_s(layout.slurm.time)
     lead_s = layout.slurm.signal_lead_s
-    return lead_s if limit_s is None else min(lead_s, max(SHORTEST_LEAD_S, limit_s // 5))
+    return lead_s if limit_s is None or math.isinf(limit_s) else min(lead_s, max(SHORTEST_LEAD_S, int(limit_s // 5)))
 
 
 def lead_in(share: AllocationShare, layout: Work) -> int:

@@ -30,6 +30,8 @@ from rltui.service.context import Context
 from rltui.service.damaged_checkpoints import set_aside
 from rltui.service.describe import attempt_path, newest_checkpoint_step
 from rltui.service.hands_off_rules import CauseFix, Record, Situation, decide, policy_of, read_records
+from rltui.watch.lines import decode
+from rltui.watch.run_facts import JobFile
 
 if TYPE_CHECKING:
     from rltui.diagnose.cause import Recovery
@@ -132,15 +134,26 @@ def _nodes(context: Context, run: RunSummary) -> tuple[tuple[str, ...], int, int
 
 
 def gpu_hours_of(run: Path, gpus: int) -> float:
-    """GPU-hours of all attempts that have ended, from when each got its nodes; CPU runs have none."""
-    total = 0.0
+    """GPU-hours (on CPUs, slot-hours) of all attempts that have ended, from when each got its nodes.
+
+    Args:
+        run: The run directory.
+        gpus: Those of an attempt that does not say how many it has.
+    """
+    gpu_seconds = 0.0
     for attempt in sorted((run / rundir.ATTEMPTS).glob("[0-9]*")):
         stage = rundir.read_json(str(attempt / rundir.STAGE)) or {}
         end = rundir.read_json(str(attempt / rundir.END)) or {}
         began = [one["at"] for one in stage.get("history", []) if one.get("stage") not in ("submitted", "queued")]
         if began and end.get("at"):
-            total += max(0.0, float(end["at"]) - float(began[0]))
-    return total / 3600 * gpus
+            gpu_seconds += max(0.0, float(end["at"]) - float(began[0])) * (_gpus_held(attempt) or gpus)
+    return gpu_seconds / 3600
+
+
+def _gpus_held(attempt: Path) -> int:
+    """GPUs of all nodes of one attempt, which a change of the layout makes others than the next one's; 0: unknown."""
+    told = decode(json.dumps(rundir.read_json(str(attempt / rundir.JOB))), JobFile)
+    return told.held.num_gpus if told is not None and told.held is not None else 0
 
 
 def take(context: Context, attempt: Path) -> Record | None:

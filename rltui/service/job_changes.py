@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def update(context: Context, run: RunSummary, *, time: str = "", exclude: Sequen
         exclude: Nodes to keep away from, besides those that are excluded already.
     """
     seconds = time_limit_s(time) if time else None
-    if time and not seconds:
+    if time and (seconds is None or math.isinf(seconds)):
         raise UsageError(f"{time[:40]!r} is no time limit.", "Write HH:MM:SS or D-HH:MM:SS.")
     if not time and not exclude:
         raise UsageError("Nothing was to be changed.", f"rltui update {run.run_id} --time 12:00:00 --exclude NODE")

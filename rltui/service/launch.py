@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -213,10 +213,20 @@ def launch(
         for finding in remembered(context, layout):
             tell(finding)
     known = origins(report.loaded) | ({"slurm.partition": FREEST_PARTITION} if name else {})
-    first = link = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
-    for number in range(2, chain + 1):
-        link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)
+    first = submit_new(context, layout, after_job=after_job, sweep=sweep, origins=known)
+    _submit_rest(context, layout, first, chain, known)
     return first
+
+
+def _submit_rest(context: Context, layout: Layout, first: Launched, chain: int, known: Mapping[str, str]) -> None:
+    """Submit the jobs of a chain behind its ``first``, each to start when the one before has ended."""
+    link = first
+    try:
+        for number in range(2, chain + 1):
+            link = submit_attempt(context, first.run_id, number, layout, after_job=link.job_id, origins=known)
+    except RltuiError as error:
+        error.message += f" {link.attempt} of {chain} jobs of {first.run_id} were submitted before, and stay."
+        raise
 
 
 def checked(context: Context, source: str, overrides: Sequence[str], *, unchecked: bool = False) -> tuple[Report, str]:

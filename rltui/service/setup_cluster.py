@@ -111,8 +111,9 @@ def _other_clusters(relay: RelayClient) -> tuple[str, ...]:
     except RelayError:
         return ()
     rows = [plain(line).strip().split("|") for line in done.out.splitlines() if not done.rc and line.count("|") == 1]
+    own = cluster_name(relay)
     # one without a host has never been there, or is no more
-    return tuple(row[0] for row in rows if row[0] and row[1] and row[0] != cluster_name(relay))
+    return tuple(row[0] for row in rows if row[0] and row[1] and row[0] != own)
 
 
 def _default_account(relay: RelayClient) -> str:

@@ -50,7 +50,7 @@ def read_history(source: str) -> MetricsSnapshot:
     curves = MetricCurves()
     for line in _by_own_step(_lines(source)):
         curves.add(line)
-    return curves.snapshot()
+    return curves.every_step()
 
 
 def _by_own_step(lines: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

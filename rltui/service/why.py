@@ -36,6 +36,7 @@ from rltui.service.read_evidence import asked_nodes, record_lines, stuck_lines
 from rltui.service.run_commands import with_next_start, with_pending_command, with_run_commands
 from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture
+from rltui.service.script_changes import no_words
 from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.attempt_logs import RAY_LOGS
 from rltui.watch.pending import pending_words, waiting_job
@@ -270,7 +271,21 @@ def _in_own_words(
     set_to = command_values(text.decode("utf-8", "replace"), path, script.folder, script.words)
     words = script.dialect.words
     values = {own: set_to[one_spelling(own)] for own in words.values() if one_spelling(own) in set_to}
-    return tuple(in_own_words(one, words, values) for one in found)
+    found = tuple(in_own_words(one, words, values) for one in found)
+    return found if script.passes_words else tuple(_by_hand(one, script) for one in found)
+
+
+def _by_hand(one: Diagnosis, script: ScriptJob) -> Diagnosis:
+    """``one`` of a script that hands no arguments on: what is to reach its training has to be written into it."""
+    return structs.replace(
+        one,
+        remedies=tuple(
+            structs.replace(each, safe="never", summary=f"{each.summary} {no_words(script, own[0]).message}")
+            if (own := each.in_own_words)
+            else each
+            for each in one.remedies
+        ),
+    )
 
 
 def _script_text(client: RelayClient, path: str) -> bytes:

@@ -45,6 +45,11 @@ class Held(Struct, frozen=True):
     kinds: tuple[tuple[int, int], ...] = ()
     """Nodes of each kind and the GPUs of each of them, where they differ."""
 
+    @property
+    def num_gpus(self) -> int:
+        """GPUs (on CPUs, slots) of all nodes."""
+        return sum(nodes * gpus for nodes, gpus in self.kinds) or self.nodes * self.gpus_per_node
+
 
 class RunRecord(Held, frozen=True):
     """``run.json``; what is held is that of its first attempt."""

@@ -165,6 +165,20 @@ def test_a_resumed_run_draws_what_the_uninterrupted_one_drew(async_steps: int) -
     assert steps(resumed, 4, 6) == curve[3:]
 
 
+@pytest.mark.parametrize("count", [3, 12])
+def test_steps_that_were_ahead_share_no_prompt_with_others_where_a_step_now_has_another_number(count: int) -> None:
+    words = ["train.async_steps=2", "train.steps=9", "grpo.active_sampling_limit=1"]
+    before = loop(*words)
+    drawn = [prompts for _, prompts, _ in steps(before, 1, 3)]
+    after = loop(*words, f"train.prompts_per_step={count}")
+    after.state = structs.replace(before.state, prompts_per_step=6)
+    after.lookahead.resume(after.state.cursor, after.state.ahead, after.state.prompts_per_step)
+    drawn += [prompts for _, prompts, _ in steps(after, 4, 7)]
+    assert [len(prompts) for prompts in drawn] == [6] * 3 + [count] * 4
+    flat = [prompt for prompts in drawn for prompt in prompts]
+    assert flat == [prompt.token_ids for prompt in after.task.prompts(0, len(flat))]
+
+
 def test_no_prompt_is_tried_twice_and_batches_are_full() -> None:
     made = loop()
     cursor = 0

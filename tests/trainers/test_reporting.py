@@ -27,7 +27,7 @@ from trainers.rollouts import QueueDepth
 from trainers.stages import Stages
 from trainers.status import StatusBoard, StatusServer
 from trainers.stopping import Stop, StopRequestedError
-from trainers.tracking import Tracker
+from trainers.tracking import Tracker, run_id
 from waiting import DEADLINE_S, eventually, slowness
 
 if TYPE_CHECKING:
@@ -227,6 +227,13 @@ def test_disabled_tracking_does_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_all_attempts_have_one_wandb_id_also_after_a_disk_that_was_full(tmp_path: Path) -> None:
+    (tmp_path / "run-id").write_text("")  # as far as the first attempt came
+    made = run_id(tmp_path)
+    assert re.fullmatch("[0-9a-f]{8}", made)
+    assert run_id(tmp_path) == made
+
+
 def test_wandb_trouble_is_an_event_and_not_an_end(tmp_path: Path) -> None:
     (tmp_path / "wandb").write_text("a file where the folder should be")
     tracker = Tracker(load_layout(LAYOUT, ["tracking.wandb=offline"]).layout, str(tmp_path), str(tmp_path))
@@ -283,7 +290,7 @@ def test_unreachable_wandb_holds_nobody_up(tmp_path: Path) -> None:
 import sys, time
 from rltui.layout.load import load_layout
 from trainers.stopping import leave
-from trainers.tracking import Tracker
+from trainers.tracking import Tracker, run_id
 
 tracker = Tracker(load_layout(sys.argv[1] + "/layout.yaml").layout, sys.argv[1], sys.argv[1])
 began = time.monotonic()

@@ -24,6 +24,7 @@ from test_tui_run import opened
 
 from rltui.errors import UsageError
 from rltui.tui.screens.runs import RunsScreen
+from rltui.watch.log_search import LogQuery, Searched, read_query
 from rltui.watch.samples import SampleQuery, SamplesFound
 
 FIRST = RUNS[0].run_id
@@ -214,3 +215,23 @@ async def test_a_search_of_the_log_ends_none_of_samples() -> None:
         fake.gate.set()
         await press(pilot, "escape", "9")
         await until_text(pilot, "45 out of")
+
+
+async def test_a_search_in_a_whole_log_ends_with_its_screen() -> None:
+    class Endless(FakeCockpit):
+        def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+            while not self.gate.wait(0.01):
+                yield Searched((), 1, 100)
+
+    fake = Endless()
+    async with cockpit(fake) as pilot:
+        await opened(pilot)
+        searches = pilot.app.controller.searches
+        searches.log(RUNS[0].run_id, "out.log", read_query("loss"))
+        await until(pilot, lambda: searches._logs.busy, "the search")
+        await press(pilot, "escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen), "the list")
+        try:
+            await until(pilot, lambda: not searches._logs.busy, "the end of the search")
+        finally:
+            fake.gate.set()

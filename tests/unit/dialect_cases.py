@@ -31,10 +31,11 @@ SYSTEMS = {
     "verl": System(
         command="python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B",
         lines=(
+            "\x1b[36m(TaskRunnerV1 pid=71)\x1b[0m Training Progress:   1%|1   | 6/624 [10:00<103:53:21, 600.3s/it]",
             "\x1b[36m(TaskRunnerV1 pid=71)\x1b[0m step:7 - actor/pg_loss:-0.25 - "
             "critic/rewards/mean:np.float64(0.5) - timing_s/step:12.5 - response_length/clip_ratio:0.0",
         ),
-        at=(7, None),
+        at=(7, 624),
         values={"loss": -0.25, "reward": 0.5, "time/total": 12.5, "truncated_fraction": 0.0},
         writes=(
             "critic/rewards/mean", "perf/total_num_tokens", "timing_s/step", "timing_s/gen", "timing_s/update_actor",

@@ -1,6 +1,7 @@
 """Each rule fires where it must, stays silent on the nearest sound layout, and its fix settles it."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -235,13 +236,24 @@ def test_arithmetic_is_resolved_to_integers() -> None:
     assert (found.optimizer_steps_per_rollout, found.samples_per_optimizer_step) == (4, 64)
     assert (found.checkpoints, found.evals) == (4, 5)  # before step 1, after 30, 60, 90 and 100
     assert found.gpu_hours_asked == 8 * 36
+    endless = report("gpu", ["slurm.time=0:00"]).arithmetic
+    assert endless is not None
+    assert endless.gpu_hours_asked is None
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 5400), ("24:00", 1440), ("24:00:00", 86400), ("1-12", 129600), ("1-12:30", 131400), ("2-00:00:01", 172801)],
+    [
+        ("90", 5400),
+        ("24:00", 1440),
+        ("24:00:00", 86400),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("2-00:00:01", 172801),
+        ("0", math.inf),
+    ],
 )
-def test_slurm_times_are_read_as_slurm_reads_them(text: str, seconds: int) -> None:
+def test_slurm_times_are_read_as_slurm_reads_them(text: str, seconds: float) -> None:
     from rltui.layout.time_limit import time_limit_s
 
     assert time_limit_s(text) == seconds

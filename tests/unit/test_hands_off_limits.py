@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from rltui.cli import auto
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
 from rltui.service import hands_off, hands_off_switch
+from rltui.service.hands_off import gpu_hours_of
 from rltui.service.hands_off_rules import CauseFix, Policy, Record, Situation, decide, policy_of, quiet_s
 
 
@@ -68,3 +70,15 @@ def test_a_damaged_switch_is_off_as_it_is_for_the_node(text: str) -> None:
     client = SimpleNamespace(collect=lambda *_: [SimpleNamespace(text=text)])
     place = SimpleNamespace(cluster=SimpleNamespace(client=client))
     assert hands_off_switch.told_of(place, SimpleNamespace(path="/runs/a")) == {}  # type: ignore[arg-type]
+
+
+def test_gpu_hours_are_those_of_the_cards_that_each_attempt_had(tmp_path: Path) -> None:
+    alike, unlike = {"nodes": 4, "gpus_per_node": 8}, {"nodes": 2, "gpus_per_node": 6, "kinds": [[1, 8], [1, 4]]}
+    for number, job in enumerate(({"held": alike}, {"held": unlike}, {}), start=1):
+        attempt = tmp_path / f"attempts/{number:02d}"
+        attempt.mkdir(parents=True)
+        history = [{"stage": "submitted", "at": 0.0}, {"stage": "preflight", "at": 1000.0}]
+        files = {"stage.json": {"history": history}, "end.json": {"at": 4600.0}, "job.json": job}
+        for name, told in files.items():
+            (attempt / name).write_text(json.dumps(told))
+    assert gpu_hours_of(tmp_path, 2) == 32 + 12 + 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rltui.cluster.jobs import JobSnapshot
 from rltui.cluster.slurm.ids import first_task
 from rltui.cluster.slurm.job_details import read_jobs
@@ -61,3 +63,20 @@ def test_no_job_and_no_output_are_nothing() -> None:
     assert read_jobs("slurm_load_jobs error: Invalid job id specified\n") == ()
     (found,) = read_jobs("JobId=1 UserId=a(1) JobState=RUNNING StdOut=/dev/null StdErr=/dev/null\n")
     assert found.logs == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus"),
+    [
+        ("TresPerNode=gres/gpu:h100:4", (8, "h100")),
+        ("TresPerNode=gres:gpu:h100:4", (8, "h100")),  # 21.08 to 23.02
+        ("TresPerNode=gpu:4", (8, "")),  # before
+        ("TresPerJob=gres/gpu:6", (6, "")),
+        ("TresPerNode=gres:nvme:1", (0, "")),
+    ],
+)
+def test_gpus_are_known_where_the_site_does_not_count_them(asked: str, gpus: tuple[int, str]) -> None:
+    counted = "ReqTRES=cpu=2,gres/gpu=8,gres/gpu:h100=8 AllocTRES=cpu=2,gres/gpu=8,gres/gpu:h100=8"
+    assert counted in ONE
+    (found,) = read_jobs(ONE.replace(counted, f"TRES=cpu=2,mem=8G,node=2 {asked}"))
+    assert (found.gpus, found.gpu) == gpus

@@ -6,11 +6,13 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
 
 from rltui.cli.main import main
+from rltui.cluster.cluster import SubmitRefusedError
 from rltui.cluster.profile import Profile
 from rltui.errors import MissingExtraError, RltuiError
 from rltui.layout.load import load_layout
@@ -20,6 +22,7 @@ from rltui.service.context import open_context
 from rltui.service.launch import require_modules
 from rltui.service.login_facts import ask_cluster, cluster_problems, folder_problem
 from rltui.service.scripts import prepare
+from rltui.service.submit import Launched
 from rltui.service.wishes import read_wishes
 
 
@@ -152,3 +155,19 @@ def test_a_dry_run_of_a_layout_launches_nothing(
     assert says in told.out + told.err
     assert main(["ps", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == []
+
+
+def test_a_chain_that_is_refused_on_the_way_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit(context: object, run_id: str, number: int, *_: object, **__: object) -> Launched:
+        if number == 3:
+            raise SubmitRefusedError("Slurm refused it.")
+        return Launched(run_id=run_id, attempt=number, job_id=str(number), cluster="lab", path="/runs")
+
+    monkeypatch.setattr(launch, "submit_attempt", submit)
+    monkeypatch.setattr(launch, "submit_new", lambda context, layout, **_: submit(context, "tiny-1a2b", 1))
+    monkeypatch.setattr(launch, "remembered", lambda *_: ())
+    profile = Profile(name="lab", scheduler="slurm")
+    context = SimpleNamespace(name="lab", cluster=SimpleNamespace(profile=profile, client=None))
+    said = r"Slurm refused it\. 2 of 4 jobs of tiny-1a2b were submitted before, and stay\."
+    with pytest.raises(RltuiError, match=said):
+        launch.launch(context, "local/grpo-tiny", chain=4, unchecked=True)  # type: ignore[arg-type]

@@ -159,6 +159,23 @@ def test_why_is_told_of_a_run_whose_script_is_not_kept(
     assert [one["id"] for one in without["diagnoses"]] == [one["id"] for one in with_script["diagnoses"]] != []
 
 
+def test_why_offers_no_words_that_would_not_reach_the_training(
+    capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
+) -> None:
+    becomes(run, tmp_path, VERL)
+    (run / "out.log").write_text("ValueError: No available memory for the cache blocks. Try increasing it.\n")
+    record = json.loads((run / "script.json").read_text())
+    safe: dict[bool, list[str]] = {}
+    for passes_words in (True, False):
+        (run / "script.json").write_text(json.dumps({**record, "passes_words": passes_words}))
+        _, report, _ = told(capsys, "why", RUN)
+        worded = [remedy for one in report["diagnoses"] for remedy in one["remedies"] if remedy.get("words")]
+        safe[passes_words] = [remedy["safe"] for remedy in worded]
+        assert all(("does not hand its arguments on" in one["summary"]) != passes_words for one in worded)
+    assert "auto" in safe[True]
+    assert set(safe[False]) == {"never"}
+
+
 def test_plan_times_what_the_command_means_by_the_lengths_that_the_run_had(
     capsys: pytest.CaptureFixture[str], run: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from rltui.cluster.profiles import merge_profiles
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError, UsageError
 from rltui.layout.document import parse
+from rltui.service import setup_cluster
 from rltui.service.setup_cluster import Site, as_block, gpu_type, look_around, propose, with_block, write_file
 
 
@@ -302,3 +305,14 @@ def test_slurm_s_tools_without_a_cluster_are_no_slurm(
             assert (found.facts, found.host is not None) == (None, True)
     finally:
         relay.close()
+
+
+def test_however_many_clusters_there_are_the_controller_is_asked_once_what_it_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(setup_cluster, "cluster_name", lambda relay: asked.append(relay) or "lab")
+    answer = SimpleNamespace(rc=0, out="lab|10.0.0.1\nold|\nnorth|10.0.1.1\nsouth|10.0.2.1\n")
+    relay: Any = SimpleNamespace(run=lambda *_, **__: answer)
+    assert setup_cluster._other_clusters(relay) == ("north", "south")
+    assert asked == [relay]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from watch_support import append
+from watch_support import append, attempt_of
 
+import rltui.api as rltui
+from rltui.cli.main import main
 from rltui.cluster.relay_client import RelayClient
 from rltui.onnode.metric_names import ALIASES, canonical, canonical_values
 from rltui.watch.lines import follow
@@ -157,3 +160,18 @@ def test_the_table_of_names_is_one_step_deep() -> None:
     assert canonical("timing_s/gen") == "time/generate"
     assert canonical("something/else") == "something/else"
     assert canonical_values({"timing_s/gen": 1, "time/getting_response": 2}) == {"time/generate": 1.0}
+
+
+def test_the_verb_computes_over_every_step(own_folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = attempt_of("grpo-tiny-1a2b", created_at=1_793_000_000.0)
+    values = [100.0 if step % 8 < 2 else 1.0 for step in range(1, 5001)]  # of a thinned curve, half are spikes
+    lines = (json.dumps({"step": step, "loss": value}) for step, value in enumerate(values, start=1))
+    path.joinpath("metrics.jsonl").write_text("\n".join(lines) + "\n")
+    path.joinpath("stage.json").write_text(json.dumps({"stage": "ended", "step": 5000}))
+    assert main(["metrics", "grpo-tiny-1a2b"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["loss", "100", "1", "1", "100"] in rows
+    assert main(["metrics", "grpo-tiny-1a2b", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["series"]["loss"] == values
+    with rltui.open("local") as session:
+        assert session.run("grpo-tiny-1a2b").metrics().series["loss"] == tuple(values)

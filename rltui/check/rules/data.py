@@ -145,10 +145,13 @@ def slow_rewards(subject: Subject) -> Iterator[Trouble]:
     if reward is None or not layout.num_reward_workers or layout.data.environment:
         return
     each = -(-layout.train.samples_per_step // reward.workers)
-    worst_s = each * reward.timeout_s
+    # the tests of a program have as long each as data allows, and together as long as the role does
+    tests_programs = "code" in rewards_of(layout.data)
+    limit_s = reward.timeout_s if tests_programs else min(reward.timeout_s, layout.data.reward_timeout_s)
+    worst_s = each * limit_s
     if worst_s > 600:
         yield Trouble(
-            f"{each} samples a worker × {reward.timeout_s:g} s = {worst_s:.0f} s in the worst case",
+            f"{each} samples a worker × {limit_s:g} s = {worst_s:.0f} s in the worst case",
             "roles.reward.workers",
             (f"roles.reward.timeout_s={max(0.01, 600 * 100 // each / 100):g}",),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -72,7 +73,8 @@ def longer_than_sites_allow(subject: Subject) -> Iterator[Trouble]:
     """The time limit is longer than a week; few partitions allow that, and maintenance windows block such jobs."""
     seconds = time_limit_s(subject.layout.slurm.time)
     if seconds is not None and seconds > 7 * 86400:
-        yield settled_by(f"{subject.layout.slurm.time} is {seconds / 86400:.1f} days", "slurm.time", "7-00:00:00")
+        long = "no limit at all" if math.isinf(seconds) else f"{seconds / 86400:.1f} days"
+        yield settled_by(f"{subject.layout.slurm.time} is {long}", "slurm.time", "7-00:00:00")
 
 
 @rule("S607", "error")

@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from rltui.cluster.jobs import ENDED_STATES, JobSnapshot
 from rltui.cluster.plain_text import plain
+from rltui.cluster.slurm.everybody import gpus_of
 from rltui.cluster.slurm.ids import read_id
 from rltui.cluster.slurm.records import NEVER, read_duration_s, read_pairs, read_time, whole
 from rltui.cluster.slurm.states import read_state
 
 _OWNER = re.compile(r"(.*)\((\d+)\)\Z")
-_GPUS = re.compile(r"gres/gpu(?::([\w.-]+))?[=:](\d{1,6})")
 _PLACEHOLDER = re.compile(r"%([%AabjJux])")
 NO_LOG = frozenset({"", "/dev/null", *NEVER})
 
@@ -56,7 +56,8 @@ def _details(pairs: Mapping[str, str], line: str) -> JobDetails:
     owner = _OWNER.match(pairs.get("UserId", ""))
     user, uid = (owner[1], owner[2]) if owner else ("", "")
     command, *words = _split(pairs.get("Command", ""))
-    kind, gpus = _gpus(pairs)
+    nodes = whole(pairs.get("NumNodes", "").partition("-")[0]) or 1
+    kind, gpus = _gpus(pairs, nodes)
     state = read_state(pairs.get("JobState", ""))
     is_over = state.state in ENDED_STATES
     job = JobSnapshot(
@@ -83,7 +84,7 @@ def _details(pairs: Mapping[str, str], line: str) -> JobDetails:
         words=tuple(words),
         folder=pairs.get("WorkDir", ""),
         logs=tuple(dict.fromkeys(path for path in outputs if path not in NO_LOG)),
-        nodes=whole(pairs.get("NumNodes", "").partition("-")[0]) or 1,
+        nodes=nodes,
         gpus=gpus,
         gpu=kind,
     )
@@ -113,17 +114,12 @@ def _split(command: str) -> list[str]:
         return command.split()
 
 
-def _gpus(pairs: Mapping[str, str]) -> tuple[str, int]:
-    """Type and number of all GPUs of the job: those with a type are counted among those without."""
-    for name in ("AllocTRES", "ReqTRES", "TRES"):
-        found = {kind: int(count) for kind, count in _GPUS.findall(pairs.get(name, ""))}
-        if found:
-            kind = max(found, key=lambda one: (bool(one), found[one]))
-            return kind, found.get("", sum(found.values()))
-    per_node = _GPUS.search(pairs.get("TresPerNode", ""))
-    if per_node is None:
-        return "", 0
-    return per_node[1] or "", int(per_node[2]) * (whole(pairs.get("NumNodes", "").partition("-")[0]) or 1)
+def _gpus(pairs: Mapping[str, str], nodes: int) -> tuple[str, int]:
+    """Type and number of all GPUs of the job; not all sites have Slurm count them."""
+    counted = (pairs.get(name, "") for name in ("AllocTRES", "ReqTRES", "TRES"))
+    tres = next((one for one in counted if "gres/gpu" in one), "")
+    kind, gpus = gpus_of(tres, pairs.get("TresPerJob", ""), pairs.get("TresPerNode", ""), nodes)
+    return kind, gpus or 0
 
 
 def _filled(path: str, job: JobSnapshot, number: str) -> str:

@@ -16,7 +16,7 @@ import secrets
 import time
 from functools import lru_cache
 
-from rltui.layout.time_limit import time_limit_s
+from rltui.layout.time_limit import duration_s
 
 _KEY = re.compile(r"(?:^|(?<=\s))([A-Z][A-Za-z0-9/:&]{0,40})=")
 FIELDS_LIMIT = 4_000_000
@@ -97,7 +97,7 @@ def read_time(text: str) -> float:
 @lru_cache(1024)
 def read_duration_s(text: str) -> float | None:
     """Return the seconds of ``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS``, ``D-HH`` or minutes; None for no limit."""
-    seconds = time_limit_s(_FRACTION.sub("", text.strip()))
+    seconds = duration_s(_FRACTION.sub("", text.strip()))
     return None if seconds is None else float(seconds)
 
 

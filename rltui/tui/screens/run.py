@@ -74,6 +74,10 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         self.cockpit.controller.watch_log(self.logs.log_name)
         self.cockpit.controller.watch_run(self.run_id, is_open=True)
 
+    def on_unmount(self) -> None:
+        """Search no more in what nobody looks at."""
+        self.cockpit.controller.searches.end()
+
     def watch_snapshot(self) -> None:
         """Show another picture of the run."""
         self._show_tab()
