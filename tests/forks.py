@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from io import TextIOWrapper
 
 HERE = os.path.realpath(__file__)
+HERE_IMPORTED = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; "
 IMPORTED = (
     "torch",
     "deepspeed",
@@ -94,10 +95,14 @@ def forked(path: str) -> list[str]:
     return [sys.executable, "-IS", HERE, ASK, path]
 
 
+def workers_asked(path: str) -> str:
+    """Python by which the ``ray start`` after it has its raylet ask the server at ``path`` for workers."""
+    return f"{HERE_IMPORTED}forks.use({path!r}); "
+
+
 def workers_from(path: str) -> str:
-    """Python by which the ``ray start`` after it is bare, and has its raylet ask the server at ``path`` for workers."""
-    here = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); "
-    return here + f"import bare_ray, forks; bare_ray.leave_out('dashboard'); forks.use({path!r}); "
+    """The same for a ``ray start`` that is bare, too."""
+    return workers_asked(path) + "import bare_ray; bare_ray.leave_out('dashboard'); "
 
 
 def forking_python(python: str, path: str = "") -> str:
@@ -107,7 +112,7 @@ def forking_python(python: str, path: str = "") -> str:
         python: The interpreter.
         path: The server that forks them; without one, roles start as a user's do.
     """
-    own = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; forks.be_bare(); "
+    own = f"{HERE_IMPORTED}forks.be_bare(); "
     trainers = ""
     if path:
         own += f"forks.use({path!r}); "
@@ -224,7 +229,7 @@ def noted_code() -> Iterator[None]:
 def go_to(asking: socket.socket) -> tuple[int, int]:
     """Have what this process forks on the node of who asks; returns that one's user and group."""
     pid, user, group = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:
+    if os.stat(f"/proc/{pid}/ns/uts").st_ino != os.stat("/proc/self/ns/uts").st_ino:
         with open(os.pidfd_open(pid)) as node:
             done = ctypes.CDLL(None, use_errno=True).setns(node.fileno(), SPACES)
         assert done == 0, os.strerror(ctypes.get_errno())

@@ -16,7 +16,7 @@ import pytest
 from slurm_attempts import FIND
 from slurm_support import profile_file
 from verbs import rltui
-from workstation import FEW_ANSWERS
+from workstation import FEW_ANSWERS, give_model
 
 from rltui.onnode import rundir
 from waiting import eventually
@@ -115,6 +115,7 @@ def workstation(slurm_cluster: Lab, tmp_path: Path, request: pytest.FixtureReque
 
 
 def test_a_run_on_two_nodes_trains_in_the_container_and_leaves_nothing(workstation: Workstation) -> None:
+    give_model(workstation.lab)
     workstation.rltui("launch", *LAYOUT, *SETTINGS, "--cluster", "lab")
     eventually(lambda: workstation.step() > 5, "the sixth step")
     uuid = workstation.read(rundir.JOB)["uuid"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from terminal import Terminal
 
+from forks import server_of_session, write_forking_python
 from rltui.onnode import processes
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,10 @@ def test_make_demo_without_a_terminal_learns_and_reports_in_lines(home: dict[str
 
 
 @pytest.mark.tmux
-def test_make_demo_is_watched_killed_and_resubmitted_by_keys(home: dict[str, str]) -> None:
+def test_make_demo_is_watched_killed_and_resubmitted_by_keys(home: dict[str, str], tmp_path: Path) -> None:
+    write_forking_python(tmp_path / "python", server_of_session())
+    home["RLTUI_TRAINER_PYTHON"] = str(tmp_path / "python")
+    del home["RLTUI_CACHE_DIR"]  # the session's tiny model
     terminal = Terminal(f"cd {ROOT} && make demo", home)
     try:
         terminal.until("stage")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangs import scaled, see_hangs
 from json_lines import records
 from verbs import rltui
 
@@ -22,7 +23,7 @@ from waiting import DEADLINE_S, eventually
 ROOT = Path(__file__).parents[2]
 NO_WANDB = "tracking.wandb=disabled"
 PYTHON = "RLTUI_TRAINER_PYTHON"
-pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 class Shell:
@@ -107,8 +108,12 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         processes.end_all(uuid, grace_s=0.5, exclude=())
 
 
-def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell) -> None:
+def test_a_run_outlives_rltui_is_watched_cancelled_and_goes_on_after_each_death_and_its_history_adds_up(
+    shell: Shell, tmp_path: Path
+) -> None:
+    before = dict(shell.environment)
     del shell.environment[PYTHON]  # each role of the first attempt is a Python of its own, as a user's is
+    shell.environment |= scaled()
     launcher = shell.start("launch", "local/grpo-tiny", "train.steps=100000", "checkpoint.every=20", NO_WANDB, "--wait")
     eventually(lambda: shell.step() > 25, "the 25th step")
     launcher.send_signal(signal.SIGKILL)
@@ -117,6 +122,33 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     eventually(lambda: shell.step() > killed_at, "a step after rltui was killed")
 
     run = shell.only_run()
+    see_hangs(shell, run["run_id"], tmp_path)
+    shell.environment = before
+    watch_to_its_end(shell, run)
+    saved = [shell.saved()]
+    assert saved[0] >= killed_at
+    kill_a_learner(shell, run["run_id"], saved)
+    kill_the_supervisor(shell, run["run_id"], saved)
+    shell.run("resubmit", run["run_id"], f"train.steps={saved[-1] + 10}", "--wait")
+    again = shell.only_run()
+    assert (again["run_id"], again["attempt"], again["state"]) == (run["run_id"], 4, "finished")
+    assert shell.steps(4) == list(range(saved[-1] + 1, saved[-1] + 11))
+    first = shell.rewards(1)
+    assert sum(shell.rewards(4)) / 10 > sum(first[:10]) / 10 + 0.1, "what had been learned is there"
+    assert again["reward"] == pytest.approx(shell.rewards(4)[-1])
+    see_history(shell, run["run_id"], saved)
+    entries = [json.loads(line) for line in (shell.state / "journal.jsonl").read_text().splitlines()]
+    phases = [(entry["action"], entry["phase"]) for entry in entries]
+    resubmitted = [("resubmit", "intent"), ("resubmit", "submitting"), ("resubmit", "done")]
+    assert phases == [
+        ("submit", "intent"), ("submit", "submitting"), ("submit", "done"),
+        ("cancel", "intent"), ("cancel", "done"),
+        *resubmitted * 3,
+    ]  # fmt: skip
+
+
+def watch_to_its_end(shell: Shell, run: dict[str, Any]) -> None:
+    """Record a run that lives, look at it by each verb, and cancel it."""
     recorder = shell.start("record", run["run_id"], "--follow", "-o", str(shell.state / "run.tar.gz"))
     assert recorder.stderr is not None
     assert "until it ends" in recorder.stderr.readline()
@@ -135,23 +167,42 @@ def test_a_run_outlives_rltui_is_watched_cancelled_and_resubmitted(shell: Shell)
     recorder.communicate(timeout=DEADLINE_S)
     see_again(shell, run)
 
-    saved = shell.saved()
-    assert saved >= killed_at
-    shell.environment[PYTHON] = str(shell.forking)
-    shell.run("resubmit", run["run_id"], f"train.steps={saved + 10}", "--wait")
-    again = shell.only_run()
-    assert (again["run_id"], again["attempt"], again["state"]) == (run["run_id"], 2, "finished")
-    assert shell.steps(2) == list(range(saved + 1, saved + 11))
-    first = shell.rewards(1)
-    assert sum(shell.rewards(2)) / 10 > sum(first[:10]) / 10 + 0.1, "what had been learned is there"
-    assert again["reward"] == pytest.approx(shell.rewards(2)[-1])
-    entries = [json.loads(line) for line in (shell.state / "journal.jsonl").read_text().splitlines()]
-    phases = [(entry["action"], entry["phase"]) for entry in entries]
-    assert phases == [
-        ("submit", "intent"), ("submit", "submitting"), ("submit", "done"),
-        ("cancel", "intent"), ("cancel", "done"),
-        ("resubmit", "intent"), ("resubmit", "submitting"), ("resubmit", "done"),
-    ]  # fmt: skip
+
+def kill_a_learner(shell: Shell, run: str, saved: list[int]) -> None:
+    """Go on with a second attempt, and kill a learner of it when it has steps to lose."""
+    shell.run("resubmit", run, "checkpoint.every=40")
+    eventually(lambda: shell.saved() > saved[0], "a checkpoint, written beside the steps")
+    eventually(lambda: has_steps_to_lose(shell, 2), "steps that are in no checkpoint, nor soon in one")
+    attempt = next(shell.runs.glob("*/attempts/02"))
+    events = records((attempt / "events.jsonl").read_text())
+    roles = next(event["roles"] for event in events if event["kind"] == "roles")
+    learner = next(one["pid"] for one in roles if one["role"] == "learner 0")
+    assert "forks.py" in " ".join(processes.words_of(parent_of(learner))), "it starts as the tests of real runs have it"
+    assert processes.attempt_of(learner) in shell.uuids()
+    os.kill(learner, signal.SIGKILL)
+    eventually((attempt / "end.json").is_file, "the end of the second attempt")
+    saved.append(shell.saved())
+
+
+def kill_the_supervisor(shell: Shell, run: str, saved: list[int]) -> None:
+    """Go on with a third attempt, and kill its supervisor when it has steps to lose."""
+    shell.run("resubmit", run)
+    eventually(lambda: has_steps_to_lose(shell, 3), "such steps again")
+    attempt = next(shell.runs.glob("*/attempts/03"))
+    os.kill(json.loads((attempt / "supervisor.json").read_text())["pid"], signal.SIGKILL)
+    lost = eventually(
+        lambda: (seen := shell.only_run())["end"] and not seen["as_of"] and seen, "the end of the third attempt"
+    )
+    assert (lost["attempt"], lost["state"], lost["end"]["outcome"]) == (3, "lost", "lost"), lost
+    uuid = json.loads((attempt / "job.json").read_text())["uuid"]
+    eventually(lambda: not processes.by_attempt(uuid), "the end of all processes")
+    saved.append(shell.saved())
+
+
+def has_steps_to_lose(shell: Shell, attempt: int) -> bool:
+    """Whether the last step is in no checkpoint, nor soon in one."""
+    steps = shell.steps(attempt)
+    return bool(steps) and 10 < steps[-1] - shell.saved() < 30
 
 
 def see_again(shell: Shell, run: dict[str, Any]) -> None:
@@ -191,36 +242,6 @@ def test_a_home_that_cannot_be_written_is_one_clear_line(shell: Shell, verb: lis
     assert "Traceback" not in err
 
 
-def test_a_run_goes_on_after_a_killed_learner_and_a_killed_supervisor_and_its_history_adds_up(shell: Shell) -> None:
-    shell.run(
-        "launch", "local/grpo-tiny", "roles.learner.gpus=[1]", "train.steps=100000", "checkpoint.every=40", NO_WANDB
-    )
-    attempts = next(shell.runs.glob("*/attempts"))
-    eventually(lambda: shell.saved(), "a checkpoint, written beside the steps")
-    eventually(lambda: 10 < shell.steps(1)[-1] - shell.saved() < 30, "steps that are in no checkpoint, nor soon in one")
-    events = records((attempts / "01/events.jsonl").read_text())
-    roles = next(event["roles"] for event in events if event["kind"] == "roles")
-    learner = next(one["pid"] for one in roles if one["role"] == "learner 0")
-    assert "forks.py" in " ".join(processes.words_of(parent_of(learner))), "it starts as the tests of real runs have it"
-    assert processes.attempt_of(learner) == shell.uuids()[0]
-    os.kill(learner, signal.SIGKILL)
-    eventually((attempts / "01/end.json").is_file, "the end of the first attempt")
-
-    run, saved = shell.only_run()["run_id"], [shell.saved()]
-    shell.run("resubmit", run)
-    eventually(lambda: shell.steps(2) and 10 < shell.steps(2)[-1] - shell.saved() < 30, "such steps again")
-    os.kill(json.loads((attempts / "02/supervisor.json").read_text())["pid"], signal.SIGKILL)
-    lost = eventually(
-        lambda: (seen := shell.only_run())["end"] and not seen["as_of"] and seen, "the end of the second attempt"
-    )
-    assert (lost["attempt"], lost["state"], lost["end"]["outcome"]) == (2, "lost", "lost"), lost
-    eventually(lambda: not processes.by_attempt(shell.uuids()[1]), "the end of all processes")
-    saved.append(shell.saved())
-    shell.run("resubmit", run, f"train.steps={saved[-1] + 60}", "--wait")
-    assert shell.only_run()["state"] == "finished"
-    see_history(shell, run, saved)
-
-
 def parent_of(pid: int) -> int:
     """Who started the process."""
     found = processes.read_stat(pid)
@@ -244,7 +265,7 @@ def see_history(shell: Shell, run: str, saved: list[int]) -> None:
     assert [one["first_step"] for one in attempts] == [1, *(step + 1 for step in saved)]
     overtaken = [sum(step > last for step in of_one) for of_one, last in zip(steps, kept, strict=True)]
     assert [one["overtaken_steps"] for one in attempts] == overtaken
-    assert (min(overtaken[:-1]) > 0, overtaken[-1]) == (True, 0)
+    assert (overtaken[0], min(overtaken[1:-1]) > 0, overtaken[-1]) == (0, True, 0), "who is cancelled saves"
     assert (told["unit"], attempts[0]["slots"]) == ("CPU slot", 3)
     kept_s = 0.0
     for one, folder, last in zip(attempts, folders, kept, strict=True):

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from tls_front import HOST, front
 
+from forks import server_of_session, workers_asked
 from free_ports import free_ports
 from rltui.cluster.cluster import SubmitRefusedError, SubmitUnknownError
 from rltui.cluster.local_transport import LocalTransport
@@ -43,8 +44,12 @@ sys.exit(int(sys.argv[2]))
 
 @contextmanager
 def taking_jobs() -> Iterator[None]:
-    """A Ray that starts inside takes jobs, as a standing one does; that of a run has no use for them."""
+    """A Ray that starts inside takes jobs, as a standing one does; that of a run has no use for them.
+
+    Its workers are forked.
+    """
     start = ray_start.START_OWN.replace("ray_start.leave_out()", "ray_start.HEADS += 'JobHead',; ray_start.leave_out()")
+    start = workers_asked(server_of_session()) + start
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_process, "START_OWN", start)
         yield

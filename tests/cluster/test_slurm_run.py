@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 # Two learner bundles, each on a host of its own, and the engine beside one of them.
 LAYOUT = ("local/grpo-tiny", "hardware.nodes=2", "hardware.gpus_per_node=2", "roles.learner.gpus=[1,1]")
-NOT_NICE = "setup_lines: ['export RAY_worker_niceness=0']"
 SETTINGS = ("train.steps=100000", "checkpoint.every=10", "tracking.wandb=disabled", "slurm.time=00:30:00", *FEW_ANSWERS)
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -53,7 +51,7 @@ def patient(slurm_cluster: Lab) -> Iterator[Patient]:
 def test_a_run_on_two_hosts_is_watched_and_slurm_starts_it_again_without_the_one_that_dies(
     patient: Patient, tmp_path: Path
 ) -> None:
-    lab, workstation = patient.lab, Workstation(patient.lab, tmp_path, NOT_NICE, python=sys.executable)
+    lab, workstation = patient.lab, Workstation(patient.lab, tmp_path)
     workstation.rltui("launch", *LAYOUT, *SETTINGS, "--cluster", "lab")
     eventually(lambda: workstation.step() > 25, "the 25th step")
     run = workstation.only_run()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from night_report import report
 from test_ray_jobs import taking_jobs
 from workstation import FEW_ANSWERS
 
+from forks import server_of_session, write_forking_python
 from free_ports import free_ports
 from rltui.cluster.local_transport import LocalTransport
 from rltui.cluster.profile import Profile
@@ -37,8 +39,6 @@ from rltui.watch.run_watcher import RunWatcher
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rltui.watch.snapshots import RunSummary
 
 pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -88,9 +88,9 @@ def started(home: Path, uuid: str) -> Iterator[ray_head.RayHead]:
     try:
         with taking_jobs():
             head.start(180, lambda: False)
-        agent, metrics = free_ports(2)
-        ports = [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}"]
-        second.launch([f"--address={head.address}", *ports])
+            agent, metrics = free_ports(2)
+            ports = [f"--dashboard-agent-listen-port={agent}", f"--metrics-export-port={metrics}"]
+            second.launch([f"--address={head.address}", *ports])
         nodes = functools.partial(ask, head.dashboard + NODES, head.token, 10)
         eventually(lambda: second.death() or "second" in str(nodes().value), "the second node", saw=nodes)
         assert not second.death(), second.last_words()
@@ -128,8 +128,10 @@ def look(context: Context, run_id: str) -> RunSummary | None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="a second host needs root")
 @pytest.mark.usefixtures("stranger")
 def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray_head.RayHead, tmp_path: Path) -> None:
+    python = str(tmp_path / "python")
+    write_forking_python(Path(python), server_of_session())
     profile = Profile(
-        name="standing", scheduler="ray", ray_address=head.dashboard, python=sys.executable, run_root=f"{tmp_path}/runs"
+        name="standing", scheduler="ray", ray_address=head.dashboard, python=python, run_root=f"{tmp_path}/runs"
     )
     context = Context(cluster=RayCluster(profile, LocalTransport()), journal=Journal(tmp_path / "state"))
     run_id = launch(context, "local/grpo-tiny", ["train.steps=100000", *TWO_NODES]).run_id

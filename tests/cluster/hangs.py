@@ -1,25 +1,23 @@
-"""Hangs of a real run on this machine: who holds it up is named within its deadline, and nobody in a healthy run."""
+"""Hangs of a real run: who holds it up is named within its deadline, and nobody while it does well."""
 
 from __future__ import annotations
 
 import os
 import signal
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from json_lines import records
-from test_local_cluster import PYTHON, Shell
 
 from rltui.diagnose.slow_rules import RULES
-from rltui.onnode import processes, progress
+from rltui.onnode import progress
 from waiting import DEADLINE_S, eventually, slowness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.trainers, pytest.mark.timeout(1800)]
+    from test_local_cluster import Shell
 
 TRIES = 4
 """A learner may be stopped where no collective waits for it, while answers are written; then again."""
@@ -27,16 +25,9 @@ SCALE = 0.1
 """A standstill is one after a minute here, and a word is worth it after 6 s; later on a machine that is slow now."""
 
 
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
-    del shell.environment[PYTHON]  # what a role's own stack says is the point, and a forked one is another program's
-    shell.environment[progress.SCALE] = str(SCALE * slowness())
-    yield shell
-    for uuid in shell.uuids():
-        for process in processes.by_attempt(uuid):
-            processes.send(process.pid, process.start_time, signal.SIGCONT)
-        processes.end_all(uuid, grace_s=5.0)
+def scaled() -> dict[str, str]:
+    """What a run to be stopped is launched with."""
+    return {progress.SCALE: str(SCALE * slowness())}
 
 
 class Hanging:
@@ -82,17 +73,19 @@ class Hanging:
         return list((self.attempt / "evidence").glob("*-*.json"))
 
 
-def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path: Path) -> None:
-    words = ("train.steps=100000", "checkpoint.every=0", "tracking.wandb=disabled")
-    shell.run("launch", "local/grpo-tiny", *words)
-    eventually(lambda: shell.step() > 5, "some steps")
-    hanging = Hanging(shell, shell.only_run()["run_id"])
+def see_hangs(shell: Shell, run: str, folder: Path) -> None:
+    """Stop a learner and the engine of a run that does well: each is named, and nobody while it is not stopped.
+
+    Its deadlines are ``scaled``, and its roles are Pythons of their own: what a role's own stack says is the point, and
+    a forked one is another program's.
+    """
+    hanging = Hanging(shell, run)
     early = hanging.events("evidence")
     # what a stage may take is scaled down too, to less than a start takes on a machine that is many times overloaded
     assert all(asked["text"].startswith("stage ") for asked in early), "nothing stood still while it came up"
-    told = shell.json("bundle", hanging.run, "--output", str(tmp_path / "healthy.tar.gz"))
+    told = shell.json("bundle", hanging.run, "--output", str(folder / "healthy.tar.gz"))
     assert (len(told["answered"]), told["silent"]) == (1, [])
-    with tarfile.open(tmp_path / "healthy.tar.gz") as archive:
+    with tarfile.open(folder / "healthy.tar.gz") as archive:
         stacks = next(one for one in archive if one.name.endswith("-stacks.txt"))
         stream = archive.extractfile(stacks)
         assert stream is not None
@@ -116,8 +109,7 @@ def test_stopped_roles_are_named_and_healthy_ones_are_not(shell: Shell, tmp_path
     assert "waits for it in all_" in learner
     assert all(asked["text"].startswith("no new step for ") for asked in hanging.events("evidence")[len(early) :])
 
-    by_hand = str(tmp_path / "engine.tar.gz")
+    by_hand = str(folder / "engine.tar.gz")
     assert "is stopped (state T" in hanging.stopped(
         "engine 0", lambda: shell.run("bundle", hanging.run, "--output", by_hand)
     )
-    shell.run("cancel", hanging.run, "--yes")
