@@ -109,3 +109,14 @@ def test_adapters_need_no_reference_for_their_penalty() -> None:
 def test_samples_of_a_prompt_are_spread_over_the_engines() -> None:
     command = f"{GRPO}--per_device_train_batch_size 1 --gradient_accumulation_steps 1\n"
     assert "B206" not in [found.code for found in check_script_text(command, Path("run.sh")).findings]
+
+
+def test_torchrun_counts_the_processes_that_share_the_engines_gpus() -> None:
+    """Several visible GPUs are spread over one process only where nothing starts more (F355, F366)."""
+    flags = "--rlhf_type grpo --model m --use_vllm true --vllm_mode colocate --deepspeed zero2"
+    for start, codes in (
+        ("torchrun --nproc_per_node 4 swift/cli/rlhf.py", set()),
+        ("swift rlhf", {"F355", "F366"}),
+    ):
+        report = check_script_text(f"CUDA_VISIBLE_DEVICES=0,1,2,3 {start} {flags}\n", Path("run.sh"))
+        assert {found.code for found in report.findings} & {"F355", "F366"} == codes
