@@ -251,4 +251,11 @@ TABLE = (
         (given("teacher_model"), given("teacher_model_server")),
         Setting("teacher_model"),
     ),
+    never(
+        "F372",
+        "Megatron's steps are train_iters: max_steps is an argument of swift, and megatron refuses it.",
+        "swift/pipelines/base.py, SwiftPipeline._parse_args",
+        (_ON_MEGATRON, given("max_steps")),
+        Setting("max_steps"),
+    ),
 )
