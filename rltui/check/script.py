@@ -30,6 +30,9 @@ SCORES_ALONE = frozenset({"verl", "skyrl"})
 ROUNDS_MINI_BATCHES = frozenset({"skyrl"})
 """Which round a rank's share of a mini-batch down before they divide by it; rows of their own say what is refused."""
 
+SPREADS_SAMPLES = frozenset({"trl", "ms-swift", "axolotl"})
+"""Where each process generates its own rows on its own engine: a prompt's samples are spread over several engines."""
+
 FRAMEWORKS = {module.FRAMEWORK.dialect: module.FRAMEWORK for module in MODULES}
 
 
@@ -63,6 +66,7 @@ def check_script_text(text: str, path: Path, overrides: Sequence[str] = (), give
     report = check_text(as_yaml(found.layout), str(path), overrides)
     left_out = OF_OUR_TRAINERS | ({"B204"} if facts.dialect in SCORES_ALONE else frozenset())
     left_out |= {"P106"} if facts.other_gpus else frozenset()  # a layout has no word for who has the others
+    left_out |= {"B206"} if facts.dialect in SPREADS_SAMPLES and facts.colocated else frozenset()
     left_out |= {"B211"} if facts.dialect in ROUNDS_MINI_BATCHES else frozenset()
     own = (_in_words_of(finding, facts, place) for finding in report.findings if finding.code not in left_out)
     return replace(report, findings=worst_first((*asserted, *own)), framework=facts.framework)

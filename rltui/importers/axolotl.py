@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rltui.importers import variants
 from rltui.importers.arguments import Settings, from_flags, from_mapping
 from rltui.importers.config import read_yaml
 from rltui.importers.facts import Facts, mapped, remarks
@@ -20,6 +21,7 @@ _TRAIN = ("axolotl.cli.train", "axolotl.train")
 _TABLE: Mapping[str, str] = {
     "trl.num_generations": "train.samples_per_prompt",
     "trl.max_completion_length": "lengths.response",
+    "rl_beta": "grpo.kl_coefficient",
     "trl.beta": "grpo.kl_coefficient",
     "trl.num_iterations": "train.epochs",
     "trl.temperature": "train.temperature",
@@ -33,6 +35,7 @@ _TABLE: Mapping[str, str] = {
     "micro_batch_size": "roles.learner.micro_batch",
     "gradient_checkpointing": "roles.learner.gradient_checkpointing",
     "lora_r": "roles.learner.lora_rank",
+    "trl.vllm_enable_sleep_mode": "roles.rollout.sleep_while_training",
     "vllm.gpu_memory_utilization": "roles.rollout.memory_utilization",
     "trl.vllm_gpu_memory_utilization": "roles.rollout.memory_utilization",
     "wandb_project": "tracking.project",
@@ -56,7 +59,7 @@ def from_config(values: Mapping[str, Any], trainer: int | None = None) -> Facts:
     source = from_mapping(values)
     uses = source.flag("trl.use_vllm", default=False)
     shares = source.text("trl.vllm_mode", default="server") == "colocate"
-    size = source.integer("trl.vllm_tensor_parallel_size" if shares else "vllm.tensor_parallel_size", default=1)
+    size = source.integer("vllm.tensor_parallel_size", "trl.vllm_tensor_parallel_size", default=1)
     copies = source.integer("vllm.data_parallel_size", default=1)
     rollout = 0 if uses is False else None if uses is None else trainer if shares else product(size, copies)
     whole = trainer if shares or uses is False else total(trainer, rollout)
@@ -73,7 +76,7 @@ def from_config(values: Mapping[str, Any], trainer: int | None = None) -> Facts:
         rollout_gpus=rollout,
         rollout_tp=size if uses else None,
         rollout_engines=quotient(rollout, size) if uses else None,
-        reference=has_reference(source.number("trl.beta", default=0.0), trained),
+        reference=has_reference(source.number("trl.beta", "rl_beta", default=0.0), trained),
         source=source,
         settings=trained | ({"roles.rollout.engine": "hf"} if uses is False else {}),
         notes=remarks(source),
@@ -107,8 +110,10 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
     rows = product(
         source.integer("micro_batch_size", default=1), source.integer("gradient_accumulation_steps", default=1), trainer
     )
-    if prompts := quotient(rows, found["train.samples_per_prompt"]):
+    samples = source.integer("trl.generation_batch_size", default=0) or rows
+    if prompts := quotient(samples, found["train.samples_per_prompt"]):
         found["train.prompts_per_step"] = prompts
+    found |= _variants(source)
     length = source.integer("sequence_len")
     if length and length > found["lengths.response"]:
         found["lengths.prompt"] = length - found["lengths.response"]
@@ -117,7 +122,18 @@ def _settings(source: Settings, trainer: int | None) -> dict[str, Any]:
         found["roles.learner.zero_stage"] = known
     if "zero3" in stage and "offload" in stage:
         found["roles.learner.offload"] = "all"
+    if not source.flag("trl.vllm_enable_sleep_mode") and source.text("trl.vllm_mode") == "colocate":
+        found["roles.rollout.sleep_while_training"] = False
     datasets = source.words("datasets")
     if datasets and isinstance(datasets[0], dict) and datasets[0].get("path"):
         found["data.train"] = str(datasets[0]["path"])
+    return found
+
+
+def _variants(source: Settings) -> dict[str, Any]:
+    """The variants of GRPO, which are TRL's behind ``trl.``."""
+    inner = {name.removeprefix("trl."): words for name, words in source.values.items() if name.startswith("trl.")}
+    own = Settings(inner, source.is_open, source.is_cut)
+    found = variants.trl(own).found
+    source.used |= {f"trl.{name}" for name in own.used}
     return found

@@ -115,6 +115,9 @@ def _without_words(flat: dict[str, Any], unsure: list[str], assumed: list[str]) 
         assumed.append(f"roles.rollout.tensor_parallel: {size} GPUs an engine, over nodes of {per_node}")
     if "roles.learner.pool" in flat and flat.pop("train.async_steps", 0):
         assumed.append("train.async_steps: left out; engines and learner share their GPUs and take turns here")
+    adapters = flat.get("roles.learner.lora_rank") and "roles.reference.pool" not in flat
+    if adapters and flat.pop(f"{flat['algorithm']}.kl_coefficient", 0):
+        assumed.append("KL penalty: left out; its reference is the model without adapters, which a layout cannot say")
     if "data.eval" not in flat and flat.pop("data.eval_every", 0):
         assumed.append("data.eval_every: left out; the script does not say on what in words that are known")
 

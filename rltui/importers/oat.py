@@ -43,6 +43,11 @@ _TABLE: Mapping[str, str] = {
 }
 _DEFAULTS: Mapping[str, Any] = {
     "train.learning_rate": 5e-7,
+    "train.prompts_per_step": 128,
+    "train.samples_per_prompt": 2,
+    "lengths.prompt": 1024,
+    "lengths.response": 512,
+    "roles.learner.micro_batch": 1,
     "roles.learner.zero_stage": 2,
     "roles.rollout.memory_utilization": 0.25,
     "grpo.kl_coefficient": 0.1,
@@ -87,7 +92,7 @@ def _facts(script: Script, command: Started, source: Settings) -> Facts:
         rollout_tp=size,
         rollout_engines=quotient(rollout, size),
         critic="shared" if critic else "none",
-        reference=source.number("beta", default=0.1) != 0,
+        reference=source.number("beta", default=0.1) != 0 or source.number("kl_penalty_coef", default=0.0) != 0,
         together=product(per_group, groups),
         source=source,
         settings=_settings(source),

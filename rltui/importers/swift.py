@@ -27,7 +27,11 @@ _GENERATING = {"grpo": "grpo", "ppo": "ppo", "gkd": "opd"}
 _ROLES = ("train.", "rollout.")
 _TABLE: Mapping[str, str] = {
     **COMMON,
+    "max_new_tokens": "lengths.response",
+    "response_length": "lengths.response",
     "max_length": "lengths.prompt",
+    "num_iterations": "train.epochs",
+    "train_iters": "train.steps",
     "lora_rank": "roles.learner.lora_rank",
     **megatron_cuts(),
     "eval_steps": "data.eval_every",
@@ -35,6 +39,13 @@ _TABLE: Mapping[str, str] = {
     "lr": "train.learning_rate",
     "micro_batch_size": "roles.learner.micro_batch",
 }
+_DEFAULTS: Mapping[str, Any] = {
+    "train.temperature": 0.9,
+    "lengths.response": 512,
+    "roles.learner.micro_batch": 1,
+    "roles.rollout.memory_utilization": 0.9,
+}
+"""What it takes where a command is silent, of any training that generates."""
 
 
 def from_script(script: Script) -> list[Facts]:
@@ -60,12 +71,12 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str, Setting
     source, complete = _with_file(script, behind)
     if source.has("train.gpus"):
         return _on_ray(source, script.slurm.machine((None, None)))
-    nodes, trainer = _processes(command, launcher)
-    if (launched := variable_of(command, "NPROC_PER_NODE")) is not None:
+    nodes, trainer = _processes(command, launcher, source)
+    if (launched := _from_file(source, command, "NPROC_PER_NODE")) is not None:
         source = source.over({"NPROC_PER_NODE": [launched]})
         source.has("NPROC_PER_NODE")
     kind = source.text("rlhf_type", default="dpo" if complete else "") if method == "rlhf" else "sft"
-    algorithm = _GENERATING.get(kind, kind)
+    algorithm = _algorithm(source, kind)
     generates = kind in _GENERATING or not kind
     mode = _mode(source, complete) if generates else "none"
     started = [server for server in servers(script) if server.program == "rollout"]
@@ -76,6 +87,9 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str, Setting
     machine = script.slurm.machine((nodes, _per_node(script, command, taken, nodes)))
     variant = variants.trl(source)
     trained, unsure = _trained(source, program)
+    if generates:
+        trained = _generated(source, kind, trainer, program == "megatron") | trained
+        trained |= {"roles.rollout.engine": "hf"} if mode == "none" else {}
     return Facts(
         dialect=NAME,
         algorithm=algorithm,
@@ -88,11 +102,12 @@ def _facts(script: Script, command: Started, started_as: tuple[str, str, Setting
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size) if mode in ("colocate", "server") else None,
-        reference=generates and has_reference(source.number("beta", default=0.04), trained),
-        teacher=_teacher(source) if kind == "gkd" else None,
+        critic="shared" if kind == "ppo" else "none",
+        reference=_reference(source, kind, trained),
+        teacher=_teacher(source) if algorithm == "opd" else None,
         other_gpus=others,
         source=source,
-        settings=trained | variant.found | ({"roles.rollout.engine": "hf"} if mode == "none" else {}),
+        settings=trained | variant.found | _own_variants(source),
         unsure=unsure,
         notes=(*variant.notes, *_notes(mode), *remarks(source, "--")),
     )
@@ -113,35 +128,97 @@ def _on_ray(source: Settings, machine: tuple[int | None, int | None]) -> Facts:
     groups = [set(map(str, group)) for group in source.words("colocate_groups") if isinstance(group, list)]
     shared = any({"train", "rollout"} <= group for group in groups)
     kind = source.text("rlhf_type")
+    algorithm = _algorithm(source, kind)
     teacher = None
-    if kind == "gkd":
+    if algorithm == "opd":
         model = source.text("teacher_model", "teacher.model")
         rides = any("teacher" in group and len(group) > 1 for group in groups)
         teacher = Teacher(model=model, gpus=0 if rides else source.integer("teacher.gpus", default=0))
     inner = {name.partition(".")[2]: words for name, words in source.values.items() if name.startswith(_ROLES)}
     whole = source.over(inner)
     trained, unsure = _trained(whole, "megatron")
+    trained = _generated(whole, kind, trainer, on_megatron=True) | trained
+    if shared:
+        trained["roles.rollout.sleep_while_training"] = source.integer("sleep_level", default=1) != 0
     variant = variants.trl(whole)
+    nodes = machine[0] or source.integer("nnodes")
     whole.used |= source.used | {name for name in source.values if name.partition(".")[2] in whole.used}
     return Facts(
         dialect=NAME,
-        algorithm=_GENERATING.get(kind, kind),
+        algorithm=algorithm,
         model=source.text("model"),
         colocated=shared,
-        nodes=machine[0],
-        gpus_per_node=machine[1],
+        nodes=nodes,
+        gpus_per_node=machine[1] or quotient(total(trainer, 0 if shared else rollout), nodes),
         declared_gpus=product(*machine),
         trainer_gpus=trainer,
         rollout_gpus=rollout,
         rollout_tp=size,
         rollout_engines=quotient(rollout, size),
-        reference=has_reference(source.number("beta", default=0.04), trained),
+        reference=_reference(whole, kind, trained),
         teacher=teacher,
         source=whole,
-        settings=trained | variant.found,
+        settings=trained | variant.found | _own_variants(whole),
         unsure=unsure,
         notes=(*variant.notes, *remarks(whole)),
     )
+
+
+def _generated(source: Settings, kind: str, trainer: int | None, on_megatron: bool) -> dict[str, Any]:
+    """What a training that generates does where its command is silent, and the prompts of a generation.
+
+    Batches count samples. How many passes the trainer adds up differs between versions where nothing says it.
+    """
+    group = source.integer("num_generations", default=8) if kind == "grpo" else 1
+    found = {**_DEFAULTS, "train.samples_per_prompt": group or None}
+    found |= {"grpo.kl_coefficient": 0.04} if kind == "grpo" else {}
+    if not on_megatron:
+        found["train.learning_rate"] = 1e-5 if _tuner(source) == "full" else 1e-4
+    if source.text("vllm_mode") == "colocate":
+        found["roles.rollout.sleep_while_training"] = source.integer("sleep_level", default=0) != 0
+    rows = product(source.integer("per_device_train_batch_size", default=1), trainer)
+    passes = source.integer("gradient_accumulation_steps")
+    step = source.integer("global_batch_size", default=16) if on_megatron else product(rows, passes)
+    rounds = source.integer("steps_per_generation", default=1 if on_megatron else passes)
+    samples = source.integer("generation_batch_size", default=0) or product(step if on_megatron else rows, rounds)
+    prompts, steps = quotient(samples, group), quotient(samples, step)
+    counted = {"train.prompts_per_step": prompts, "train.optimizer_steps": steps if steps and steps > 1 else None}
+    return {key: value for key, value in (found | counted).items() if value is not None}
+
+
+def _algorithm(source: Settings, kind: str) -> str:
+    """GRPO with a teacher and without rewards learns from the teacher alone."""
+    teacher = source.has("teacher_model", "teacher_model_server", "teacher.model")
+    if kind == "grpo" and teacher and not source.has("reward_funcs", "reward_model", "use_gym_env", "gym_env"):
+        return "opd"
+    return _GENERATING.get(kind, kind)
+
+
+def _reference(source: Settings, kind: str, trained: Mapping[str, Any]) -> bool:
+    """PPO always has one, distillation none: its ``beta`` is between two divergences."""
+    beta = {"ppo": source.number("kl_coef", default=0.05), "gkd": 0.0}.get(kind)
+    return (kind in _GENERATING or not kind) and has_reference(
+        source.number("beta", default=0.04) if beta is None else beta, trained
+    )
+
+
+def _own_variants(source: Settings) -> dict[str, Any]:
+    """Variants of GRPO under words that TRL does not have."""
+    modes = {"token_truncate": "cap", "token_mask": "mask", "sequence_truncate": "sequence_product"}
+    modes["sequence_mask"] = "sequence_mask"
+    found: dict[str, Any] = {}
+    if mode := modes.get(source.text("rollout_importance_sampling_mode")):
+        cap = source.number("rollout_importance_sampling_threshold", default=2.0)
+        found = {"grpo.importance": mode, "grpo.importance_cap": cap}
+    if source.flag("overlong_filter"):
+        found["grpo.mask_truncated"] = True
+    if (estimator := source.text("advantage_estimator")) in ("rloo", "reinforce_plus_plus"):
+        found["grpo.advantage"] = estimator
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _tuner(source: Settings) -> str:
+    return source.text("tuner_type", "train_type", "sft_type", default="lora")
 
 
 def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -152,8 +229,7 @@ def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str,
     found = mapped(source, _TABLE) | _prompt(source)
     if program == "megatron":
         return found | MEGATRON, on_megatron(source.integer("pipeline_model_parallel_size", default=1))
-    tuner = source.text("tuner_type", "train_type", "sft_type", default="lora")
-    if tuner == "full":
+    if _tuner(source) == "full":
         found.pop("roles.learner.lora_rank", None)
     else:
         found.setdefault("roles.learner.lora_rank", 8)
@@ -161,6 +237,9 @@ def _trained(source: Settings, program: str) -> tuple[dict[str, Any], tuple[str,
     if stage := _ZERO.fullmatch(source.text("deepspeed")):
         found["roles.learner.zero_stage"] = int(stage[1])
         found |= {"roles.learner.offload": "all" if stage[1] == "3" else "optimizer"} if stage[2] else {}
+    if source.has("teacher_model"):
+        # DeepSpeed divides the teacher as it does the learner, or it leaves the card between its passes
+        return found, ("roles.teacher", "roles.learner", "roles.rollout")
     # what it moves to host memory while the engine generates comes back to train
     moves = source.flag("offload_model") or source.flag("offload_optimizer")
     return found, ("roles.learner.offload",) if moves else ()
@@ -184,14 +263,21 @@ def _with_file(script: Script, behind: list[str]) -> tuple[Settings, bool]:
     return (source, False) if own is None else (source.over(own.values), not source.is_open)
 
 
-def _processes(command: Started, launcher: Settings) -> tuple[int | None, int | None]:
+def _from_file(source: Settings, command: Started, name: str) -> str | None:
+    """A variable of the environment, or what the block ``ENV`` of the YAML file says where it is not set."""
+    said = variable_of(command, name)
+    inner = f"ENV.{name}"
+    return str(source.one(inner)) if said is None and source.has(inner) else said
+
+
+def _processes(command: Started, launcher: Settings, source: Settings) -> tuple[int | None, int | None]:
     """Nodes and GPUs that train: torchrun's processes, one GPU each; ``launcher`` are its own flags, if it is said."""
     if launcher.has("num_processes"):  # accelerate counts them over all machines
         return launcher.integer("num_machines", default=1), launcher.integer("num_processes")
     if launcher.has("nproc_per_node", "num_gpus"):
         machines = launcher.integer("nnodes", "num_nodes", default=1)
         return machines, product(machines, launcher.integer("nproc_per_node", "num_gpus"))
-    nodes, per_node = variable_of(command, "NNODES"), variable_of(command, "NPROC_PER_NODE")
+    nodes, per_node = (_from_file(source, command, name) for name in ("NNODES", "NPROC_PER_NODE"))
     if nodes is None and per_node is None:
         # one process: with several visible GPUs the model may be spread over them, or not
         visible = visible_devices(command)

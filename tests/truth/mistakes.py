@@ -48,6 +48,8 @@ _COMMANDS = {
     "open-instruct": "python open_instruct/grpo_fast.py",
     "easyr1": "python3 -m verl.trainer.main",
     "swift": "swift rlhf",
+    "swift-megatron": "megatron rlhf",
+    "oat": "python train_math.py",
 }
 
 

@@ -120,7 +120,7 @@ def test_trinitys_trainer_takes_what_engines_leave(
     assert counts(read(tmp_path, "trinity run --config run.yaml\n")) == expected
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("colocate", (4, 4, 4, 4, 1, 4)), ("server", (6, 6, 4, 2, 2, 1))])
+@pytest.mark.parametrize(("mode", "expected"), [("colocate", (4, 4, 4, 4, 2, 2)), ("server", (6, 6, 4, 2, 2, 1))])
 def test_axolotls_processes_are_counted_by_its_command(tmp_path: Path, mode: str, expected: tuple[int, ...]) -> None:
     (tmp_path / "grpo.yaml").write_text(AXOLOTL.format(mode=mode))
     assert counts(read(tmp_path, "axolotl train grpo.yaml --num-processes 4\n")) == expected

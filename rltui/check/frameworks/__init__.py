@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from rltui.check.frameworks import (
     areal,
+    axolotl,
     easyr1,
     nemo_rl,
+    oat,
     open_instruct,
     openrlhf,
     prime_rl,
+    rlinf,
     roll,
     skyrl,
     slime,
@@ -22,5 +25,22 @@ from rltui.check.frameworks import (
     verl,
 )
 
-MODULES = (verl, easyr1, trinity, slime, trl, swift, openrlhf, skyrl, prime_rl, nemo_rl, open_instruct, areal, roll)
+MODULES = (
+    verl,
+    easyr1,
+    trinity,
+    slime,
+    trl,
+    swift,
+    openrlhf,
+    skyrl,
+    prime_rl,
+    nemo_rl,
+    open_instruct,
+    areal,
+    roll,
+    oat,
+    axolotl,
+    rlinf,
+)
 BY_DIALECT = {module.FRAMEWORK.dialect: module.FRAMEWORK.rules(module.TABLE) for module in MODULES}
