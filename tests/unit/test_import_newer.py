@@ -120,6 +120,25 @@ def test_trinitys_trainer_takes_what_engines_leave(
     assert counts(read(tmp_path, "trinity run --config run.yaml\n")) == expected
 
 
+@pytest.mark.parametrize(
+    ("engine", "cluster", "expected"),
+    [
+        ("tensor_parallel_size: 2, pipeline_parallel_size: 2", "{node_num: 1, gpu_per_node: 8}", (8, 8, 4, 4, 4, 1)),
+        ("data_parallel_size: 4", "{node_num: 1, gpu_per_node: 8}", (8, 8, 4, 4, 4, 1)),
+        ("engine_type: external", "{node_num: 1, gpu_per_node: 8}", (8, 8, 8, 0, None, None)),
+        ("tensor_parallel_size: 2", "{}", (None, None, None, 2, 2, 1)),
+    ],
+)
+def test_an_engine_of_trinity_is_all_ways_of_parallelism_multiplied(
+    tmp_path: Path, engine: str, cluster: str, expected: tuple[int | None, ...]
+) -> None:
+    text = (
+        f"project: p\ncluster: {cluster}\nbuffer: {{batch_size: 32}}\nalgorithm: {{algorithm_type: grpo}}\n"
+        f"explorer: {{rollout_model: {{{engine}}}}}\n"
+    )
+    assert counts(read(tmp_path, text, "run.yaml")) == expected
+
+
 @pytest.mark.parametrize(("mode", "expected"), [("colocate", (4, 4, 4, 4, 1, 4)), ("server", (6, 6, 4, 2, 2, 1))])
 def test_axolotls_processes_are_counted_by_its_command(tmp_path: Path, mode: str, expected: tuple[int, ...]) -> None:
     (tmp_path / "grpo.yaml").write_text(AXOLOTL.format(mode=mode))
