@@ -241,3 +241,39 @@ def test_adapters_need_no_reference_of_their_own(tmp_path: Path) -> None:
         assert (facts.dialect, facts.reference) == (dialect, False)
         full = command.replace("--lora_r 16", "").replace("--train_type lora", "--train_type full")
         assert dialect == "axolotl" or read_facts(full, script)[0].reference
+
+
+@pytest.mark.parametrize(
+    ("inference", "rollout"),
+    [
+        ("", 32),
+        ("num_prefill_nodes = 4\nnum_prefill_replicas = 2\nnum_decode_nodes = 2\n", 48),
+        ("prefill_nodes_per_replica = 2\nnum_prefill_replicas = 2\n", 40),
+    ],
+)
+def test_prime_rls_prefill_is_counted_by_the_engine_now_and_as_a_whole_before(
+    tmp_path: Path, inference: str, rollout: int
+) -> None:
+    text = (
+        "[deployment]\ntype = 'multi_node'\nnum_train_nodes = 1\n[orchestrator]\nbatch_size = 64\ngroup_size = 8\n"
+        f"[inference.deployment]\ntype = 'disaggregated'\n{inference or 'num_decode_replicas = 3'}\n"
+    )
+    assert read(tmp_path, text, "rl.toml").rollout_gpus == rollout
+
+
+def test_prime_rl_starts_no_engines_without_a_word_of_them(tmp_path: Path) -> None:
+    text = "[deployment]\nnum_train_gpus = 4\n[orchestrator]\nbatch_size = 64\ngroup_size = 8\n"
+    assert counts(read(tmp_path, text, "rl.toml")) == (4, 4, 4, 0, None, None)
+    assert counts(read(tmp_path, f"{text}[inference]\n", "rl.toml")) == (5, 5, 4, 1, 1, 1)
+
+
+def test_prime_rls_sides_have_settings_of_their_own_over_those_of_both(tmp_path: Path) -> None:
+    text = (
+        "max_steps = 10\nseq_len = 4096\n[inference.vllm]\nenforce_eager = true\n[trainer.model]\nseq_len = 8192\n"
+        "[trainer.model.lora]\nrank = 8\n[orchestrator.train.sampling]\ntemperature = 0.7\n"
+    )
+    layout = read(tmp_path, text, "rl.toml").layout
+    assert layout is not None
+    assert (layout["lengths"]["pack"], layout["train"]["temperature"]) == (8192, 0.7)
+    assert layout["roles"]["learner"]["lora_rank"] == 8
+    assert layout["roles"]["rollout"]["enforce_eager"] is True
