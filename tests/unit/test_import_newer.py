@@ -277,3 +277,17 @@ def test_prime_rls_sides_have_settings_of_their_own_over_those_of_both(tmp_path:
     assert (layout["lengths"]["pack"], layout["train"]["temperature"]) == (8192, 0.7)
     assert layout["roles"]["learner"]["lora_rank"] == 8
     assert layout["roles"]["rollout"]["enforce_eager"] is True
+
+
+def test_open_instructs_switches_may_be_off_by_a_name_of_their_own(tmp_path: Path) -> None:
+    line = (
+        "python open_instruct/grpo_fast.py --num_learners_per_node 2 --vllm_num_engines 2 --deepspeed_stage 3 "
+        "--model_name_or_path Q/q --vllm_top_p 0.95 --deepspeed_offload_optimizer"
+    )
+    found = read(tmp_path, f"{line}\n").layout
+    assert found is not None
+    assert (found["roles"]["learner"]["offload"], found["train"]["top_p"]) == ("optimizer", 0.95)
+    assert "reference" in found["roles"]
+    without = read(tmp_path, f"{line} --no_load_ref_policy --beta 0.0\n").layout
+    assert without is not None
+    assert "reference" not in without["roles"]
