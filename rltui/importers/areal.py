@@ -47,7 +47,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "train.samples_per_prompt": 1,
     "train.optimizer_steps": 4,
     "lengths.response": 16384,
-    "grpo.kl_coefficient": 0.1,
 }
 """What AReaL takes where a configuration is silent (``areal.api.cli_args``)."""
 
@@ -153,7 +152,7 @@ def from_config(values: dict[str, Any]) -> Facts:
         teacher=_teacher(source) if isinstance(values.get("teacher"), dict) else None,
         other_gpus=others,
         source=source,
-        settings=_settings(source, trainer),
+        settings={**({"grpo.kl_coefficient": 0.1} if reference else {}), **_settings(source, trainer)},
         unsure=_unsure(trainer),
         notes=remarks(source),
     )

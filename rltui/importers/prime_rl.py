@@ -32,6 +32,7 @@ _TABLE: Mapping[str, str] = {
     "orchestrator.seed": "train.seed",
     "orchestrator.train.sampling.max_completion_tokens": "lengths.response",
     "orchestrator.sampling.max_tokens": "lengths.response",
+    "orchestrator.seq_len": "lengths.pack",
     "seq_len": "lengths.pack",
     "trainer.model.seq_len": "lengths.pack",
     "trainer.model.lora.rank": "roles.learner.lora_rank",
@@ -214,9 +215,16 @@ def _settings(source: Settings) -> dict[str, Any]:
     return found
 
 
+def _bounds_responses(source: Settings) -> bool:
+    """Whether responses are bound to less than what prompt and response take together."""
+    response = source.integer(*_RESPONSES)
+    whole = source.integer("seq_len", "orchestrator.seq_len", default=2048)
+    return response is not None and (whole is None or response < whole)
+
+
 def _unsure(source: Settings) -> tuple[str, ...]:
     """What a layout's words do not tell of the trainer's memory and of how prompts and responses share a row."""
-    keys = [] if source.has(*_RESPONSES) else ["lengths.prompt", "lengths.response"]
+    keys = [] if _bounds_responses(source) else ["lengths.prompt", "lengths.response"]
     if any((source.integer(f"trainer.model.{cut}", default=1) or 1) > 1 for cut in ("ep", "tp", "dp_replicate")):
         keys.append("roles.learner")
     if _group(source) == 1 and source.text("orchestrator.algo.type", default="grpo") != "grpo":

@@ -46,10 +46,10 @@ _ELSEWHERE = ("tinker", "external")
 
 
 def is_config(values: Mapping[str, Any]) -> bool:
-    """Whether a YAML file is Trinity-RFT's: a cluster of so many nodes, or a buffer, and an explorer."""
-    cluster = values.get("cluster")
+    """Whether a YAML file is Trinity-RFT's: two of a cluster of so many nodes, a buffer of its own and an explorer."""
+    cluster, buffer = values.get("cluster"), values.get("buffer")
     counts = isinstance(cluster, dict) and "node_num" in cluster
-    return isinstance(values.get("explorer"), dict) and (counts or isinstance(values.get("buffer"), dict))
+    return counts + isinstance(buffer, dict) + isinstance(values.get("explorer"), dict) > 1
 
 
 def from_config(values: Mapping[str, Any]) -> Facts:

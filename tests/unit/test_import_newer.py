@@ -291,3 +291,19 @@ def test_open_instructs_switches_may_be_off_by_a_name_of_their_own(tmp_path: Pat
     without = read(tmp_path, f"{line} --no_load_ref_policy --beta 0.0\n").layout
     assert without is not None
     assert "reference" not in without["roles"]
+
+
+def test_a_limit_as_long_as_a_sample_does_not_say_how_long_responses_are(tmp_path: Path) -> None:
+    text = "[inference]\n[orchestrator]\nseq_len = 6000\n[orchestrator.sampling]\nmax_tokens = {}\n"
+    open_ended = read(tmp_path, text.format(6000), "rl.toml").layout
+    assert open_ended is not None
+    assert {"lengths.prompt", "lengths.response"} <= set(open_ended["unsure"])
+    bound = read(tmp_path, text.format(5000), "rl.toml").layout
+    assert bound is not None
+    assert bound["lengths"] == {"pack": 6000, "prompt": 1000, "response": 5000}
+    assert "lengths.response" not in bound["unsure"]
+
+
+def test_trinitys_trainer_alone_is_trinitys(tmp_path: Path) -> None:
+    text = "mode: train\ncluster: {node_num: 1, gpu_per_node: 4}\nbuffer: {train_batch_size: 64}\n"
+    assert counts(read(tmp_path, text, "run.yaml")) == (4, 4, 4, 0, None, None)
