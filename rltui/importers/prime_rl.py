@@ -162,8 +162,12 @@ def _nodes_of(source: Settings, part: str) -> int | None:
 
 
 def _engines(source: Settings, several: bool, by_size: int | None) -> int | None:
-    """Replicas of the engine; None where replicas and GPUs an engine give different numbers."""
-    if not several:
+    """Engines of so many GPUs, of which each node starts as many as it holds.
+
+    Experts in parallel, and prefill apart from decode, join all of a replica's; None where that gives another number.
+    """
+    joins = source.flag("inference.vllm.enable_expert_parallel", "inference.enable_expert_parallel") is not False
+    if not several or (by_size and not joins and source.text("inference.deployment.type") != "disaggregated"):
         return by_size
     replicas = source.integer("deployment.num_infer_replicas", default=1)
     return replicas if by_size in (None, replicas) else None

@@ -307,3 +307,12 @@ def test_a_limit_as_long_as_a_sample_does_not_say_how_long_responses_are(tmp_pat
 def test_trinitys_trainer_alone_is_trinitys(tmp_path: Path) -> None:
     text = "mode: train\ncluster: {node_num: 1, gpu_per_node: 4}\nbuffer: {train_batch_size: 64}\n"
     assert counts(read(tmp_path, text, "run.yaml")) == (4, 4, 4, 0, None, None)
+
+
+@pytest.mark.parametrize(("words", "engines"), [("", 6), ("enable_expert_parallel = true\n", None)])
+def test_a_node_of_prime_rl_starts_as_many_engines_as_it_holds(tmp_path: Path, words: str, engines: int | None) -> None:
+    text = (
+        "[deployment]\ntype = 'multi_node'\nnum_train_nodes = 1\nnum_infer_nodes = 3\n[orchestrator]\n"
+        f"[inference.vllm]\ntensor_parallel_size = 4\n{words}"
+    )
+    assert read(tmp_path, text, "rl.toml").rollout_engines == engines
