@@ -31,7 +31,6 @@ _TABLE: Mapping[str, str] = {
     "seed": "train.seed",
     "rollout.max_head_offpolicyness": "train.async_steps",
     "actor.gradient_checkpointing": "roles.learner.gradient_checkpointing",
-    "actor.lora_rank": "roles.learner.lora_rank",
     "actor.mb_spec.max_tokens_per_mb": "lengths.pack",
     "actor.eps_clip": "grpo.clip_low",
     "actor.eps_clip_higher": "grpo.clip_high",
@@ -45,6 +44,9 @@ _DEFAULTS: Mapping[str, Any] = {
     "roles.learner.gradient_checkpointing": False,
     "roles.learner.zero_stage": 3,
     "roles.rollout.memory_utilization": 0.9,
+    "train.samples_per_prompt": 1,
+    "train.optimizer_steps": 4,
+    "lengths.response": 16384,
 }
 """What AReaL takes where a configuration is silent (``areal.api.cli_args``)."""
 
@@ -90,6 +92,23 @@ def read_allocation(text: str) -> Allocation:
     return Allocation(backend, gpus, data, tensor, pipeline, context, expert)
 
 
+def experts_fit(text: str) -> bool:
+    """Whether the GPUs of experts in an allocation are those of attention; also where that cannot be told."""
+    return all(_fit(part) for part in _split(text))
+
+
+def _fit(part: str) -> bool:
+    allocation = read_allocation(part)
+    experts = part.partition("|")[2]
+    ways = {name: int(size) for name, size in _FACTOR.findall(experts.rpartition(":")[2])} if experts else {}
+    if not allocation.gpus or (not experts and allocation.expert in (None, 1)):
+        return True
+    pipeline = ways.get("p", allocation.pipeline or 1)
+    group = pipeline * ways.get("t", 1) * (allocation.expert or 1)
+    whole = group * ways["d"] == allocation.gpus if "d" in ways else allocation.gpus % group == 0
+    return whole and pipeline == allocation.pipeline
+
+
 def is_config(values: dict[str, Any]) -> bool:
     """Whether a configuration is AReaL's."""
     actor = values.get("actor")
@@ -103,12 +122,14 @@ def from_config(values: dict[str, Any]) -> Facts:
     source = from_mapping(values)
     has_cluster = isinstance(values.get("cluster"), dict)
     # before 2025-08 the experiment's own nodes stood outside of the cluster's
-    nodes = source.integer("n_nodes", "cluster.n_nodes", default=1 if has_cluster else None, key="hardware.nodes")
+    nodes = source.integer("n_nodes", "cluster.n_nodes", key="hardware.nodes")
     per_node = source.integer(
         "n_gpus_per_node", "cluster.n_gpus_per_node", default=8 if has_cluster else None, key="hardware.gpus_per_node"
     )
     trainer, engines, others, colocated = _roles(source, values)
     generates = engines is not None
+    coefficient = source.number("actor.kl_ctl", default=0.1)
+    reference = isinstance(values.get("ref"), dict) and (coefficient is None or coefficient > 0)
     # an allocation of engines alone is for evaluation
     evaluates = trainer is None and engines is not None and bool(source.text("allocation_mode"))
     return Facts(
@@ -126,12 +147,12 @@ def from_config(values: dict[str, Any]) -> Facts:
         rollout_engines=engines.data if engines else None,
         critic="shared" if isinstance(values.get("critic"), dict) else "none",
         critic_gpus=_own(source, "critic"),
-        reference=isinstance(values.get("ref"), dict) and source.number("actor.kl_ctl", default=0.0) != 0.0,
-        reference_gpus=_own(source, "ref"),
+        reference=reference,
+        reference_gpus=_own(source, "ref") if reference else 0,
         teacher=_teacher(source) if isinstance(values.get("teacher"), dict) else None,
         other_gpus=others,
         source=source,
-        settings=_settings(source, trainer),
+        settings={**({"grpo.kl_coefficient": 0.1} if reference else {}), **_settings(source, trainer)},
         unsure=_unsure(trainer),
         notes=remarks(source),
     )
@@ -155,8 +176,9 @@ def _roles(
     if not isinstance(values.get("rollout"), dict):
         return trainer, None, 0, False
     engines = _role(source, "rollout") or Allocation("", None)
-    strategy = source.text("rollout.scheduling_strategy.type")
-    return trainer, engines, 0, strategy == "colocation"
+    # either may be the one that is placed on the other
+    strategies = [source.text(f"{role}.scheduling_strategy.type") for role in ("rollout", actor)]
+    return trainer, engines, 0, "colocation" in strategies
 
 
 def _role(source: Settings, role: str) -> Allocation | None:
@@ -177,8 +199,14 @@ def _split(mode: str) -> list[str]:
 
 
 def _own(source: Settings, role: str) -> int | None:
-    """GPUs of a role beyond the actor's; roles share with the actor unless they are placed apart."""
-    if source.text(f"{role}.scheduling_strategy.type") != "separation":
+    """GPUs of a role beyond the actor's.
+
+    Ray and Slurm place a role with a backend of its own apart, unless it says where. On one machine roles are dealt
+    out over its GPUs again and again, so those that say nothing share.
+    """
+    cluster = source.text("scheduler.type") in ("ray", "slurm") and not source.has("allocation_mode")
+    default = "separation" if cluster and source.has(f"{role}.backend") else ""
+    if source.text(f"{role}.scheduling_strategy.type", default=default) != "separation":
         return 0
     allocation = _role(source, role)
     return allocation.gpus if allocation else None
@@ -205,6 +233,10 @@ def _algorithm(values: dict[str, Any], generates: bool) -> str:
 
 def _settings(source: Settings, trainer: Allocation | None) -> dict[str, Any]:
     found = mapped(source, _TABLE, _DEFAULTS)
+    if source.flag("actor.use_lora"):  # the rank has a default, and says nothing by itself
+        found["roles.learner.lora_rank"] = source.integer("actor.lora_rank", default=32) or 0
+    if source.flag("actor.fsdp.offload_params"):
+        found["roles.learner.offload"] = "all"
     engine = "vllm" if "vllm" in source.text("rollout.backend") + source.text("allocation_mode") else "sglang"
     share = source.number("vllm.gpu_memory_utilization" if engine == "vllm" else "sglang.mem_fraction_static")
     if share is not None:

@@ -97,9 +97,13 @@ class Settings:
         return str(self.one(*names)) if self.has(*names) else ""
 
     def flag(self, *names: str, default: bool | None = False) -> bool | None:
-        """A switch; bare means yes, None means that it is set and not known."""
+        """A switch; bare means yes, None means that it is set and not known.
+
+        ``--no_x`` switches x off, as argparse and the parser of transformers have it.
+        """
         if not self.has(*names):
-            return None if self.is_cut else default
+            negated = self.has(*(f"no_{name}" for name in names))
+            return False if negated else None if self.is_cut else default
         words = self.words(*names)
         return to_bool(words[0]) if words else True
 

@@ -27,6 +27,7 @@ _TABLE: Mapping[str, str] = {
     "num_epochs": "train.epochs",
     "async_steps": "train.async_steps",
     "temperature": "train.temperature",
+    "vllm_top_p": "train.top_p",
     "seed": "train.seed",
     "max_prompt_token_length": "lengths.prompt",
     "response_length": "lengths.response",
@@ -136,8 +137,12 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
 
 def _settings(source: Settings) -> dict[str, Any]:
     found = mapped(source, _TABLE, _DEFAULTS)
-    if source.has("no_filter_zero_std_samples"):
+    if source.flag("filter_zero_std_samples", default=None) is False:
         found["grpo.filter_zero_std"] = False
+    if source.flag("deepspeed_offload_param"):
+        found["roles.learner.offload"] = "all"
+    elif source.flag("deepspeed_offload_optimizer"):
+        found["roles.learner.offload"] = "optimizer"
     advantage = source.text("advantage_normalization_type", "advantage_normalization")
     if advantage in ("standard", "centered"):
         found["grpo.advantage"] = advantage

@@ -19,25 +19,35 @@ _SIZES = (
 _ENGINE_SIZES = ("inference.parallel.tp", "inference.vllm.tensor_parallel_size", "inference.tp")
 _RESPONSES = ("orchestrator.train.sampling.max_completion_tokens", "orchestrator.sampling.max_tokens")
 _TABLE: Mapping[str, str] = {
+    "orchestrator.max_steps": "train.steps",
+    "trainer.max_steps": "train.steps",
     "max_steps": "train.steps",
     "trainer.optim.lr": "train.learning_rate",
     "optim.lr": "train.learning_rate",
     "trainer.optim.weight_decay": "train.weight_decay",
+    "trainer.optim.max_norm": "train.gradient_clip",
     "orchestrator.sampling.temperature": "train.temperature",
+    "orchestrator.train.sampling.temperature": "train.temperature",
     "orchestrator.max_off_policy_steps": "train.async_steps",
     "orchestrator.seed": "train.seed",
     "orchestrator.train.sampling.max_completion_tokens": "lengths.response",
     "orchestrator.sampling.max_tokens": "lengths.response",
+    "orchestrator.seq_len": "lengths.pack",
     "seq_len": "lengths.pack",
+    "trainer.model.seq_len": "lengths.pack",
+    "trainer.model.lora.rank": "roles.learner.lora_rank",
     "trainer.model.cp": "roles.learner.sequence_parallel",
     "inference.gpu_memory_utilization": "roles.rollout.memory_utilization",
     "inference.vllm.gpu_memory_utilization": "roles.rollout.memory_utilization",
     "inference.model.enforce_eager": "roles.rollout.enforce_eager",
+    "inference.vllm.enforce_eager": "roles.rollout.enforce_eager",
     "trainer.enable_router_replay": "roles.rollout.router_replay",
     "ckpt.interval": "checkpoint.every",
+    "trainer.ckpt.interval": "checkpoint.every",
     "ckpt.keep_last": "checkpoint.keep",
     "orchestrator.eval.interval": "data.eval_every",
     "wandb.project": "tracking.project",
+    "monitors.wandb.project": "tracking.project",
     "slurm.partition": "slurm.partition",
     "slurm.account": "slurm.account",
     "slurm.time": "slurm.time",
@@ -75,9 +85,10 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     generates = generates and source.integer("deployment.num_infer_gpus") != 0  # else it learns from samples of others
     kind = source.text("deployment.type", default="single_node")
     several = kind == "multi_node"
+    serves = generates and (bool(missing) or "inference" in values)  # else its engines are started by somebody else
     size = source.integer(*_ENGINE_SIZES, default=1, key="roles.rollout.tensor_parallel")
     data = source.integer("inference.parallel.dp", "inference.vllm.data_parallel_size")
-    machine = _several_nodes(source, generates) if several else _one_node(source, generates)
+    machine = _several_nodes(source, serves) if several else _one_node(source, serves)
     trainer, rollout, nodes, per_node = machine if kind else (None, None, None, None)
     # over several nodes an engine may span them by other ways than its size, which then has to be said
     by_size = quotient(rollout, size) if not several or source.has(*_ENGINE_SIZES) else None
@@ -95,12 +106,12 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
         else total(trainer, rollout, _other_gpus(source, 0)),
         trainer_gpus=trainer,
         rollout_gpus=rollout,
-        rollout_tp=size if generates else None,
-        rollout_engines=engines if generates else None,
+        rollout_tp=size if serves else None,
+        rollout_engines=engines if serves else None,
         other_gpus=_other_gpus(source, per_node if several else 0),
         source=source.cut() if missing else source,
         settings=_settings(source),
-        unsure=_unsure(source),
+        unsure=(*_unsure(source), *(("roles.rollout",) if generates and not serves else ())),
         notes=(
             *(f"toml_files: {file} is not there, so what it sets is not known" for file in missing),
             *remarks(source),
@@ -108,13 +119,13 @@ def from_config(values: dict[str, Any], missing: Sequence[str] = ()) -> Facts:
     )
 
 
-def _one_node(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
+def _one_node(source: Settings, serves: bool) -> tuple[int | None, int | None, int | None, int | None]:
     """Trainer, engines, nodes and GPUs a node; each side takes one GPU where the file is silent."""
     trainer = source.integer(
         "deployment.num_train_gpus", "deployment.num_gpus", "trainer_gpus", default=_listed(source, "trainer")
     )
     engines = ("deployment.num_infer_gpus", "inference_gpus")  # the latter is what its elders counted by
-    rollout = source.integer(*engines, default=_listed(source, "inference")) if generates else 0
+    rollout = source.integer(*engines, default=_listed(source, "inference")) if serves else 0
     return trainer, rollout, 1, total(trainer, rollout, _other_gpus(source, 0))
 
 
@@ -124,32 +135,39 @@ def _listed(source: Settings, side: str) -> int | None:
     return len(listed) if listed else 1
 
 
-def _several_nodes(source: Settings, generates: bool) -> tuple[int | None, int | None, int | None, int | None]:
+def _several_nodes(source: Settings, serves: bool) -> tuple[int | None, int | None, int | None, int | None]:
     per_node = source.integer("deployment.gpus_per_node", default=8)
     train = source.integer("deployment.num_train_nodes", "deployment.num_nodes", default=_listed(source, ""))
-    infer = _infer_nodes(source) if generates else 0
+    infer = _infer_nodes(source) if serves else 0
     return product(train, per_node), product(infer, per_node), total(train, infer), per_node
 
 
 def _infer_nodes(source: Settings) -> int | None:
     """Nodes of all replicas; a replica that separates prefill and decode has nodes of both."""
     replicas = source.integer("deployment.num_infer_replicas", default=1)
-    if source.text("inference.deployment.type") == "disaggregated":
-        prefill = product(
-            source.integer("inference.deployment.prefill_nodes_per_replica", "inference.deployment.num_prefill_nodes"),
-            source.integer("inference.deployment.num_prefill_replicas", default=1),
-        )
-        decode = product(
-            source.integer("inference.deployment.decode_nodes_per_replica", "inference.deployment.num_decode_nodes"),
-            source.integer("inference.deployment.num_decode_replicas", default=1),
-        )
-        return product(replicas, total(prefill, decode))
-    return product(replicas, source.integer("deployment.num_infer_nodes", default=1))
+    kind = source.text("inference.deployment.type")
+    if kind == "disaggregated":
+        return product(replicas, total(_nodes_of(source, "prefill"), _nodes_of(source, "decode")))
+    own = source.integer("inference.deployment.num_nodes", default=2) if kind == "multi_node" else 1
+    return product(replicas, source.integer("deployment.num_infer_nodes", default=own))
+
+
+def _nodes_of(source: Settings, part: str) -> int | None:
+    """Nodes that prefill or decode: those of each engine, or all of them as they were counted before July 2026."""
+    every = f"inference.deployment.num_{part}_nodes"
+    if source.has(every):
+        return source.integer(every)
+    engines = source.integer(f"inference.deployment.num_{part}_replicas", default=1)
+    return product(engines, source.integer(f"inference.deployment.{part}_nodes_per_replica", default=1))
 
 
 def _engines(source: Settings, several: bool, by_size: int | None) -> int | None:
-    """Replicas of the engine; None where replicas and GPUs an engine give different numbers."""
-    if not several:
+    """Engines of so many GPUs, of which each node starts as many as it holds.
+
+    Experts in parallel, and prefill apart from decode, join all of a replica's; None where that gives another number.
+    """
+    joins = source.flag("inference.vllm.enable_expert_parallel", "inference.enable_expert_parallel") is not False
+    if not several or (by_size and not joins and source.text("inference.deployment.type") != "disaggregated"):
         return by_size
     replicas = source.integer("deployment.num_infer_replicas", default=1)
     return replicas if by_size in (None, replicas) else None
@@ -175,7 +193,7 @@ def _others(source: Settings, unit: str) -> list[str]:
 
 def _algorithm(source: Settings) -> str:
     kind = source.text("orchestrator.algo.type") + source.text("trainer.loss.type")
-    return "opd" if "distill" in kind or "opd" in kind else "grpo"
+    return "opd" if any(word in kind for word in ("distill", "opd", "opsd")) else "grpo"
 
 
 def _group(source: Settings) -> int | None:
@@ -201,9 +219,16 @@ def _settings(source: Settings) -> dict[str, Any]:
     return found
 
 
+def _bounds_responses(source: Settings) -> bool:
+    """Whether responses are bound to less than what prompt and response take together."""
+    response = source.integer(*_RESPONSES)
+    whole = source.integer("seq_len", "orchestrator.seq_len", default=2048)
+    return response is not None and (whole is None or response < whole)
+
+
 def _unsure(source: Settings) -> tuple[str, ...]:
     """What a layout's words do not tell of the trainer's memory and of how prompts and responses share a row."""
-    keys = [] if source.has(*_RESPONSES) else ["lengths.prompt", "lengths.response"]
+    keys = [] if _bounds_responses(source) else ["lengths.prompt", "lengths.response"]
     if any((source.integer(f"trainer.model.{cut}", default=1) or 1) > 1 for cut in ("ep", "tp", "dp_replicate")):
         keys.append("roles.learner")
     if _group(source) == 1 and source.text("orchestrator.algo.type", default="grpo") != "grpo":

@@ -7,14 +7,14 @@ from typing import Any
 
 from rltui.errors import UsageError
 from rltui.importers import variants
+from rltui.importers.accelerate import processes, read_config, trained_states
 from rltui.importers.arguments import Settings, from_flags, from_mapping
-from rltui.importers.config import read_yaml, settings_beside
-from rltui.importers.facts import NO_FRAMEWORK, Facts, mapped, remarks
+from rltui.importers.config import settings_beside
+from rltui.importers.facts import NO_FRAMEWORK, Facts, Teacher, mapped, remarks
 from rltui.importers.script import (
     TRL_SERVERS,
     Script,
     Server,
-    included_gpus,
     named_gpus,
     servers,
     visible_devices,
@@ -23,7 +23,7 @@ from rltui.importers.script import (
 from rltui.importers.shell_run import Started
 from rltui.importers.source import one_beside, read_source
 from rltui.importers.trl_arguments import read_program
-from rltui.importers.values import product, quotient, to_bool, to_int, total
+from rltui.importers.values import product, quotient, total
 
 NAME = "trl"
 COMMON: Mapping[str, str] = {
@@ -66,10 +66,16 @@ _LAUNCHERS = (
     "accelerate", "accelerate.commands.launch", "torchrun", "deepspeed", "torch.distributed.run",
     "torch.distributed.launch", "trl",
 )  # fmt: skip
+_OWN = ("trl/scripts/", "trl/trl/", "examples/scripts/", "trl/experimental/")
+_PENALTIES = {"ppo": 0.05}
 _OF_GRPO = ("num_generations", "max_completion_length", "max_prompt_length")
 """Arguments by which a program is known to take those of TRL's ``GRPOConfig``."""
 
-_NO_RL = {"sft": "sft", "dpo": "dpo", "reward": "rm", "kto": "dpo", "finetune": "sft"}
+_ONLINE = ("online_dpo", "dpo_online", "nash_md", "xpo")
+"""Programs of TRL that generate and learn from which of two answers is better."""
+
+_DISTILLING = ("gkd", "gold.py", "minillm")
+_NO_RL = {"sft": "sft", "dpo": "dpo", "reward": "rm", "kto": "dpo", "orpo": "dpo", "finetune": "sft"}
 
 
 def from_script(script: Script) -> list[Facts]:
@@ -109,19 +115,21 @@ def from_config(values: Mapping[str, Any]) -> Facts | None:
 def _facts(script: Script, command: Started, words: tuple[list[str], list[str]], started: list[Server]) -> Facts:
     head, behind = words
     source = _with_program(script, _with_file(script, from_flags(behind)), behind[0])
-    machine = from_flags(head)
-    config = _config(script, machine)
-    trainer = _processes(script, command, machine, config)
+    # what the file of a ``trl`` command says beside the training's arguments goes to accelerate
+    machine = source if head[0].rsplit("/", 1)[-1] == NAME else from_flags(head)
+    config = read_config(script, machine)
+    trainer = processes(script, command, machine, config)
     algorithm = _algorithm(" ".join([*head[:2], *behind[:1]]))
     size = source.integer("vllm_tensor_parallel_size", default=1, key="roles.rollout.tensor_parallel")
     mode = source.text("vllm_mode", default="")
-    uses = _uses_vllm(source, head[0], mode)
+    is_own = head[0].rsplit("/", 1)[-1] == NAME or any(place in behind[0] for place in _OWN)
+    uses = _uses_vllm(source, is_own, mode)
     beside = _engines(started, mode)
     next_gpu = bool(uses and not mode and not beside) and _has_next_gpu(command, source, trainer)
     if uses and not mode and not beside and not next_gpu:
         # whether vLLM is then a server or shares the GPUs depends on TRL's version
         uses = None
-    generates = algorithm in ("grpo", "ppo", "opd")
+    generates = algorithm in ("grpo", "ppo", "opd", "online dpo")
     apart = bool(beside) or mode == "server" or next_gpu
     rollout = 1 if generates and next_gpu else _rollout(generates, uses, apart, beside, trainer)
     tensor = (beside[0].tensor_parallel if len(beside) == 1 else 1 if next_gpu else None) if apart else size
@@ -133,7 +141,11 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         per_node = named_gpus(total(per_node, others), devices)
     nodes, per_node = script.slurm.machine((nodes, per_node))
     variant = variants.trl(source)
-    trained = trained_states(script, config, machine, source) | _settings(source)
+    is_rloo = "rloo" in behind[0].rsplit("/", 1)[-1].lower()
+    group = source.integer("num_generations", default=2 if is_rloo else 8)
+    trained = trained_states(script, config, machine, source) | _settings(source, is_own)
+    trained |= {"train.samples_per_prompt": group} if group else {}
+    teacher = Teacher(model=source.text("teacher_model_name_or_path"), gpus=0) if algorithm == "opd" else None
     return Facts(
         dialect=NAME,
         algorithm=_named(algorithm, source, behind[0]),
@@ -147,12 +159,16 @@ def _facts(script: Script, command: Started, words: tuple[list[str], list[str]],
         rollout_tp=tensor if on_engine else None,
         rollout_engines=quotient(rollout, tensor) if on_engine else None,
         other_gpus=others,
-        reference=has_reference(source.number("beta", default=0.0), trained),
+        critic="shared" if algorithm == "ppo" else "none",
+        teacher=teacher if teacher and teacher.model else None,
+        reference=has_reference(source.number("beta", default=_PENALTIES.get(algorithm, 0.0)), trained),
+        unsure=_unsure(source),
         source=source,
         program=head[0] if head[0].rsplit("/", 1)[-1] == NAME else behind[0],
         settings=trained
-        | (_batch(source, trainer) if algorithm == "grpo" else {})
+        | (_batch(source, trainer, group) if algorithm == "grpo" else {})
         | variant.found
+        | ({"grpo.advantage": "rloo"} if is_rloo else {})
         | ({"roles.rollout.engine": "hf"} if uses is False else {}),
         notes=(*variant.notes, *remarks(source, "--")),
     )
@@ -180,15 +196,15 @@ def _with_program(script: Script, source: Settings, program: str) -> Settings:
     return source.over({name: [value] for name, value in configs[0].items() if value is not None})
 
 
-def _uses_vllm(source: Settings, launcher: str, mode: str) -> bool | None:
+def _uses_vllm(source: Settings, is_own: bool, mode: str) -> bool | None:
     """Whether vLLM generates; None where the script does not say and the program may decide by itself.
 
-    TRL's own command, and programs that take the arguments of its ``GRPOConfig``, have its default: they do not. Where
-    a file that was not read may switch it on, a command that says how vLLM runs tells that it does.
+    TRL's own programs, and those that take the arguments of its ``GRPOConfig``, have its default: they do not. Where a
+    file that was not read may switch it on, a command that says how vLLM runs tells that it does.
     """
     if source.is_cut and mode and not source.has("use_vllm"):
         return True
-    has_default = launcher.rsplit("/", 1)[-1] == "trl" or source.has(*_OF_GRPO)
+    has_default = is_own or source.has(*_OF_GRPO)
     return source.flag("use_vllm", default=False if has_default else None)
 
 
@@ -226,43 +242,22 @@ def _divided(words: list[str]) -> tuple[list[str], list[str]]:
     return words, []
 
 
-def _config(script: Script, machine: Settings) -> Settings:
-    """The accelerate configuration that the command names, if it is there."""
-    name = machine.file("config_file")
-    target = one_beside(script.path, name)
-    values = read_yaml(read_source(target), str(target)) if target else {}
-    return Settings({key: [value] for key, value in values.items()})
-
-
-def _processes(script: Script, command: Started, machine: Settings, config: Settings) -> int | None:
-    """Training processes in all: accelerate counts them over all machines, torchrun for each."""
-    if machine.has("nproc_per_node", "nproc_per_gpu"):
-        per_node = machine.integer("nproc_per_node")
-        if per_node is None and machine.text("nproc_per_node") in ("gpu", "auto"):
-            per_node = visible_gpus(command) or script.slurm.gpus_per_node
-        return product(per_node, to_int(machine.text("nnodes", default="1").split(":")[-1]))
-    if machine.has("num_processes"):
-        return machine.integer("num_processes")
-    if machine.has("num_gpus"):
-        return product(machine.integer("num_gpus"), machine.integer("num_nodes", default=1))
-    if machine.has("include"):
-        return included_gpus(machine.text("include"))
-    if machine.has("config_file"):
-        return config.integer("num_processes")
-    return visible_gpus(command)
-
-
 def _algorithm(words: str) -> str:
-    for word, algorithm in _NO_RL.items():
-        if word in words.lower() and "grpo" not in words.lower():
-            return algorithm
-    return "ppo" if "ppo" in words.lower() else "opd" if "gkd" in words.lower() else "grpo"
+    text = words.lower()
+    if "grpo" in text:
+        return "grpo"
+    if any(word in text for word in _ONLINE):
+        return "online dpo"
+    found = next((algorithm for word, algorithm in _NO_RL.items() if word in text), "")
+    return found or ("ppo" if "ppo" in text else "opd" if any(word in text for word in _DISTILLING) else "grpo")
 
 
 def _named(algorithm: str, source: Settings, program: str) -> str:
     """The algorithm; of a program that shows none and takes no argument of TRL's, that no framework is recognised."""
     name = program.rsplit("/", 1)[-1]
-    shows = any(word in name.lower() for word in ("grpo", "ppo", "gkd", "rlhf", "opd", *_NO_RL))
+    shows = any(
+        word in name.lower() for word in ("grpo", "ppo", "rlhf", "opd", "rloo", *_DISTILLING, *_ONLINE, *_NO_RL)
+    )
     if shows or source.is_open or source.is_cut or source.has("config", "use_vllm", *_OF_GRPO, *_TABLE):
         return algorithm
     return f"{name}, {NO_FRAMEWORK},"
@@ -290,7 +285,7 @@ def _over(machine: Settings, config: Settings) -> Settings:
     return Settings({**named, **machine.values}, machine.is_open, machine.is_cut)
 
 
-def _batch(source: Settings, trainer: int | None) -> dict[str, int]:
+def _batch(source: Settings, trainer: int | None, group: int | None) -> dict[str, int]:
     """Prompts of a generation and the optimizer steps made from it, where the rows of a process are said."""
     step = product(
         source.integer("per_device_train_batch_size"), trainer, source.integer("gradient_accumulation_steps", default=1)
@@ -299,88 +294,27 @@ def _batch(source: Settings, trainer: int | None) -> dict[str, int]:
     samples = source.integer("generation_batch_size", default=0) or product(
         source.integer("per_device_train_batch_size"), trainer, rounds
     )
-    prompts, steps = quotient(samples, source.integer("num_generations", default=8)), quotient(samples, step)
+    prompts, steps = quotient(samples, group), quotient(samples, step)
     found = {"train.prompts_per_step": prompts, "train.optimizer_steps": steps if steps and steps > 1 else None}
     return {key: number for key, number in found.items() if number}
 
 
-def _settings(source: Settings) -> dict[str, Any]:
-    return mapped(source, _TABLE, _DEFAULTS)
+def _settings(source: Settings, is_own: bool = False) -> dict[str, Any]:
+    found = mapped(source, _TABLE, _DEFAULTS)
+    # TRL's own programs train adapters only where use_peft says so, then of rank 16; others have ways of their own
+    if (uses := source.flag("use_peft", default=False if is_own else None)) is False:
+        found.pop("roles.learner.lora_rank", None)
+    elif uses and not source.has("lora_r"):
+        found["roles.learner.lora_rank"] = 16
+    return found
 
 
-_FULL, _GRADIENTS = ("FULL_SHARD", "HYBRID_SHARD", "1", "4"), ("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2", "2", "5")
-"""FSDP's strategies that divide weights too, and those that divide gradients and optimizer, by name and number."""
+def _unsure(source: Settings) -> tuple[str, ...]:
+    """Lengths that a command leaves to TRL, which versions of it limit differently or not at all."""
+    names = {"max_prompt_length": "lengths.prompt", "max_completion_length": "lengths.response"}
+    return tuple(key for name, key in names.items() if not source.has(name))
 
 
 def has_reference(beta: float | None, trained: Mapping[str, Any]) -> bool:
     """Whether a reference takes memory of its own: with adapters it is the model without them."""
     return not trained.get("roles.learner.lora_rank") and (beta or 0.0) > 0
-
-
-def trained_states(script: Script, config: Settings, machine: Settings, source: Settings) -> dict[str, Any]:
-    """Settings of the learner, as far as the files are there.
-
-    Args:
-        script: The script, beside which files lie.
-        config: accelerate's configuration.
-        machine: Flags of the launcher.
-        source: Arguments of the training; ``--deepspeed`` names DeepSpeed's own configuration.
-    """
-    kind = str(_first(config, "distributed_type")).upper()
-    stages = _section(config, "deepspeed_config") if kind == "DEEPSPEED" else {}
-    flags = {name: _first(machine, name) for name in ("zero_stage", "offload_optimizer_device", "offload_param_device")}
-    stages = {**stages, **{name: value for name, value in flags.items() if value}}
-    names = (source.file("deepspeed"), machine.file("deepspeed_config_file"), stages.get("deepspeed_config_file"))
-    own = next((_zero(script, str(name)) for name in names if name), None)
-    if own is not None:
-        return own
-    if stages:
-        return _learner(to_int(str(stages.get("zero_stage", ""))), stages, "{}_device")
-    return _fsdp(_section(config, "fsdp_config")) if kind == "FSDP" else {}
-
-
-def _first(settings: Settings, name: str) -> Any:
-    return next(iter(settings.values.get(name, ())), "")
-
-
-def _section(settings: Settings, name: str) -> Mapping[str, Any]:
-    found = _first(settings, name)
-    return found if isinstance(found, dict) else {}
-
-
-def _zero(script: Script, name: str) -> dict[str, Any] | None:
-    """What DeepSpeed's own file says; nothing where it is not there, None where the name is that of no file."""
-    if not name.endswith(".json"):
-        return None
-    target = one_beside(script.path, name)
-    try:
-        values = read_yaml(read_source(target), name) if target else {}  # JSON is YAML
-    except UsageError:
-        values = {}
-    zero = values.get("zero_optimization")
-    if not isinstance(zero, dict):
-        return {}
-    devices = {key: part.get("device") for key, part in zero.items() if isinstance(part, dict)}
-    return _learner(to_int(str(zero.get("stage", ""))), devices, "{}")
-
-
-def _learner(stage: int | None, devices: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"roles.learner.zero_stage": stage} if stage in (0, 1, 2, 3) else {}
-    for part, word in (("offload_optimizer", "optimizer"), ("offload_param", "all")):
-        if devices.get(name.format(part)) in ("cpu", "nvme"):
-            found["roles.learner.offload"] = word
-    return found
-
-
-def _fsdp(values: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    strategy = str(values.get("fsdp_sharding_strategy") or values.get("fsdp_reshard_after_forward") or "").upper()
-    if strategy in (*_FULL, "TRUE"):
-        found["roles.learner.zero_stage"] = 3
-    elif strategy in (*_GRADIENTS, "FALSE"):
-        found["roles.learner.zero_stage"] = 2
-    if to_bool(str(values.get("fsdp_offload_params", ""))):
-        found["roles.learner.offload"] = "all"
-    if to_bool(str(values.get("fsdp_activation_checkpointing", ""))):
-        found["roles.learner.gradient_checkpointing"] = True
-    return found

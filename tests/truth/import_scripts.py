@@ -62,12 +62,16 @@ def scripts() -> Iterator[Script]:
 
 def source(script: Script) -> tuple[str, Path]:
     """A script that makes these settings in its framework's syntax, and where it stands."""
-    if script.framework in ("nemo-rl", "areal", "roll"):
+    if script.framework in ("nemo-rl", "areal", "roll", "trinity"):
         values = _nested(script.settings)
         values |= {"experiment_name": "one"} if script.framework == "areal" else {}
         return yaml.safe_dump(values), Path("recipe.yaml")
     if script.framework == "prime-rl":
-        return _toml(script.settings), Path("rl.toml")
+        # engines with no settings of their own stand in an empty table, for which a row has no column
+        bare = script.facts["rollout"] not in ("", "0") and not any(
+            key.startswith("inference.") for key in script.settings
+        )
+        return _toml(script.settings) + "[inference]\n" * bare, Path("rl.toml")
     return _command(script), Path("run.sh")
 
 

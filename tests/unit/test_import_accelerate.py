@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rltui.importers.read import import_file
+from rltui.importers.read import import_file, read_facts
 
 GRPO = "grpo.py --model_name_or_path Qwen/Qwen2.5-7B --use_vllm True --vllm_mode colocate"
 ZERO = "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 16\ndeepspeed_config:\n"
@@ -83,3 +83,67 @@ def test_an_accelerate_configuration_says_how_many_machines(tmp_path: Path) -> N
 def test_a_generation_has_the_rows_of_all_processes(tmp_path: Path, words: str, prompts: int, steps: int) -> None:
     train = layout(tmp_path, f"accelerate launch --num_processes 8 {GRPO} {words}")["train"]
     assert (train["prompts_per_step"], train.get("optimizer_steps", 1)) == (prompts, steps)
+
+
+@pytest.mark.parametrize(
+    ("line", "processes", "stage"),
+    [
+        ("trl grpo --accelerate_config zero3 --model_name_or_path Q/q --use_vllm --vllm_mode colocate", 8, 3),
+        ("trl grpo --accelerate_config zero2 --num_processes 4 --use_vllm --vllm_mode colocate", 4, 2),
+        ("trl grpo --accelerate_config single_gpu --use_vllm --vllm_mode colocate", 1, 2),
+        ("trl grpo --config run.yaml", 2, 3),
+        (f"accelerate launch --config_file one.yaml --num_processes 4 {GRPO}", 1, 2),
+        (f"accelerate launch --config_file one.yaml --multi_gpu --num_processes 4 {GRPO}", 4, 2),
+        (f"accelerate launch --num_processes 4 --use_fsdp --fsdp_sharding_strategy FULL_SHARD {GRPO}", 4, 3),
+        (f"torchrun --nproc_per_node 4 {GRPO} --fsdp 'full_shard auto_wrap'", 4, 3),
+    ],
+)
+def test_processes_and_stages_where_a_name_or_a_file_says_them(
+    tmp_path: Path, line: str, processes: int, stage: int
+) -> None:
+    run = "accelerate_config: fsdp2\nnum_processes: 2\nuse_vllm: true\nvllm_mode: colocate\nnum_generations: 8\n"
+    found = layout(tmp_path, line, run__yaml=run, one__yaml="distributed_type: NO\nnum_processes: 8\n")
+    assert sum(found["pools"]["shared"]["gpus"]) == processes
+    assert found["roles"]["learner"]["zero_stage"] == stage
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "rank"),
+    [
+        ("trl/scripts/grpo.py", "--use_peft", 16),
+        ("trl/scripts/grpo.py", "--lora_r 32", None),
+        ("trl/scripts/grpo.py", "--use_peft --lora_r 32", 32),
+        ("my_grpo.py", "--lora_r 32", 32),
+        ("my_grpo.py", "--lora_r 32 --use_peft false", None),
+    ],
+)
+def test_adapters_are_trained_where_a_switch_says_so(
+    tmp_path: Path, program: str, words: str, rank: int | None
+) -> None:
+    line = f"accelerate launch --num_processes 2 {program} --use_vllm --vllm_mode colocate --beta 0.04 {words}"
+    roles = layout(tmp_path, line)["roles"]
+    assert roles["learner"].get("lora_rank") == rank
+    assert ("reference" in roles) is (rank is None)
+
+
+@pytest.mark.parametrize(
+    ("program", "algorithm", "rollout"),
+    [
+        ("examples/scripts/dpo_online.py --use_vllm --vllm_mode colocate", "online dpo", 2),
+        ("examples/scripts/orpo.py", "dpo", 0),
+        ("examples/scripts/ppo/ppo.py", "ppo", 0),
+        ("trl/experimental/gold/gold.py --teacher_model_name_or_path T/t", "opd", 0),
+    ],
+)
+def test_programs_of_trl_that_are_no_grpo(tmp_path: Path, program: str, algorithm: str, rollout: int) -> None:
+    script = tmp_path / "run.sh"
+    text = f"accelerate launch --num_processes 2 {program} --model_name_or_path Q/q\n"
+    facts, _ = read_facts(text, script)
+    assert (facts.algorithm, facts.rollout_gpus) == (algorithm, rollout)
+    assert (facts.critic == "shared") is (algorithm == "ppo")
+
+
+def test_rloo_of_trl_compares_two_samples_where_nothing_is_said(tmp_path: Path) -> None:
+    found = layout(tmp_path, "trl rloo --num_processes 2 --per_device_train_batch_size 4 --model_name_or_path Q/q")
+    assert (found["train"]["samples_per_prompt"], found["train"]["prompts_per_step"]) == (2, 4)
+    assert found["grpo"]["advantage"] == "rloo"

@@ -120,6 +120,25 @@ def test_trinitys_trainer_takes_what_engines_leave(
     assert counts(read(tmp_path, "trinity run --config run.yaml\n")) == expected
 
 
+@pytest.mark.parametrize(
+    ("engine", "cluster", "expected"),
+    [
+        ("tensor_parallel_size: 2, pipeline_parallel_size: 2", "{node_num: 1, gpu_per_node: 8}", (8, 8, 4, 4, 4, 1)),
+        ("data_parallel_size: 4", "{node_num: 1, gpu_per_node: 8}", (8, 8, 4, 4, 4, 1)),
+        ("engine_type: external", "{node_num: 1, gpu_per_node: 8}", (8, 8, 8, 0, None, None)),
+        ("tensor_parallel_size: 2", "{}", (None, None, None, 2, 2, 1)),
+    ],
+)
+def test_an_engine_of_trinity_is_all_ways_of_parallelism_multiplied(
+    tmp_path: Path, engine: str, cluster: str, expected: tuple[int | None, ...]
+) -> None:
+    text = (
+        f"project: p\ncluster: {cluster}\nbuffer: {{batch_size: 32}}\nalgorithm: {{algorithm_type: grpo}}\n"
+        f"explorer: {{rollout_model: {{{engine}}}}}\n"
+    )
+    assert counts(read(tmp_path, text, "run.yaml")) == expected
+
+
 @pytest.mark.parametrize(("mode", "expected"), [("colocate", (4, 4, 4, 4, 2, 2)), ("server", (6, 6, 4, 2, 2, 1))])
 def test_axolotls_processes_are_counted_by_its_command(tmp_path: Path, mode: str, expected: tuple[int, ...]) -> None:
     (tmp_path / "grpo.yaml").write_text(AXOLOTL.format(mode=mode))
@@ -222,3 +241,78 @@ def test_adapters_need_no_reference_of_their_own(tmp_path: Path) -> None:
         assert (facts.dialect, facts.reference) == (dialect, False)
         full = command.replace("--lora_r 16", "").replace("--train_type lora", "--train_type full")
         assert dialect == "axolotl" or read_facts(full, script)[0].reference
+
+
+@pytest.mark.parametrize(
+    ("inference", "rollout"),
+    [
+        ("", 32),
+        ("num_prefill_nodes = 4\nnum_prefill_replicas = 2\nnum_decode_nodes = 2\n", 48),
+        ("prefill_nodes_per_replica = 2\nnum_prefill_replicas = 2\n", 40),
+    ],
+)
+def test_prime_rls_prefill_is_counted_by_the_engine_now_and_as_a_whole_before(
+    tmp_path: Path, inference: str, rollout: int
+) -> None:
+    text = (
+        "[deployment]\ntype = 'multi_node'\nnum_train_nodes = 1\n[orchestrator]\nbatch_size = 64\ngroup_size = 8\n"
+        f"[inference.deployment]\ntype = 'disaggregated'\n{inference or 'num_decode_replicas = 3'}\n"
+    )
+    assert read(tmp_path, text, "rl.toml").rollout_gpus == rollout
+
+
+def test_prime_rl_starts_no_engines_without_a_word_of_them(tmp_path: Path) -> None:
+    text = "[deployment]\nnum_train_gpus = 4\n[orchestrator]\nbatch_size = 64\ngroup_size = 8\n"
+    assert counts(read(tmp_path, text, "rl.toml")) == (4, 4, 4, 0, None, None)
+    assert counts(read(tmp_path, f"{text}[inference]\n", "rl.toml")) == (5, 5, 4, 1, 1, 1)
+
+
+def test_prime_rls_sides_have_settings_of_their_own_over_those_of_both(tmp_path: Path) -> None:
+    text = (
+        "max_steps = 10\nseq_len = 4096\n[inference.vllm]\nenforce_eager = true\n[trainer.model]\nseq_len = 8192\n"
+        "[trainer.model.lora]\nrank = 8\n[orchestrator.train.sampling]\ntemperature = 0.7\n"
+    )
+    layout = read(tmp_path, text, "rl.toml").layout
+    assert layout is not None
+    assert (layout["lengths"]["pack"], layout["train"]["temperature"]) == (8192, 0.7)
+    assert layout["roles"]["learner"]["lora_rank"] == 8
+    assert layout["roles"]["rollout"]["enforce_eager"] is True
+
+
+def test_open_instructs_switches_may_be_off_by_a_name_of_their_own(tmp_path: Path) -> None:
+    line = (
+        "python open_instruct/grpo_fast.py --num_learners_per_node 2 --vllm_num_engines 2 --deepspeed_stage 3 "
+        "--model_name_or_path Q/q --vllm_top_p 0.95 --deepspeed_offload_optimizer"
+    )
+    found = read(tmp_path, f"{line}\n").layout
+    assert found is not None
+    assert (found["roles"]["learner"]["offload"], found["train"]["top_p"]) == ("optimizer", 0.95)
+    assert "reference" in found["roles"]
+    without = read(tmp_path, f"{line} --no_load_ref_policy --beta 0.0\n").layout
+    assert without is not None
+    assert "reference" not in without["roles"]
+
+
+def test_a_limit_as_long_as_a_sample_does_not_say_how_long_responses_are(tmp_path: Path) -> None:
+    text = "[inference]\n[orchestrator]\nseq_len = 6000\n[orchestrator.sampling]\nmax_tokens = {}\n"
+    open_ended = read(tmp_path, text.format(6000), "rl.toml").layout
+    assert open_ended is not None
+    assert {"lengths.prompt", "lengths.response"} <= set(open_ended["unsure"])
+    bound = read(tmp_path, text.format(5000), "rl.toml").layout
+    assert bound is not None
+    assert bound["lengths"] == {"pack": 6000, "prompt": 1000, "response": 5000}
+    assert "lengths.response" not in bound["unsure"]
+
+
+def test_trinitys_trainer_alone_is_trinitys(tmp_path: Path) -> None:
+    text = "mode: train\ncluster: {node_num: 1, gpu_per_node: 4}\nbuffer: {train_batch_size: 64}\n"
+    assert counts(read(tmp_path, text, "run.yaml")) == (4, 4, 4, 0, None, None)
+
+
+@pytest.mark.parametrize(("words", "engines"), [("", 6), ("enable_expert_parallel = true\n", None)])
+def test_a_node_of_prime_rl_starts_as_many_engines_as_it_holds(tmp_path: Path, words: str, engines: int | None) -> None:
+    text = (
+        "[deployment]\ntype = 'multi_node'\nnum_train_nodes = 1\nnum_infer_nodes = 3\n[orchestrator]\n"
+        f"[inference.vllm]\ntensor_parallel_size = 4\n{words}"
+    )
+    assert read(tmp_path, text, "rl.toml").rollout_engines == engines

@@ -193,6 +193,41 @@ def test_areals_teacher_is_one_wherever_it_scores(teacher: str, needed: int) -> 
     assert import_text(text, Path("grpo.yaml")).needed_gpus == needed
 
 
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        ("", 16),
+        ("scheduler: {type: slurm}\n", 24),
+        ("scheduler: {type: slurm}\nref.kl: 0\n", 16),
+        ("scheduler: {type: ray}\nref.place: colocation\n", 16),
+    ],
+)
+def test_areals_reference_is_apart_where_a_cluster_places_it_and_a_penalty_asks_for_it(words: str, needed: int) -> None:
+    coefficient = "kl_ctl: 0.0, " if "ref.kl" in words else ""
+    place = "scheduling_strategy: {type: colocation, target: actor}, " if "ref.place" in words else ""
+    text = (
+        "experiment_name: e\ncluster: {n_nodes: 4, n_gpus_per_node: 8}\nrollout: {backend: 'sglang:d8'}\n"
+        f"actor: {{{coefficient}backend: 'fsdp:d8', path: Qwen/Qwen3-8B}}\n"
+        f"ref: {{{place}backend: 'fsdp:d8', path: Qwen/Qwen3-8B}}\n" + words.partition("ref.")[0]
+    )
+    assert import_text(text, Path("grpo.yaml")).needed_gpus == needed
+
+
+def test_an_actor_of_areal_may_be_the_one_that_is_placed_on_the_engines() -> None:
+    text = (
+        "experiment_name: e\ncluster: {n_nodes: 1, n_gpus_per_node: 8}\nrollout: {backend: 'sglang:d8'}\n"
+        "actor: {backend: 'fsdp:d8', path: Qwen/Qwen3-8B, lora_rank: 16,\n"
+        "  scheduling_strategy: {type: colocation, target: rollout}}\n"
+    )
+    found = import_text(text, Path("grpo.yaml"))
+    assert found.needed_gpus == 8
+    assert found.layout is not None
+    assert "lora_rank" not in found.layout["roles"]["learner"], "use_lora switches it on"
+    lora = import_text(text.replace("lora_rank: 16", "use_lora: true"), Path("grpo.yaml")).layout
+    assert lora is not None
+    assert lora["roles"]["learner"]["lora_rank"] == 32
+
+
 def test_engines_on_other_machines_take_none_of_this_one() -> None:
     assert not codes(f"{SKYRL} generator.inference_engine.run_engines_locally=true")
     assert import_text(f"{SKYRL} generator.inference_engine.run_engines_locally=False", HERE, CARD).layout is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
 from rltui.check.frameworks.terms import (
     Constant,
@@ -18,6 +20,9 @@ from rltui.check.frameworks.terms import (
     under,
 )
 
+if TYPE_CHECKING:
+    from rltui.check.frameworks.terms import Asked, Condition
+
 FRAMEWORK = Framework("prime-rl", "https://github.com/PrimeIntellect-ai/prime-rl/tree/559b44772")
 
 _CONFIGS = "packages/prime-rl-configs/src/prime_rl/configs"
@@ -31,6 +36,17 @@ _ONE_NODE = one_of("deployment.type", "single_node", default="single_node")
 _SEVERAL = one_of("deployment.type", "multi_node")
 _RL = either(fact("algorithm", "grpo"), fact("algorithm", "opd"))
 _TRAINER_LENGTH, _LENGTH = Setting("trainer.model.seq_len"), Setting("orchestrator.seq_len")
+
+
+def _differ(one: Setting, other: Setting) -> Condition:
+    """Both are set, to different numbers."""
+
+    def is_different(asked: Asked) -> bool:
+        numbers = one.value(asked), other.value(asked)
+        return None not in numbers and numbers[0] != numbers[1]
+
+    return is_different
+
 
 _INFLIGHT = Setting("orchestrator.concurrency.max_inflight")
 _LEAST = Least(*_TENSOR.names, "inference.parallel.dp", "trainer.model.cp", *_GROUP.names)
@@ -133,5 +149,34 @@ TABLE = (
         "A size is not above zero.",
         f"{_CONFIGS}/rl.py",
         (_LEAST, Constant(1)),
+    ),
+    never(
+        "F614",
+        "Adapters cannot be sent to the engines in memory.",
+        f"{_CONFIGS}/rl.py, auto_setup_weight_broadcast",
+        (
+            under("trainer.model.lora."),
+            either(one_of("weight_broadcast.type", "nccl", "nixl"), one_of("trainer.weight_broadcast.type", "nccl")),
+        ),
+        Setting("weight_broadcast.type"),
+        '"filesystem"',
+    ),
+    never(
+        "F615",
+        "The optimizer is to be offloaded in two ways.",
+        f"{_CONFIGS}/trainer.py, cpu_offload_mutual_exclusion",
+        (on("trainer.model.optim_cpu_offload"), on("trainer.model.full_offload")),
+        Setting("trainer.model.optim_cpu_offload"),
+        "false",
+    ),
+    *(
+        never(
+            code,
+            f"The trainer's {what} of adapters is not the orchestrator's.",
+            f"{_CONFIGS}/rl.py, auto_setup_lora",
+            (_differ(Setting(f"trainer.model.lora.{what}"), Setting(f"orchestrator.model.lora.{what}")),),
+            Setting(f"orchestrator.model.lora.{what}"),
+        )
+        for code, what in (("F616", "rank"), ("F617", "alpha"))
     ),
 )

@@ -269,6 +269,9 @@ def _comparing(holds: Callable[[Number, Number], bool]) -> Callable[[Term, Numbe
 above = _comparing(operator.gt)
 """The number is larger than a bound."""
 
+below = _comparing(operator.lt)
+"""The number is smaller than a bound."""
+
 at_most = _comparing(operator.le)
 """The number is known and not larger than a bound."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rltui.check.frameworks.assertion import Framework, at_least, choice, multiple, never
 from rltui.check.frameworks.terms import (
     Constant,
     Fact,
     Setting,
     absent,
+    below,
     either,
     exactly,
     fact,
@@ -18,6 +21,9 @@ from rltui.check.frameworks.terms import (
     one_of,
     program,
 )
+
+if TYPE_CHECKING:
+    from rltui.check.frameworks.terms import Asked, Condition
 
 FRAMEWORK = Framework("trl", "https://github.com/huggingface/trl/tree/f2cd57710", "--{key}={value}")
 
@@ -32,6 +38,13 @@ _ROUNDS = Setting("steps_per_generation")
 _GENERATED = Setting("generation_batch_size")
 _GROUP = Setting("num_generations")
 _TENSOR = Setting("vllm_tensor_parallel_size", default=1)
+_EVALUATED = Setting("per_device_eval_batch_size", default=8)
+_TRAINER = "trl/trainer/grpo_trainer.py, GRPOTrainer.__init__"
+_LIGER = on("use_liger_kernel")
+_LOWEST, _HIGHEST = (
+    Setting("vllm_importance_sampling_clip_min"),
+    Setting("vllm_importance_sampling_clip_max", "vllm_importance_sampling_cap"),
+)
 _LENGTH = Setting("vllm_max_model_length", "vllm_max_model_len")
 
 _TRLS_OWN = either(
@@ -45,6 +58,17 @@ _TRLS_OWN = either(
 
 Before, and in trainers that were copied from it then (R1-V, Video-R1), every process samples whole groups by itself.
 """
+
+
+def _not_below(low: Setting, high: Setting) -> Condition:
+    """Both bounds are set, and the lower one is not the lower one."""
+
+    def is_not(asked: Asked) -> bool:
+        bounds = low.value(asked), high.value(asked)
+        return bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]
+
+    return is_not
+
 
 _NO_OTHER = fact("dialect", "trl")  # systems made from TRL know further words
 
@@ -118,8 +142,8 @@ TABLE = (
         "F308",
         "The rows of an evaluation do not make whole groups.",
         _CONFIG,
-        (Setting("per_device_eval_batch_size") * _PROCESSES, Setting("num_generations_eval", "num_generations")),
-        change=Setting("per_device_eval_batch_size"),
+        (_EVALUATED * _PROCESSES, Setting("num_generations_eval", "num_generations")),
+        change=_EVALUATED,
         when=(_GRPO, one_of("eval_strategy", "steps", "epoch")),
     ),
     never(
@@ -180,5 +204,59 @@ TABLE = (
         change=_GROUP,
         when=(_GRPO, given("vllm_device")),
         severity="warning",
+    ),
+    never(
+        "F318",
+        "The bounds of importance weights are the wrong way round.",
+        _CONFIG,
+        (_GRPO, _not_below(_LOWEST, _HIGHEST)),
+        _LOWEST,
+        0.0,
+    ),
+    never(
+        "F319",
+        "Completions are to be uploaded, and are not to be logged.",
+        _CONFIG,
+        (_GRPO, given("log_completions_hub_repo"), off("log_completions")),
+        Setting("log_completions"),
+        "True",
+    ),
+    never(
+        "F320",
+        "Liger's loss masks no tokens by their entropy.",
+        _TRAINER,
+        (_GRPO, _LIGER, below(Setting("top_entropy_quantile"), 1)),
+        Setting("use_liger_kernel"),
+        "False",
+    ),
+    never(
+        "F321",
+        "Liger's loss masks no sequences that are off-policy.",
+        _TRAINER,
+        (_GRPO, _LIGER, given("off_policy_mask_threshold")),
+        Setting("use_liger_kernel"),
+        "False",
+    ),
+    never(
+        "F322",
+        "VESPO weights tokens, and importance is to be corrected by sequences.",
+        _TRAINER,
+        (
+            _GRPO,
+            one_of("loss_type", "vespo"),
+            on("use_vllm"),
+            on("vllm_importance_sampling_correction", default=True),
+            one_of("vllm_importance_sampling_mode", "sequence_truncate", "sequence_mask", default="sequence_mask"),
+        ),
+        Setting("vllm_importance_sampling_mode"),
+        "token_truncate",
+    ),
+    never(
+        "F323",
+        "The reference is to follow the policy, and with adapters there is no model of its own.",
+        _TRAINER,
+        (_GRPO, on("sync_ref_model"), on("use_peft")),
+        Setting("sync_ref_model"),
+        "False",
     ),
 )
