@@ -105,6 +105,7 @@ KINDS: tuple[Kind, ...] = (
     ),  # a column that the rows have not
     Kind("settings_rejected", "KeyError", code=r"\b\w*(?:cfg|config|opts?|hparams|hps|args|settings)\[['\"]"),
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
+    Kind("data_unfit", "KeyError", frames=r"/multiprocess/pool\.py"),  # datasets' own copy, which maps rows
     Kind(
         "data_unfit",
         message=r"\bcolumns?\b.{0,80}(?:not|missing)|\bread records\b|excessive nesting|too many dimensions 'str'",
