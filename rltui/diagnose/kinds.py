@@ -117,6 +117,7 @@ KINDS: tuple[Kind, ...] = (
         r"(?:empty|no |not|must|should|missing|loaded)|"
         r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
+    Kind("data_unfit", "ValueError", r"\brows?\b.{0,80}\b(?:do|does) not (?:have|match|agree)\b"),
     Kind("data_unfit", message=r"\bchecksums?\b.{0,160}\b(?:match|mismatch|wrong|differs?)|\bwrong checksum\b"),
     Kind("data_unfit", message=r"\b(?:update|fix|check|convert|recreate|regenerate) (?:the|your) data ?set\b"),
     Kind("data_unfit", "IndexError", parts=("data",)),

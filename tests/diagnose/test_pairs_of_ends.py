@@ -31,6 +31,29 @@ POOL = "  File \"/env/site-packages/{}/pool.py\", line 774, in get\n    raise se
         ("kernel_compile", NINJA.format("flashinfer/jit/cpp_ext.py"), NINJA.format("setuptools/build_ext.py")),
         ("data_unfit", POOL.format("multiprocess"), POOL.format("multiprocessing")),
         ("abi_mismatch", "x.cpython-311-x86_64-linux-gnu.so: undefined symbol:\n", "undefined symbol:\n"),
+        (
+            "nccl_ib_error",
+            "(Actor pid=9) mlx5: host_unknown: got completion with error:\n",
+            "got completion with error: none\n",
+        ),
+        ("nccl_ib_error", "ibv_modify_qp failed with 110 Connection timed out\n", "ibv_modify_qp took 110 us\n"),
+        (
+            "ckpt_broken",
+            "Unable to load optimizer from checkpoint iter_9/model.pt, exiting. Specify --finetune.\n",
+            "Unable to load optimizer from checkpoint iter_9/model.pt, starting with a new one.\n",
+        ),
+        (
+            "no_gpu_visible",
+            'RuntimeError: INTERNAL ASSERT FAILED at "../aten/src/ATen/cuda/CUDAContext.cpp":49\n',
+            'RuntimeError: INTERNAL ASSERT FAILED at "../aten/src/ATen/native/Sum.cpp":49\n',
+        ),
+        (
+            "data_unfit",
+            'Traceback (most recent call last):\n  File "/w/join.py", line 9, in join\n    raise ValueError(text)\n'
+            "ValueError: Input rows and results do not have matching keys\n",
+            'Traceback (most recent call last):\n  File "/w/join.py", line 9, in join\n    raise ValueError(text)\n'
+            "ValueError: Results do not have matching keys\n",
+        ),
         ("host_oom_slurm", "aclrtMallocHost failed, code 207001\n", "host memory: allocated 12 GiB\n"),
         ("setup_line_failed", "run.sh: 行 22: module: 未找到命令\n", "run.sh: 行 22: module: 已加载\n"),
         ("env_import_broken", "run.sh: Zeile 7: torchrun: Kommando nicht gefunden.\n", "run.sh: Zeile 7: torchrun\n"),

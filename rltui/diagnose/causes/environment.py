@@ -100,7 +100,11 @@ CAUSES = (
             ("torch not compiled with cuda enabled", ""),
             ("failed to initialize nvml", r"NVML: (?:Unknown Error|No supported GPUs|Insufficient Permissions)"),
             ("attempting to deserialize object on", r"deserialize object on (?:a )?CUDA device"),
-            ("device=", r"INTERNAL ASSERT FAILED.{0,200}\bdevice=.{0,8}\bnum_gpus="),
+            # the one assertion of that file
+            (
+                "internal assert failed",
+                r"INTERNAL ASSERT FAILED.{0,200}(?:\bCUDAContext\.cpp\b|\bdevice=.{0,8}\bnum_gpus=)",
+            ),
             ("exceeds available gpus in", r"local_rank \d+ exceeds available GPUs in \w+_VISIBLE_DEVICES"),
             ("have nccl built in", r"Distributed package doesn't have NCCL built in"),
             ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
