@@ -86,7 +86,9 @@ _OF_OTHERS = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |ray/_pr
 def read_traceback(hit: Hit) -> Reading | None:
     """Find the exception that ends the traceback; of a wrapped one, the first that wraps nothing."""
     context = hit.context
-    ignored = any(line.text.startswith("Exception ignored") for line in context.before(1))
+    ignored = any(
+        line.text.startswith("Exception ignored") and line.stream == context.line.stream for line in context.before(1)
+    )
     if ignored or context.budget.lines < RESERVED_LINES:
         return None
     above: list[Line] = []

@@ -26,6 +26,11 @@ POOL = "  File \"/env/site-packages/{}/pool.py\", line 774, in get\n    raise se
     [
         ("engine_unreachable", 4 * WAIT, 4 * WAIT + "INFO - trl.extras.vllm_client - Server is up!\n"),
         ("engine_unreachable", 4 * WAIT, WAIT),
+        (
+            "engine_unreachable",
+            "ConnectionError: HTTPConnectionPool(port=8000): Max retries exceeded with url: /health (refused)\n",
+            "Server not ready: HTTPConnectionPool(port=8000): Max retries exceeded with url: /health (refused)\n",
+        ),
         ("ray_actor_died", DONE + RAISED, DONE + DEATH),  # the one was waited for, the other is Ray going down
         ("engine_core_died", WATCHER.format("Killing"), WATCHER.format("Terminating")),
         ("kernel_compile", NINJA.format("flashinfer/jit/cpp_ext.py"), NINJA.format("setuptools/build_ext.py")),

@@ -235,7 +235,10 @@ CAUSES = (
                     r"(?:50[234] Server Error|Server error '50[234]).{0,40} for url:? '?https?://\S+?" + _ENGINE_PATH,
                     "url",
                 ),
-                ("max retries exceeded with url", r"(?i)max retries exceeded with url: \S*?" + _ENGINE_PATH),
+                (  # who waits for a server that starts tries it as well
+                    "max retries exceeded with url",
+                    r"(?i)^(?!.{0,40}\bnot (?:yet )?ready\b).*max retries exceeded with url: \S*?" + _ENGINE_PATH,
+                ),
                 ("server can't be reached", r"(?i)vllm server can't be reached at"),
                 (  # routers in front of engines
                     "",
