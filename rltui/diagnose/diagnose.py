@@ -9,13 +9,12 @@ from msgspec import Struct
 
 from rltui.diagnose.first_exception import first_exception
 from rltui.diagnose.general import general_cause
-from rltui.diagnose.going_on import settle
+from rltui.diagnose.going_on import forget_earlier_starts, settle
 from rltui.diagnose.guesses import guess
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.kind import PROGRAM
 from rltui.diagnose.nearest import nearest
 from rltui.diagnose.ranking import rank
-from rltui.diagnose.restarts import forget_earlier_starts
 from rltui.diagnose.scan import Scanner
 from rltui.diagnose.verdicts import SURE_ENOUGH
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from rltui.diagnose.progress import GOES_ON
 from rltui.diagnose.raised_in import PARTS, part_of
 from rltui.diagnose.wording import Hit, Reading, Wording
 
@@ -49,12 +50,6 @@ _PASSED_ON = re.compile(r"(?i)engine core initialization failed|died unexpectedl
 _QUOTED = re.compile(r"(?<=: )Worker failed with error ['\"](.{1,300}?)['\"], please check.*")
 """The engine passes on what a worker of it raised, in the worker's words but as an exception of its own."""
 
-GOES_ON = re.compile(
-    r"\bstep[ :=]+\d+\b.{0,200}(?:loss|reward|score|grad_?norm)|\{'loss': |"
-    r"\btraining (?:is |has )?(?:completed?|finished)\b|\bprogress: .{0,80}\d+/\d+|"
-    r"application startup complete|\bretrying\b|\bsucceeded after \d",
-    re.IGNORECASE,
-)
 _ENDS = re.compile(
     r"(?i)shut|exit|terminat|clean|kill|stop|abort|destroy|close|closing|summary|sync|wandb|nccl|fail|error|exception|dead|die|"
     r"signal|unhandled|cancel|traceback|core dump|retr(?:y|ies)|teardown|finali|release|disconnect"
@@ -91,7 +86,9 @@ _OF_OTHERS = re.compile(r"/(?:site|dist)-packages/|/lib/python3|<frozen |ray/_pr
 def read_traceback(hit: Hit) -> Reading | None:
     """Find the exception that ends the traceback; of a wrapped one, the first that wraps nothing."""
     context = hit.context
-    ignored = any(line.text.startswith("Exception ignored") for line in context.before(1))
+    ignored = any(
+        line.text.startswith("Exception ignored") and line.stream == context.line.stream for line in context.before(1)
+    )
     if ignored or context.budget.lines < RESERVED_LINES:
         return None
     above: list[Line] = []

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rltui.diagnose.answers import ANSWERS
-from rltui.diagnose.first_exception import GOES_ON, MOST_LINES_BELOW
+from rltui.diagnose.first_exception import MOST_LINES_BELOW
+from rltui.diagnose.progress import GOES_ON
 from rltui.diagnose.wording import Hit, Reading, Wording, compiled
 
 if TYPE_CHECKING:

@@ -105,6 +105,7 @@ KINDS: tuple[Kind, ...] = (
     ),  # a column that the rows have not
     Kind("settings_rejected", "KeyError", code=r"\b\w*(?:cfg|config|opts?|hparams|hps|args|settings)\[['\"]"),
     Kind("data_unfit", "KeyError", code=rf"\b(?:{_ROWS})\[['\"]"),
+    Kind("data_unfit", "KeyError", frames=r"/multiprocess/pool\.py"),  # datasets' own copy, which maps rows
     Kind(
         "data_unfit",
         message=r"\bcolumns?\b.{0,80}(?:not|missing)|\bread records\b|excessive nesting|too many dimensions 'str'",
@@ -116,6 +117,7 @@ KINDS: tuple[Kind, ...] = (
         r"(?:empty|no |not|must|should|missing|loaded)|"
         r"(?:\bno|cannot find|could not find|not find any) (?:valid )?(?:data ?sets?|examples|samples)",
     ),
+    Kind("data_unfit", "ValueError", r"\brows?\b.{0,80}\b(?:do|does) not (?:have|match|agree)\b"),
     Kind("data_unfit", message=r"\bchecksums?\b.{0,160}\b(?:match|mismatch|wrong|differs?)|\bwrong checksum\b"),
     Kind("data_unfit", message=r"\b(?:update|fix|check|convert|recreate|regenerate) (?:the|your) data ?set\b"),
     Kind("data_unfit", "IndexError", parts=("data",)),

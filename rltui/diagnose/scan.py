@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 
 from rltui.diagnose.context import Context, LineBudget
-from rltui.diagnose.going_on import ALIVE, ANSWERED, SERVES, serves, sign_of_life
 from rltui.diagnose.index import rules_by_word
 from rltui.diagnose.json_lines import CONTINUES, unwrapped
 from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shared_head, shows_data
 from rltui.diagnose.matches import Match, Matches
 from rltui.diagnose.metrics_watch import MetricsWatch
+from rltui.diagnose.progress import ALIVE, ANSWERED, SERVES, serves, sign_of_life
 from rltui.diagnose.verdicts import Evidence
 from rltui.diagnose.wording import is_possible, read
 

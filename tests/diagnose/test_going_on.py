@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rltui.diagnose.diagnose import diagnose
-from rltui.diagnose.going_on import sign_of_life
+from rltui.diagnose.progress import sign_of_life
 from rltui.diagnose.sources import text_source
 
 STEPS = "step 401 | loss 1.93 | 5120 tok/s\nstep 402 | loss 1.91 | 5130 tok/s\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rltui.diagnose.cause import Cause, Fields
@@ -19,6 +20,11 @@ _ENGINE_PATH = (
     r"(?:pause|resume|release|flush|abort)_\w+|sleep|wake_up|reset_prefix_cache)\b"
 )
 _ENGINE_FRAME = ("vllm", "sglang", "rollout", "engine")
+_NOT_UP = (
+    r"(?i)\b(?:servers?|engines?|router)\b.{0,40}"
+    r"\bnot (?:yet )?(?:be )?(?:up|ready|available|healthy|running|reach\w+)\b"
+)
+_WAITS = 3
 _LINES_TO_TRACEBACK = 4
 _FRAMES_ABOVE = 30
 
@@ -27,6 +33,14 @@ def read_missed_engine(hit: Hit) -> Reading | None:
     """Who still wanted something of the engine runs into an exception right after; who was done does not."""
     after = (line.text for line in hit.context.after(_LINES_TO_TRACEBACK))
     return Reading(0.65) if any(text.startswith("Traceback (most recent call last)") for text in after) else None
+
+
+def read_endless_wait(hit: Hit) -> Reading | None:
+    """Who waits says so again and again: a log that ends in it waited in vain, or goes on waiting."""
+    around = [*hit.context.before(_WAITS), *hit.context.after(_WAITS)]
+    waits = sum(re.search(_NOT_UP, line.text) is not None for line in around if line.text.strip())
+    is_last = all(re.search(_NOT_UP, line.text) for line in hit.context.after(_WAITS) if line.text.strip())
+    return Reading(0.5) if is_last and waits >= _WAITS else None
 
 
 def read_lost_engine(hit: Hit) -> Reading | None:
@@ -177,6 +191,9 @@ CAUSES = (
                 ("rpc call to", r"RPC call to \w+ timed out"),
                 ("engine core processes to start", r"Timed out waiting for (?:new )?engine core processes to start"),
                 ("process failed to report zmq", ""),
+                # vLLM's watcher of its workers, which is silent where they end as meant
+                ("died", r"\bWorker \S+ pid \d+ died, exit code: "),
+                "killing local vllm worker processes",
                 ("engine process", r"Engine process \(pid \d+\) died"),
                 ("mqllmengine is already dead", ""),
                 ("timed out waiting for engines to", ""),
@@ -218,7 +235,10 @@ CAUSES = (
                     r"(?:50[234] Server Error|Server error '50[234]).{0,40} for url:? '?https?://\S+?" + _ENGINE_PATH,
                     "url",
                 ),
-                ("max retries exceeded with url", r"(?i)max retries exceeded with url: \S*?" + _ENGINE_PATH),
+                (  # who waits for a server that starts tries it as well
+                    "max retries exceeded with url",
+                    r"(?i)^(?!.{0,40}\bnot (?:yet )?ready\b).*max retries exceeded with url: \S*?" + _ENGINE_PATH,
+                ),
                 ("server can't be reached", r"(?i)vllm server can't be reached at"),
                 (  # routers in front of engines
                     "",
@@ -241,6 +261,12 @@ CAUSES = (
                 confidence=0.75,
             ),
             Wording(anchor="remotedisconnected(", check=read_lost_engine, words=("remotedisconnected",)),
+            Wording(
+                anchor=" not ",
+                words=("server", "servers", "engine", "engines", "router"),
+                pattern=_NOT_UP,
+                check=read_endless_wait,
+            ),
         ),
         remedies=(
             Remedy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rltui.diagnose.cause import Cause
@@ -9,7 +10,7 @@ from rltui.diagnose.cuda_errors import runtime_errors
 from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import Hit, Reading, Wording, worded
+from rltui.diagnose.wording import NOT_FOUND, Hit, Reading, Wording, worded
 
 _OPTIONAL = (
     r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
@@ -23,8 +24,11 @@ GUESS = 0.5
 
 def read_compiler(hit: Hit) -> Reading:
     """Whoever called the compiler does not say why it failed; nvcc itself does where it is the card."""
-    is_card = "nsupported gpu architecture" in hit.context.around(60, 60)
-    return Reading(0.85, "gpu_arch_unsupported" if is_card else "")
+    around = hit.context.around(60, 60)
+    if "nsupported gpu architecture" in around:
+        return Reading(0.85, "gpu_arch_unsupported")
+    # a library that compiles kernels while it runs, other than one that is being installed
+    return Reading(0.85, "kernel_compile" if re.search(r'File "\S*/(?:jit|deep_gemm|tilelang)/', around) else "")
 
 
 def env_import_broken(matches: Sequence[Match], all_matches: Matches) -> Verdict | None:
@@ -44,7 +48,7 @@ CAUSES = (
         tell="An undefined symbol such as _ZN3c10…, or versions that differ between build and run.",
         wordings=worded(
             ("undefined symbol", r"undefined symbol: _Z\w+"),
-            ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+"),
+            ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+|\.so[\w.]*: undefined symbol:\W*$"),
             (  # torch's own libraries, which its wheels bring: another torch than the extension was built for
                 "",
                 r"(?i)(?:ImportError:.{0,80}libc10\w*\.so|"
@@ -96,7 +100,11 @@ CAUSES = (
             ("torch not compiled with cuda enabled", ""),
             ("failed to initialize nvml", r"NVML: (?:Unknown Error|No supported GPUs|Insufficient Permissions)"),
             ("attempting to deserialize object on", r"deserialize object on (?:a )?CUDA device"),
-            ("device=", r"INTERNAL ASSERT FAILED.{0,200}\bdevice=.{0,8}\bnum_gpus="),
+            # the one assertion of that file
+            (
+                "internal assert failed",
+                r"INTERNAL ASSERT FAILED.{0,200}(?:\bCUDAContext\.cpp\b|\bdevice=.{0,8}\bnum_gpus=)",
+            ),
             ("exceeds available gpus in", r"local_rank \d+ exceeds available GPUs in \w+_VISIBLE_DEVICES"),
             ("have nccl built in", r"Distributed package doesn't have NCCL built in"),
             ("only supported with gpus", r"ProcessGroupNCCL is only supported with GPUs, no GPUs found"),
@@ -220,10 +228,11 @@ CAUSES = (
                     "versionconflict contextualversionconflict",
                 ),
                 (
-                    "command not found",
+                    "",
                     r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|uv|enroot|singularity|"
-                    r"apptainer|orted|mpirun|mpiexec|nvcc|ninja): "
-                    r"command not found",
+                    rf"apptainer|orted|mpirun|mpiexec|nvcc|ninja): {NOT_FOUND}",
+                    "python conda ray torchrun accelerate deepspeed vllm uv enroot singularity apptainer orted mpirun "
+                    "mpiexec nvcc ninja",
                 ),
                 confidence=0.85,
                 unless=_OPTIONAL + r"|libnccl|libc10|libtorch\S*: cannot open shared object file: No such",

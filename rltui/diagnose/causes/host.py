@@ -93,6 +93,12 @@ CAUSES = (
                     r"memory",
                 ),
                 ("std::bad_alloc", ""),
+                (  # the drivers of accelerators that name the side which had no memory
+                    "",
+                    r"(?i)\bhost ?mem(?:ory)?\b.{0,40}\b(?:insufficient|not enough|alloc\w* fail|exhausted)|"
+                    r"\bfail\w* to alloc\w* (?:\w+ ){0,3}host memory|\baclrtMallocHost\b.{0,60}\bfail",
+                    "host hostmem hostmemory aclrtmallochost",
+                ),
                 ("oomkilled", r"\bOOMKilled\b"),
                 ("low on resource: memory", ""),  # the kubelet's words, before it evicts
                 ("oom killed", r"(?i)have been oom killed"),

@@ -267,6 +267,7 @@ CAUSES = (
                 ("checkpointingexception", ""),
                 ("unable to load weights from pytorch checkpoint file", ""),
                 ("find a valid checkpoint at", ""),
+                ("from checkpoint", r"(?i)\bunable to load \w+(?: \w+)? from checkpoint\b.{0,200}\bexiting\b"),
                 (
                     "no such file or directory",
                     r"FileNotFoundError: .{0,40}No such file or directory: ['\"].{0,300}(?:checkpoint|ckpt|"

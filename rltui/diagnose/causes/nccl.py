@@ -175,7 +175,8 @@ CAUSES = (
                     r"catastrophic|timed out)",
                     "ib ibp",
                 ),
-                ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)"),
+                ("ibv_", r"(?i)(?:call to |WARN.{0,20})ibv_\w+.{0,120}(?:failed|error)|\bibv_\w+ failed with \w"),
+                ("got completion with error", r"\bmlx\d: \S+: got completion with error"),  # the driver's library
                 ("transport retry", r"(?i)transport retry (?:counter|count) exceeded"),
                 ("modify qp", r"(?i)failed to modify QP"),
                 ("ibv_wc_", r"IBV_WC_(?!SUCCESS)\w+"),

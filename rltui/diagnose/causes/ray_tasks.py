@@ -25,6 +25,7 @@ LONG_S = 180
 _NOTICE = 0.55
 """Confidence that a demand is never met which cannot be met right now: every start says so while actors come up."""
 _SOON_LINES = 200
+_RAISED = re.compile(r"ray\.exceptions\.\w+")
 _AMOUNT = re.compile(r"['\"]?([\w.:-]+)['\"]?: (\d+(?:\.\d+)?)(?!\.?\d)")
 _DEMAND = re.compile(r"\{[^{}]{1,300}\}")
 _GPU_NAMES = ("GPU", "NPU", "accelerator_type")
@@ -109,8 +110,12 @@ def ray_actor_died(matches: Sequence[Match], all_matches: Matches) -> Verdict | 
 
 
 def _before_the_end(matches: Sequence[Match], all_matches: Matches) -> list[Match]:
-    """Deaths right after the training said that it was done are Ray going down, unless somebody failed by it."""
+    """Deaths right after the training said that it was done are Ray going down, unless somebody failed by it.
+
+    Somebody did who still waited for the worker, and has its death raised: a last checkpoint, an evaluation.
+    """
     ends, failures = all_matches.of("training_done"), all_matches.of("failed_end")
+    failures = [*failures, *(one for one in matches if _RAISED.match(one.evidence.text))]
     return [
         one
         for one in matches

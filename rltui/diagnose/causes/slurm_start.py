@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Match, Matches, Verdict, surest, unless_followed_by
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import Wording, worded
+from rltui.diagnose.wording import NOT_FOUND, Wording, worded
 
 # Slurm builds the names of limits from scope, resource and span.
 _LIMIT_NAMES = " ".join(
@@ -83,7 +83,7 @@ CAUSES = (
                 ("module(s) are unknown", r"module\(s\) are unknown: \"?(?P<what>[^\"]+)"),
                 ("cannot be loaded as requested", r"cannot be loaded as requested: \"?(?P<what>[^\"]+)"),
                 ("unable to locate a modulefile for", r"Unable to locate a modulefile for ['\"](?P<what>[^'\"]+)"),
-                ("command not found", r"(?P<what>\b(?:module|ml): command not found)$"),
+                ("", rf"(?P<what>\b(?:module|ml): {NOT_FOUND})$", "module ml"),
                 ("conda environment", r"(?:Could not find|Not a) conda environment: (?P<what>\S+)"),
                 ("conda activate", r"^\w+(?:Error|NotFound): .{0,80}'conda activate'"),
                 ("error: ", r"^(?P<what>(?:conda|mamba): error: .{1,60})"),

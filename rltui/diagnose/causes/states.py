@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from rltui.diagnose.first_exception import STATE as FIRST_EXCEPTION
 from rltui.diagnose.first_exception import WORDINGS as FIRST_EXCEPTION_WORDINGS
-from rltui.diagnose.going_on import ANSWERED
-from rltui.diagnose.going_on import WORDINGS as ANSWERED_WORDINGS
 from rltui.diagnose.guesses import STATE as HINT
 from rltui.diagnose.guesses import WORDINGS as HINT_WORDINGS
-from rltui.diagnose.restarts import STATE as STARTED
-from rltui.diagnose.restarts import WORDINGS as STARTED_WORDINGS
+from rltui.diagnose.progress import STATES as PROGRESS
 from rltui.diagnose.wording import Wording
 
 STATES = {
     FIRST_EXCEPTION: FIRST_EXCEPTION_WORDINGS,
     HINT: HINT_WORDINGS,
-    STARTED: STARTED_WORDINGS,
-    ANSWERED: ANSWERED_WORDINGS,
+    **PROGRESS,
     "failed_end": (
         Wording(
             anchor="exit",
@@ -25,14 +21,5 @@ STATES = {
         ),
         Wording(anchor="returned non-zero exit status"),
         Wording(anchor="outcome", pattern=r"^outcome: (?:failed|lost)"),
-    ),
-    "training_done": (
-        Wording(
-            anchor="",
-            words=("metrics", "complete", "completed", "finished", "done"),
-            pattern=r"(?i)\bfinal validation metrics\b|\btraining (?:run )?(?:is |has )?(?:been )?(?:completed?|"
-            r"finished|done)\b",
-            unless=r"(?i)\bnot\b|before|until|error|fail",
-        ),
     ),
 }
