@@ -28,6 +28,13 @@ def cause_of(path: str, function: str, said: str, code: str = "raise odd(") -> s
         ("moon/moe.py", "forward", "AssertionError: No overlap here. Disable it.", "program_failed"),
         ("moon/sync.py", "broadcast", "ValueError: these weights need lunar_whole=True.", "settings_rejected"),
         ("moon/loop.py", "run", "ValueError: nothing to do: first_step=9 > args.steps=8", "settings_rejected"),
+        (
+            "moon/grpo.py",
+            "__init__",
+            "ValueError: `use_moon` does not support it. Use `use_sun` instead.",
+            "settings_rejected",
+        ),
+        ("moon/grpo.py", "run", "ValueError: no moon can be resumed here", "program_failed"),
         # adapters
         ("peft/tuners/moon/layer.py", "update_layer", "ValueError: `r` is no number of rows: -1", "settings_rejected"),
         ("peft/tuners/moon/layer.py", "forward", "ValueError: `r` is no number of rows: -1", "program_failed"),
