@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rltui.diagnose.first_exception import STATE, exception_order
+from rltui.diagnose.going_on import ANSWERED
 from rltui.diagnose.guesses import GUESS
 from rltui.diagnose.guesses import STATE as HINT
 from rltui.diagnose.kind import PROGRAM, Kind
@@ -64,7 +65,7 @@ def general_cause(matches: Matches) -> Match | None:
     ``PROGRAM`` is the cause where it is of no kind in the table, unless native code raised it without a word; None
     where there is no exception, or only such as wordings know already, as what passes on another one's end.
     """
-    open_ones = (STATE, HINT)
+    open_ones = (STATE, HINT, ANSWERED)  # what an exception says of another way is no cause of it
     known = {match.order for cause, found in matches.by_cause.items() if cause not in open_ones for match in found}
     fatal = [
         one

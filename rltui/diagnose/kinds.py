@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
 from rltui.diagnose.kinds_around import KINDS_AROUND
-from rltui.diagnose.kinds_by_place import KERNELS, PLACES
+from rltui.diagnose.kinds_by_place import KERNELS, PLACES, REFUSES_SETTINGS
 from rltui.diagnose.kinds_of_settings import SETTINGS
 
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
@@ -34,7 +34,7 @@ _OF_WEIGHTS = r"state_?dict|\.(?:weight|bias)\b|\bpointer\b|\bparameter names?\b
 _BELOW = r"/(?:torch/(?!distributed/(?:run|launch|elastic|rendezvous)|optim/|cuda/__init__)|triton/(?!runtime)|numpy)"
 
 _COMPARES_SIZES = (
-    r"\.(?:shape|size\(|numel\(|ndim|dtype|device)\S*\s*[!=]=|[!=]=\s*[\w.\[\]]+\.(?:shape|size\(|dtype|device)\b"
+    r"\.(?:shape|size\(|numel\(|ndim|dim\(|dtype|device)\S*\s*[!=]=|[!=]=\s*[\w.\[\]]+\.(?:shape|size\(|dtype|device)\b"
 )
 
 _DIMENSIONS = (
@@ -49,6 +49,26 @@ _COMPARES_NUMBERS = (
 )
 """What a kernel is called with that it cannot take: numbers that are sizes of tensors."""
 
+_FLAG = (
+    r"\A(?!.*\b(?:pip|uv|conda|apt|git|srun|sbatch|not enough|out of|exhausted|is full)\b)"
+    r".*(?:^|[\s`'\"(])--[a-z][a-z\d]*(?:[-_.][a-z\d]+)*(?![\w-])"
+)
+"""A refusal that names a flag of the command line, where it is neither an installer's nor more of what ran out."""
+
+_NUMBER_TYPES = r"fp(?:8|16|32)|bf16|bfloat16|float(?:16|32|64)|u?int(?:8|16|32|64)"
+
+_AT_WORK = r" in (?!__init__|__post_init__|_*(?:setup|init|get|build|make|create|load|valid|check)\w*\Z)\S+\Z"
+"""The innermost function is none that sets things up."""
+
+_COUNTS_UNLIKE = (
+    r"\b(?:lengths?|counts?|numel)\b.{0,20}\b(?:mismatch\w*|do(?:es)? not (?:match|align|agree))|"
+    r"\bdevice mismatch|\bexpect(?:s|ed)? .{0,60}\bgot (?:torch\.Size|\(?\[?\d+, ?\d)|"
+    r"\b(\w+)=\d+\b.{0,60}\bgot \1=\d"
+)
+"""Numbers of elements that differ, and a shape beside the one that was expected."""
+
+_PICTURES = r"\b(?:images?|videos?|vision|audios?|multimodal|placeholders?|grids?)\b"
+
 _NO_TEMPLATE = r"not (?:set|found|defined|provided|available)|missing|null|none|required|must be (?:set|provided)"
 
 
@@ -62,6 +82,7 @@ KINDS: tuple[Kind, ...] = (
         r"\bnon-?finite\b|\bnot finite\b|\bloss[_ ]scale\b.{0,40}\bminimum|elements? of std >= 0|"
         r"\bunexpected result nan\b|\bmultinomial distribution\b|\bminimum loss[_ ]scale\b|"
         r"\bprobabilit\w+\b.{0,60}\b(?:nan|inf|negative)\b|"
+        r"\bnans? (?:values? )?(?:detected|found|encountered)\b|"
         r"\b(?:outputs?|logits|activations|advantages?|values?)\b.{0,20}\b(?:is|are|has|have|contains?|bec[ao]me) "
         r"(?:an? )?nans?\b",
     ),
@@ -91,6 +112,8 @@ KINDS: tuple[Kind, ...] = (
         rf"(?:{_PARALLEL}).{{0,120}}(?:divisible|divide|multiple)|(?:divisible by|multiple of).{{0,80}}(?:{_PARALLEL})",
     ),
     Kind("engine_tp_heads", REFUSES, r"\b\w*(?:world|parallel)_size\b.{0,20} != .{0,40}(?:world|parallel)_size\b"),
+    *REFUSES_SETTINGS,
+    Kind("settings_rejected", REFUSES, _FLAG),
     Kind(
         "chat_template_missing",
         message=rf"\b(?:no|without|not have|has no|missing|lacks) (?:a |an |any )?(?:default )?chat[ _]?template|"
@@ -108,8 +131,11 @@ KINDS: tuple[Kind, ...] = (
     Kind("data_unfit", "KeyError", frames=r"/multiprocess/pool\.py"),  # datasets' own copy, which maps rows
     Kind(
         "data_unfit",
-        message=r"\bcolumns?\b.{0,80}(?:not|missing)|\bread records\b|excessive nesting|too many dimensions 'str'",
+        r"(?!NotImplemented)\w+",
+        r"\bcolumns?\b.{0,80}(?:not|missing)|\bread records\b|excessive nesting|too many dimensions 'str'",
     ),
+    Kind("data_unfit", "AssertionError", code=rf"\bassert ['\"]\w+['\"] in (?:{_ROWS})\b"),
+    Kind("data_unfit", REFUSES, rf"{_PICTURES}.{{0,60}}\b(?:do(?:es)? not match|mismatch|mixed)\b"),
     Kind(
         "data_unfit",
         REFUSES,
@@ -132,6 +158,15 @@ KINDS: tuple[Kind, ...] = (
     Kind(PROGRAM, "TypeError", r"^\w+\(\): argument '.{1,80}must be .{1,80}, not "),  # of another type altogether
     Kind("engine_unfit_model", "AssertionError", _COMPARES_SIZES, parts=("engine",)),
     Kind("tensors_unfit", "AssertionError", _COMPARES_SIZES, parts=("program", "learner")),
+    Kind("tensors_unfit", "AssertionError", code=_COMPARES_SIZES, parts=("program", "learner"), frames=_AT_WORK),
+    Kind("tensors_unfit", REFUSES, _COUNTS_UNLIKE, parts=("program", "learner"), frames=_AT_WORK),
+    Kind(
+        "tensors_unfit",
+        REFUSES,
+        rf"\b(?:must|should|only|expect\w*)\b.{{0,40}}\b(?:{_NUMBER_TYPES})\b",
+        parts=("program", "learner"),
+        frames=_AT_WORK,
+    ),
     Kind("tensors_unfit", REFUSES, _DIMENSIONS),
     Kind("tensors_unfit", REFUSES, _COMPARES_NUMBERS, frames=KERNELS),
     Kind("tensors_unfit", rf"{REFUSES}|IndexError", rf"\b(?:{_SIZES})\b.{{0,160}}(?:{_UNLIKE}|can ?not)"),
@@ -149,7 +184,8 @@ KINDS: tuple[Kind, ...] = (
         "ckpt_broken",
         REFUSES,
         r"\bmissing\b.{0,20}\bunexpected keys?\b|"
-        r"\bstate_?dict\b.{0,400}\b(?:only has|missing|not in)\b|\bmissing\b.{0,80}\bstate_?dict\b",
+        r"\bstate[_ ]?dict(?:ionary)?\b.{0,400}\b(?:only has|missing|not (?:in|present))\b|"
+        r"\bmissing\b.{0,80}\bstate_?dict\b",
     ),
     Kind("tensors_unfit", REFUSES, _ELSEWHERE),
     # what is only not supported leaves the checkpoint as good as it was

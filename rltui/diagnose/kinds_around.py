@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
+from rltui.diagnose.kinds_by_place import KERNELS
 
 _HUB = r"huggingface|\bhf\.co\b|githubusercontent|modelscope"
 
@@ -40,6 +41,13 @@ _VERSION = (
     r"(?:>=|==|<=|<|>) ?v?\d+(?:\.\d+)+|\bv?\d+(?:\.\d+)+(?:\+| (?:or|and) (?:newer|later|higher|above|greater|up))"
 )
 """How the versions of a library are named that will do."""
+
+_LIBRARIES = (
+    r"flash[-_ ]?attn|flash[-_ ]attention(?:[-_ ]?[234])?|apex|xformers|flashinfer|deep_?(?:ep|gemm)|"
+    r"transformer[-_ ]?engine|bitsandbytes|triton|liger[-_]kernel|vllm|sglang|deepspeed|megatron(?:[-_]core)?|"
+    r"causal[-_]conv1d|mamba[-_]ssm|nixl|torchao|peft"
+)
+"""What a code path may need that is not installed with every program."""
 
 _RANK_VARIABLES = (
     r"(?:(?:local_|global_|node_|group_)?(?<!lora )(?<!lora_)rank|(?:local_)?world_size|master_(?:addr|port)|"
@@ -96,6 +104,12 @@ KINDS_AROUND: tuple[Kind, ...] = (
     Kind("engine_unreachable", r"ServerDisconnectedError|RemoteProtocolError", parts=("network", "program")),
     Kind("engine_unreachable", r"\w*(?:Connect|Timeout|Disconnected)\w*", frames=r"/(?:litellm|openai)/"),
     Kind("engine_unreachable", r"\w*(?:Router|Server|Engine|Endpoint)\w*(?:Unreachable|Unavailable)\w*"),
+    Kind(
+        "engine_core_died",
+        REFUSES,
+        r"\b(?:engine ?core|(?:vllm|sglang|llm|inference|rollout)\w* (?:async )?(?:engine|server)\w*)\b.{0,40}"
+        r"\b(?:died|dead|crashed|terminated)\b",
+    ),
     Kind("nccl_timeout", message=r"\bcommunicator was aborted\b|\bcollective\b.{0,60}\btimed? ?out"),
     Kind("gloo_timeout", message=r"\bconnection (?:closed|reset) by peer \["),
     Kind("engine_core_died", "TimeoutError", r"\brpc call\b|\bengine ?core\b"),
@@ -131,6 +145,12 @@ KINDS_AROUND: tuple[Kind, ...] = (
     ),
     Kind("path_missing", message=r"(?:doesn't|does not|no) (?:contain )?(?:any |\(supported\) )?data files\b"),
     Kind("path_missing", message=r"^incorrect path_or_model_id"),
+    Kind(
+        "path_missing",
+        rf"{REFUSES}|\w*NotFound\w*",
+        r"\b(?:director(?:y|ies)|folder) (?:was |is )?(?:not found|missing)\b|"
+        r"\b(?:should|must) be an? (?:\w+ )?(?:directory|folder)\b",
+    ),
     Kind("path_missing", message=r"\bno (?:\w+ ){0,3}(?:files?|shards?|checkpoints?) (?:\w+ ){0,2}(?:found|match)"),
     Kind("setup_line_failed", r"Conda\w*Error"),
     Kind("no_gpu_visible", "DeferredCudaCallError"),
@@ -185,11 +205,14 @@ KINDS_AROUND: tuple[Kind, ...] = (
         r"(?:please|need to|must|try to) (?:install|upgrade|update|downgrade|reinstall|rebuild)"
         r"(?! (?:the|your) (?:data|conf))|"
         r"is not installed|pip install|\bversion \(?v?\d[\w.+]*\)? (?:does not|doesn't) match\b|"
-        r"^(?!\w+_(?:port|path|dir|file|name|size|key|url|id|model|mode|type)\b)"
+        r"^(?!\w+_(?:port|path|dir|file|name|size|key|url|id|model|mode|type|tensors?|masks?|ids|seqlens|lengths?|"
+        r"logits|states?|group|device)\b)"
         r"[\w.-]+ (?:is |are )?(?:required|needed) (?:to (?:use|run)|for)\b|"
         rf"\b(?:requires?|needs?|at least|supported (?:for|with|in|by|since))\b.{{0,60}}(?:{_VERSION})|"
         rf"(?:{_VERSION}).{{0,40}}\b(?:is|are) (?:required|needed)\b|"
-        r"\brequires? [\w.-]+ (?:to be |be )?installed\b|\bneeds? to be installed\b|\bnot (?:be )?installed\b|"
+        r"\brequires? [\w.-]+ (?:to be |be )?installed\b|\b(?:needs? to|must|has to) be installed\b|"
+        r"\bnot (?:be )?installed\b|\bmust be [<>=]=? ?v?\d+(?:\.\d+){2}|"
+        rf"\brequires? (?:the )?(?:{_LIBRARIES})(?: package| library| kernels?)?(?:[.,!)]|$)|"
         r"\bis [`'\"]?[\w.-]+[`'\"]? (?:\w+ly )?installed\b|"
         r"\bmodule is not available\b|\bimport(?:ing)? failed\b|"
         r"\bsetup failed\b|instances of '(?:nonetype' and 'str|str' and 'nonetype)'",
@@ -204,6 +227,8 @@ KINDS_AROUND: tuple[Kind, ...] = (
         "KeyError",
         frames=r"(?:site|dist)-packages/[^\n]*<module>\Z|\bimportlib\b|/psutil/|/models/auto/",
     ),
+    # what a kernel's own file refuses before it is compiled
+    Kind("tensors_unfit", "AssertionError", frames=KERNELS, code=r"[=!]=|%"),
     Kind(
         "kernel_compile",
         r"InductorError|BackendCompilerFailed|CompilationError|LoweringException|OutOfResources|\w*CompileError|"

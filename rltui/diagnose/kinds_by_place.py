@@ -48,6 +48,12 @@ KERNELS = _raised_in(
 )
 """Frames of what works on tensors alone, whose sizes and types it takes for what they are."""
 
+REFUSES_SETTINGS: tuple[Kind, ...] = (
+    Kind("settings_rejected", _REFUSES, frames=_raised_in(_READS_SETTINGS)),
+    Kind("settings_rejected", _REFUSES, frames=r" in (?:\S+\.)?(?:str_?to_?bool|str2bool|_*validate_shared_\w+)\Z"),
+)
+"""Who does nothing but look settings over, whatever these are of: data, templates, tensors."""
+
 PLACES: tuple[Kind, ...] = (
     Kind("ray_runtime_env", frames=_raised_in(r"ray/_private/runtime_env/|ray/runtime_env/")),
     Kind("ray_pg_infeasible", frames=_raised_in(r"ray/util/placement_group\.py|ray/\w+/placement_group\w*\.py")),
@@ -98,6 +104,17 @@ PLACES: tuple[Kind, ...] = (
         frames=_raised_in(
             r"torch/optim/|torch/utils/data/|\w+/core/optimizer\w*\.py|\w*(?:scheduler|optimizer)\w*\.py", "__init__"
         ),
+    ),
+    # an adapter refuses the numbers that its settings name while its layers are made
+    Kind(
+        "settings_rejected",
+        "ValueError",
+        frames=_raised_in(r"peft/tuners/[\w/]+\.py", r"update_layer|__init__|_check_\w+"),
+    ),
+    Kind(
+        "settings_rejected",
+        "ValueError",
+        frames=_raised_in(r"transformers/modeling_utils\.py", r"\w*(?:can_dispatch|attn_implementation)\w*"),
     ),
     Kind("settings_rejected", rf"{_REFUSES}|KeyError", frames=_raised_in(_READS_SETTINGS)),
 )

@@ -9,7 +9,10 @@ from __future__ import annotations
 from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
 from rltui.diagnose.kinds_by_place import KERNELS
 
-_SETTING = r"--?[a-z][\w.-]+|[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
+_SETTING = (
+    r"--?[a-z][\w.-]+|(?!\w*(?:tensors?|seqlens|logits|masks?|embeds)\b)[a-z]+(?:_[a-z]+)+|"
+    r"\w*config\w*|arguments?|options?|settings?"
+)
 
 _NAMED = r"--?[a-z][\w.-]+|(?<=[`'\"])[a-z]+(?:_[a-z]+)+|\w*config\w*|arguments?|options?|settings?"
 
@@ -25,7 +28,7 @@ _READERS = (
 )
 """Innermost frames of what reads settings; Hydra also calls the program, whose errors are its own."""
 
-_AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_|compute_|train_actor|\w*_step"
+_AT_WORK = r"forward|backward|generate|rollout|alloc|fill_|update_(?!layer)|compute_|train_actor|\w*_step"
 
 _BEFORE_WORK = (
     rf"\A(?!(?s:.*) in (?:_*(?:{_AT_WORK})\w*|\w*_(?:forward|backward)|__(?:call|torch_dispatch|torch_function)__)\Z)"
@@ -99,6 +102,14 @@ _BOUND = (
 )
 """What is said of a number that is out of its bounds."""
 
+_ADVISED = (
+    r"\b(?:requires?|needs?|set|pass|use|with|when|only) [`'\"]?[a-z]+(?:_[a-z]+)+ ?={1,2} ?(?:true|false|none)\b|"
+    r"(?:^|[.;,] |\bplease )(?:disable|enable|increase|decrease|reduce|lower|raise|turn (?:on|off)) [`'\"]?(?:--)?"
+    r"[a-z]+(?:_[a-z]+)+\b(?!\()|\b(?:must|should) have [a-z]+(?:_[a-z]+)+ (?:enabled|disabled|set)\b|"
+    r"\b\w+=\d+ [<>]=? (?:args|config|cfg)\.\w+=\d"
+)
+"""What the refusal itself says is to be set, wherever it is raised."""
+
 _VARIABLE_OPEN = (
     r"(?-i:\b(?!\w*(?:TOKEN|KEY|HOME|RANK|WORLD_SIZE|MASTER_|CUDA))[A-Z][A-Z\d]*(?:_[A-Z\d]+)+)[`'\"]? "
     r"(?:environment variable |env var )?(?:is not|isn't|must be|needs? to be|has to be) (?:set|defined|exported)\b"
@@ -125,7 +136,7 @@ SETTINGS: tuple[Kind, ...] = (
     Kind(PROGRAM, REFUSES, frames=KERNELS),
     # whatever the words: a reader of settings, or a function that looks them over, refused them
     Kind("settings_rejected", REFUSES, frames=_READERS),
-    Kind("settings_rejected", REFUSES, parts=("program", "learner", "settings", "ray"), frames=_LOOKS_OVER),
+    Kind("settings_rejected", REFUSES, parts=("program", "learner", "settings", "ray", "data"), frames=_LOOKS_OVER),
     Kind(
         "settings_rejected",
         REFUSES + r"|\w*(?:Config|Validation|Argument)\w*(?:Error|Exception)",
@@ -141,6 +152,7 @@ SETTINGS: tuple[Kind, ...] = (
         parts=("program", "learner", "settings", "engine", "ray", "checkpoint"),
         frames=_BEFORE_WORK,
     ),
+    Kind("settings_rejected", REFUSES, _ADVISED, parts=_OF_SETTINGS),
     # a combination that is refused while things are set up, with no setting named
     Kind("settings_rejected", REFUSES, _COMBINATIONS, parts=("program", "learner", "settings", "ray"), frames=_SETS_UP),
     Kind("settings_rejected", r"\w*ValidationError|\w*Config\w*(?:Error|Exception)|Argument(?:Type)?Error"),

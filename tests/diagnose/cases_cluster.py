@@ -119,6 +119,7 @@ CASES = {
             "/usr/bin/enroot: line 111: /usr/lib/enroot/common.sh: No such file or directory",
             "enroot-mount: failed to mount: /dev/shm: Operation not permitted",
             "FATAL:   container creation failed: mount /proc error",
+            "ERROR  : Failed to create container namespace: Operation not permitted",
         ),
         looks_like=(
             "pyxis: importing docker image: ubuntu:22.04\npyxis: imported docker image: ubuntu:22.04",

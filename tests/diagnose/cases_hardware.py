@@ -112,6 +112,7 @@ CASES = {
         has=(
             "Failed to initialize NVML: Driver/library version mismatch",
             "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
+            "NCCL WARN CUDA Driver version found is 11040. Minimum requirement is 12020",
             'CUDA error at bandwidthTest.cu:256 code=802(cudaErrorSystemNotReady) "cudaSetDevice(currentDevice)"',
             "cudaGetDeviceCount returned 802",
             "cuInit failed: CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
@@ -160,6 +161,7 @@ CASES = {
         has=(
             watchdog(7, 80078, "BROADCAST") + "\n" + watchdog(3, 80078),
             watchdog(0, 96120) + "\n" + watchdog(7, 64088),
+            "NCCL WARN NET/Socket : peer 10.0.0.2<40000> message truncated : receiving 64 bytes instead of 32.",
             "NCCL WARN Mismatched collective detected, please check your collective calls at and around rank 39.",
             "RuntimeError: disagreement between rank0 and rank3: rank0: [201, 202], rank3: [211, 212]",
         ),
@@ -168,6 +170,10 @@ CASES = {
     "nccl_system_error": Case(
         has=(
             "ncclInternalError: Internal check failed.\nLast error:\nBootstrap : no socket interface found",
+            "n1:7:9 [0] bootstrap.cc:120 NCCL WARN NET/Socket : No usable listening interface found",
+            "n1:7:9 [0] NCCL WARN No transport found for rank 0[1a000] -> rank 1[1b000]",
+            "NCCL WARN NET/IB : Attempted to connect incompatible devices: [0]mlx5_0:1/IB and [1]mlx5_1:1/RoCE. Try "
+            "selecting NICs of only one link type using NCCL_IB_HCA",
             "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.18.1",
             "DistBackendError: NCCL error in: NCCLUtils.hpp:268, remote process exited or there was a network error",
             "n1:7:9 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.7<45541> failed : No "
@@ -199,6 +205,7 @@ CASES = {
         has=(
             "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000",
             "RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)",
+            "n1:7:9 [0] NCCL WARN Multiple Ranks are using the same GPU/Partition.",
         ),
         looks_like=("rank 1 and rank 0 on CUDA devices 1 and 0",),
     ),
@@ -206,6 +213,8 @@ CASES = {
         has=(
             "ImportError: torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister",
             "libtorch_cuda.so:%20undefined%20symbol:%20ncclCommRegister",
+            "NCCL WARN NCCL library is not backwards compatible. This application was compiled with NCCL version "
+            "2.28.3, but is running with NCCL library version 2.27.5.",
             "[pip3] nvidia-nccl-cu12==2.29.3\n[pip3] nvidia-nccl-cu13==2.29.7",
             'declare -x NCCL_VERSION="2.15.5-1"\nprint(torch.cuda.nccl.version())\n(2, 19, 3)',
         ),

@@ -196,7 +196,7 @@ CAUSES = (
             ("has different values for", r"Rank \d+ has different values for \w+: "),
             ("disagreement between", r"disagreement between rank\d+ and rank\d+: "),
             ("detected a disagreement on", r"a disagreement on list \w+ between rank0 and rank\d"),
-            ("message truncated", r"NCCL WARN.*Message truncated ?:"),
+            ("message truncated", r"NCCL WARN.*[Mm]essage truncated ?:"),
             ("desync:", r"^desync: (?P<difference>at number .+)"),
             confidence=0.9,
             unless=r"(?i)DESYNC_DEBUG\b.{0,20}[=:]|set to|enabled",

@@ -314,7 +314,7 @@ CAUSES = (
         wordings=worded(
             "driver/library version mismatch",
             ("unsatisfied condition", r"requirement error: unsatisfied condition"),  # an image's, of driver and card
-            ("cuda driver version is insufficient", ""),
+            ("cuda driver version", r"(?i)cuda driver version (?:is insufficient|found is \d+\. minimum)"),
             ("driver on your system is too old", ""),
             ("api mismatch", r"NVRM: API mismatch"),
             ("unsupported display driver", ""),

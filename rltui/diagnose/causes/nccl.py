@@ -86,6 +86,12 @@ CAUSES = (
                 ("no socket interface found", r"Bootstrap ?: no socket interface found"),
                 (
                     "nccl warn",
+                    r"NCCL WARN.{0,40}(?:No usable listening interface|No transport found for rank|"
+                    r"socket progress error|Could not find any local path from gpu)",
+                ),
+                ("nics of only one link type", ""),
+                (
+                    "nccl warn",
                     r"NCCL WARN.{0,200}(?:Connection refused|No route to host|timed out|Network is unreachable|"
                     r"Connection "
                     r"reset|Connection closed|Broken pipe|shared memory|/dev/shm/|Bad address)",
@@ -217,6 +223,7 @@ CAUSES = (
         wordings=worded(
             ("duplicate gpu detected", r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<other>\d+)"),
             ("gpu", r"(?i)\bduplicated? gpu\b", "duplicate duplicated"),
+            ("using the same gpu", r"(?i)multiple ranks are using the same gpu"),
             confidence=0.95,
         )
         # vLLM's own wrapper of NCCL keeps its words short; what it refuses at the start is the trainer on its card
@@ -267,7 +274,11 @@ CAUSES = (
         tell="An undefined nccl symbol, or two different versions in one job.",
         wordings=worded(
             ("", r"undefined(?: |%20)symbol:(?: |%20)p?nccl\w+", "undefined"),
-            ("nccl version", r"(?i)mismatch(?:ed)? nccl version|nccl version mismatch"),
+            (
+                "nccl version",
+                r"(?i)mismatch(?:ed)? nccl version|nccl version mismatch|"
+                r"compiled with nccl version \S+ but is running with nccl",
+            ),
             (
                 "libnccl.so",
                 r"(?i)(?:ImportError|OSError|error while loading).{0,80}libnccl\.so\S*: cannot open shared object",

@@ -297,6 +297,8 @@ CAUSES = (
             ("error response from daemon", r"(?i)error response from daemon"),
             ("nvidia-container-cli", r"(?i)nvidia-container-cli: .{0,60}error"),
             ("fatal:", r"^FATAL: {2,}\S"),  # so many blanks: Apptainer's
+            # so does the program that makes its namespaces
+            ("error", r"^ERROR {2}: .{0,80}(?:namespace\b|\b[UG]ID map\b|\bset[ug]id\b|new[ug]idmap)"),
             ("container creation failed", ""),
             ("retval", r"^ABORT {1,4}: Retval = [1-9]"),
             ("oci runtime", r"(?i)OCI runtime.{0,40}(?:failed|\berror\b|denied|not found|attempted)"),
