@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from rltui.diagnose.first_exception import STATE, exception_order
-from rltui.diagnose.going_on import ANSWERED
 from rltui.diagnose.guesses import GUESS
 from rltui.diagnose.guesses import STATE as HINT
 from rltui.diagnose.kind import PROGRAM, Kind
 from rltui.diagnose.kinds import KINDS
+from rltui.diagnose.progress import ANSWERED
 from rltui.diagnose.raised_in import PARTS
 from rltui.diagnose.wording import ENDED, compiled
 
