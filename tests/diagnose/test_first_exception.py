@@ -17,8 +17,8 @@ Traceback (most recent call last):
 """
 INSIDE = """\
   File "/home/user/trainer.py", line 1177, in fit
-    assert labels.shape == (rows,)
-           ^^^^^^^^^^^^
+    assert len(labels) == rows
+           ^^^^^^^^^^^
 AssertionError: 8 labels for 6 rows
 """
 RAY = f"{DRIVER}ray.exceptions.RayTaskError(AssertionError): ray::Runner.run() (pid=36, ip=10.0.0.2)\n{INSIDE}"
