@@ -84,6 +84,12 @@ class Alice:
         path = found[-1] / file if found else self.home / "none"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
+    def said_by_srun(self, name: str) -> str:
+        """What srun and its shell wrote of the newest attempt of the run of this name, and the processes that are."""
+        logs = sorted(self.home.glob(f"runs/{name}-*/attempts/*/slurm-*.out"))
+        there = self.lab.exec("login", ["ps", "-o", "pid,ppid,stat,args", "-u", "alice"], check=False).stdout
+        return f"{logs[-1].read_text() if logs else 'no log'}\n{there}"
+
     def step(self, name: str) -> int:
         assert not self.read(name, "end.json"), name
         return self.read(name, "stage.json").get("step") or 0
@@ -150,7 +156,8 @@ def test_runs_share_an_allocation_that_stays_when_they_end(alice: Alice) -> None
     eventually(lambda: not alice.lab.exec("node1", left, check=False).stdout, "no process of the first")
 
     # nothing of the run hangs on srun, but the second of its processes ends the step where it sees the first one die
-    alice.lab.exec("login", ["sh", "-c", "pkill -STOP srun; pkill -KILL srun"])
+    killed = alice.lab.exec("login", ["sh", "-c", "pkill -STOP srun; pkill -KILL srun"], check=False)
+    assert not killed.returncode, alice.said_by_srun("second")
     alice.at_step("second", alice.step("second") + 3)
 
     alice.rltui("resubmit", first["run_id"])

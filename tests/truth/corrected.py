@@ -3,7 +3,8 @@
 Each case of ``corrected.yaml`` is a commit that changed a setting because the script before was wrong: the settings
 before it as far as they matter, what the commit made of them, and the settings of which one is to be named. A mistake
 counts as found where an error or a warning names one of these before, and none does afterwards. The wrong settings were
-written down from the commit before the check saw the script; no rule was made after half ``b`` was seen.
+written down from the commit before the check saw the script. Half ``b`` was blind until 2026-11-28, when its misses
+were read, and one rule (F372) was made after one of them; 6 of its 48 were found before.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Correction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         of: The framework.
         at: Repository and commit.
-        half: ``a`` where rules were made after it was seen, ``b`` where it was blind.
+        half: ``a`` where rules were made after it was seen, ``b`` where it was blind at first.
         wrong: The settings of which one is to be named.
         settings: What the script sets before; a plus before a name is Hydra's.
         corrected: What the commit changes; None where it takes a setting out.
@@ -72,8 +73,8 @@ def score() -> Score:
     return Score(
         "mistakes that repositories corrected in their own scripts",
         (
-            Figure("mistakes found (%)", _share([found for _, found, _ in verdicts]), 19.7, True, len(verdicts)),
-            Figure("found in the blind half (%)", _share(blind), 12.4, True, len(blind)),
+            Figure("mistakes found (%)", _share([found for _, found, _ in verdicts]), 20.9, True, len(verdicts)),
+            Figure("found in the half that was blind (%)", _share(blind), 14.5, True, len(blind)),
             Figure("corrected scripts with an error (%)", 100 * len(alarms) / len(verdicts), 2.4, False, len(verdicts)),
         ),
         (
