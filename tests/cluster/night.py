@@ -256,7 +256,7 @@ class Night:
         outcome.noticed_s = self.read("end.json", before)["at"] - at
         self.outcomes.append(outcome)
         if decision["decision"] == "stop":
-            assert not self.is_on()
+            eventually(lambda: not self.is_on(), "hands-off mode switched off")
             self.place.rltui("auto", self.run_id)
             self.place.rltui("resubmit", self.run_id)
         fresh = eventually(lambda: self.attempt if self.attempt != before else None, f"an attempt after {fault!r}")

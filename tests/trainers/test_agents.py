@@ -121,6 +121,21 @@ def test_the_process_of_all_agents_is_started_again_where_it_ended(table: Table,
     assert again.outcome.reward == 1.0
 
 
+def test_a_sample_asked_while_that_process_is_just_ending_is_played_by_the_next(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = table.turns._place._process
+    ending = process._process
+    assert ending is not None
+    monkeypatch.setattr(ending, "poll", lambda: None)  # nobody may wait for it yet
+    ending.kill()
+    eventually(lambda: process._over is process._said, "its pipes to be closed")
+    found = table.play("said")
+    assert found.outcome is not None
+    assert found.outcome.reward == 1.0
+    assert process._process is not ending
+
+
 def test_samples_of_a_process_that_ended_are_lost_also_where_the_next_one_is_there_before_its_end_is_heard() -> None:
     process = object.__new__(AgentProcess)
     process._lock, process._said = threading.Lock(), queue.Queue()

@@ -290,7 +290,7 @@ def test_unreachable_wandb_holds_nobody_up(tmp_path: Path) -> None:
 import sys, time
 from rltui.layout.load import load_layout
 from trainers.stopping import leave
-from trainers.tracking import Tracker, run_id
+from trainers.tracking import Tracker
 
 tracker = Tracker(load_layout(sys.argv[1] + "/layout.yaml").layout, sys.argv[1], sys.argv[1])
 began = time.monotonic()

@@ -54,12 +54,11 @@ class AgentProcess(Worker):
         """
         future: Future[dict[str, Any]] = Future()
         with self._lock:
+            if self._over is self._said:  # its pipes are closed a moment before it counts as ended
+                self.close()
             self._listening()
-            if self._over is self._said:  # it is just ending, and who listens has told all others
-                future.set_result({"error": DIED})
-            else:
-                self._under_way[question["key"]] = self._said, future
-                self._questions.put(json.dumps(question) + "\n")
+            self._under_way[question["key"]] = self._said, future
+            self._questions.put(json.dumps(question) + "\n")
         return future
 
     def close(self) -> None:
