@@ -116,7 +116,8 @@ def _split(command: str) -> list[str]:
 
 def _gpus(pairs: Mapping[str, str], nodes: int) -> tuple[str, int]:
     """Type and number of all GPUs of the job; not all sites have Slurm count them."""
-    counted = (pairs.get(name, "") for name in ("AllocTRES", "ReqTRES", "TRES"))
+    # behind TRES stands JOB_GRES, a key as no other one is
+    counted = (pairs.get(name, "").partition(" ")[0] for name in ("AllocTRES", "ReqTRES", "TRES"))
     tres = next((one for one in counted if "gres/gpu" in one), "")
     kind, gpus = gpus_of(tres, pairs.get("TresPerJob", ""), pairs.get("TresPerNode", ""), nodes)
     return kind, gpus or 0
