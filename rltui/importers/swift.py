@@ -13,7 +13,7 @@ from rltui.importers.config import settings_beside
 from rltui.importers.facts import MEGATRON, Facts, Teacher, mapped, megatron_cuts, on_megatron, remarks
 from rltui.importers.script import Script, Server, named_gpus, servers, variable_of, visible_devices
 from rltui.importers.shell_run import Started
-from rltui.importers.trl import COMMON, has_reference
+from rltui.importers.trl import COMMON, has_reference, of_generation
 from rltui.importers.values import HOLE, product, quotient, to_int, total
 
 NAME = "ms-swift"
@@ -181,9 +181,8 @@ def _generated(source: Settings, kind: str, trainer: int | None, on_megatron: bo
     step = source.integer("global_batch_size", default=16) if on_megatron else product(rows, passes)
     rounds = source.integer("steps_per_generation", default=1 if on_megatron else passes)
     samples = source.integer("generation_batch_size", default=0) or product(step if on_megatron else rows, rounds)
-    prompts, steps = quotient(samples, group), quotient(samples, step)
-    counted = {"train.prompts_per_step": prompts, "train.optimizer_steps": steps if steps and steps > 1 else None}
-    return {key: value for key, value in (found | counted).items() if value is not None}
+    found |= of_generation(samples, group, step)
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _algorithm(source: Settings, kind: str) -> str:

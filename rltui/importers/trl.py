@@ -294,6 +294,17 @@ def _batch(source: Settings, trainer: int | None, group: int | None) -> dict[str
     samples = source.integer("generation_batch_size", default=0) or product(
         source.integer("per_device_train_batch_size"), trainer, rounds
     )
+    return of_generation(samples, group, step)
+
+
+def of_generation(samples: int | None, group: int | None, step: int | None) -> dict[str, int]:
+    """Prompts of a generation of so many samples, and the optimizer steps made from it, as far as both are known.
+
+    Args:
+        samples: Of the generation.
+        group: Samples of a prompt.
+        step: Samples of an optimizer step.
+    """
     prompts, steps = quotient(samples, group), quotient(samples, step)
     found = {"train.prompts_per_step": prompts, "train.optimizer_steps": steps if steps and steps > 1 else None}
     return {key: number for key, number in found.items() if number}

@@ -152,7 +152,7 @@ def gpu_hours_of(run: Path, gpus: int) -> float:
 
 def _gpus_held(attempt: Path) -> int:
     """GPUs of all nodes of one attempt, which a change of the layout makes others than the next one's; 0: unknown."""
-    told = decode(json.dumps(rundir.read_json(str(attempt / rundir.JOB))), JobFile)
+    told = decode(rundir.read_tail(str(attempt / rundir.JOB)), JobFile)
     return told.held.num_gpus if told is not None and told.held is not None else 0
 
 

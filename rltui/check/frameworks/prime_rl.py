@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltui.check.frameworks.assertion import Framework, at_least, multiple, never
 from rltui.check.frameworks.terms import (
     Constant,
@@ -17,11 +15,9 @@ from rltui.check.frameworks.terms import (
     off,
     on,
     one_of,
+    other_than,
     under,
 )
-
-if TYPE_CHECKING:
-    from rltui.check.frameworks.terms import Asked, Condition
 
 FRAMEWORK = Framework("prime-rl", "https://github.com/PrimeIntellect-ai/prime-rl/tree/559b44772")
 
@@ -36,16 +32,6 @@ _ONE_NODE = one_of("deployment.type", "single_node", default="single_node")
 _SEVERAL = one_of("deployment.type", "multi_node")
 _RL = either(fact("algorithm", "grpo"), fact("algorithm", "opd"))
 _TRAINER_LENGTH, _LENGTH = Setting("trainer.model.seq_len"), Setting("orchestrator.seq_len")
-
-
-def _differ(one: Setting, other: Setting) -> Condition:
-    """Both are set, to different numbers."""
-
-    def is_different(asked: Asked) -> bool:
-        numbers = one.value(asked), other.value(asked)
-        return None not in numbers and numbers[0] != numbers[1]
-
-    return is_different
 
 
 _INFLIGHT = Setting("orchestrator.concurrency.max_inflight")
@@ -174,7 +160,7 @@ TABLE = (
             code,
             f"The trainer's {what} of adapters is not the orchestrator's.",
             f"{_CONFIGS}/rl.py, auto_setup_lora",
-            (_differ(Setting(f"trainer.model.lora.{what}"), Setting(f"orchestrator.model.lora.{what}")),),
+            (other_than(Setting(f"trainer.model.lora.{what}"), Setting(f"orchestrator.model.lora.{what}")),),
             Setting(f"orchestrator.model.lora.{what}"),
         )
         for code, what in (("F616", "rank"), ("F617", "alpha"))

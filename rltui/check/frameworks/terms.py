@@ -253,13 +253,13 @@ def one_of(name: str, *values: str, default: str = "") -> Condition:
     return is_one
 
 
-def _comparing(holds: Callable[[Number, Number], bool]) -> Callable[[Term, Number], Condition]:
-    """What makes conditions that hold a number against a bound."""
+def _comparing(holds: Callable[[Number, Number], bool]) -> Callable[[Term, Number | Term], Condition]:
+    """What makes conditions that hold a number against a bound, which may be another of the script's."""
 
-    def condition(term: Term, bound: Number) -> Condition:
+    def condition(term: Term, bound: Number | Term) -> Condition:
         def is_met(asked: Asked) -> bool | None:
-            found = term.value(asked)
-            return None if found is None else holds(found, bound)
+            found, limit = term.value(asked), bound.value(asked) if isinstance(bound, Term) else bound
+            return None if found is None or limit is None else holds(found, limit)
 
         return is_met
 
@@ -272,11 +272,17 @@ above = _comparing(operator.gt)
 below = _comparing(operator.lt)
 """The number is smaller than a bound."""
 
+not_below = _comparing(operator.ge)
+"""The number is known and not smaller than a bound."""
+
 at_most = _comparing(operator.le)
 """The number is known and not larger than a bound."""
 
 exactly = _comparing(operator.eq)
 """The number is this one."""
+
+other_than = _comparing(operator.ne)
+"""The number is known and another one."""
 
 
 def fact(name: str, value: object) -> Condition:

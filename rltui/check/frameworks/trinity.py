@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltui.check.frameworks.assertion import Framework, at_least, choice, multiple, never
-from rltui.check.frameworks.terms import Constant, Fact, Setting, absent, fact, one_of, under
-
-if TYPE_CHECKING:
-    from rltui.check.frameworks.terms import Asked, Condition, Term
+from rltui.check.frameworks.terms import Constant, Fact, Setting, above, absent, fact, one_of, under
 
 FRAMEWORK = Framework("trinity-rft", "https://github.com/agentscope-ai/Trinity-RFT")
 
@@ -31,16 +26,6 @@ _TRAINER = Fact("trainer_gpus", "GPUs that the engines leave the trainer")
 _OTHERS = Fact("other_gpus", "GPUs of auxiliary models")
 _BOTH = one_of("mode", "both", default="both")
 _HERE = one_of(f"{_ENGINE}engine_type", "vllm", "vllm_async", "sglang", default="vllm")
-
-
-def _more_than_a_node(term: Term) -> Condition:
-    """The GPUs are more than one node has."""
-
-    def is_more(asked: Asked) -> bool | None:
-        gpus, per_node = term.value(asked), _PER_NODE.value(asked)
-        return None if gpus is None or not per_node else gpus > per_node
-
-    return is_more
 
 
 TABLE = (
@@ -66,14 +51,14 @@ TABLE = (
         f"{_VALIDATOR}, RayClusterConfigValidator",
         (_TRAINER, _PER_NODE),
         change=_ENGINES,
-        when=(one_of("mode", "both", "train", default="both"), _HERE, _more_than_a_node(_TRAINER)),
+        when=(one_of("mode", "both", "train", default="both"), _HERE, above(_TRAINER, _PER_NODE)),
     ),
     multiple(
         "F183",
         "An engine of more than a node takes whole nodes.",
         f"{_VALIDATOR}, RayClusterConfigValidator",
         (_ENGINE_GPUS, _PER_NODE),
-        when=(_HERE, _more_than_a_node(_ENGINE_GPUS)),
+        when=(_HERE, above(_ENGINE_GPUS, _PER_NODE)),
     ),
     choice(
         "F184",

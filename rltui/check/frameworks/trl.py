@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rltui.check.frameworks.assertion import Framework, at_least, choice, multiple, never
 from rltui.check.frameworks.terms import (
     Constant,
@@ -16,14 +14,12 @@ from rltui.check.frameworks.terms import (
     fact,
     given,
     neither,
+    not_below,
     off,
     on,
     one_of,
     program,
 )
-
-if TYPE_CHECKING:
-    from rltui.check.frameworks.terms import Asked, Condition
 
 FRAMEWORK = Framework("trl", "https://github.com/huggingface/trl/tree/f2cd57710", "--{key}={value}")
 
@@ -58,16 +54,6 @@ _TRLS_OWN = either(
 
 Before, and in trainers that were copied from it then (R1-V, Video-R1), every process samples whole groups by itself.
 """
-
-
-def _not_below(low: Setting, high: Setting) -> Condition:
-    """Both bounds are set, and the lower one is not the lower one."""
-
-    def is_not(asked: Asked) -> bool:
-        bounds = low.value(asked), high.value(asked)
-        return bounds[0] is not None and bounds[1] is not None and bounds[0] >= bounds[1]
-
-    return is_not
 
 
 _NO_OTHER = fact("dialect", "trl")  # systems made from TRL know further words
@@ -209,7 +195,7 @@ TABLE = (
         "F318",
         "The bounds of importance weights are the wrong way round.",
         _CONFIG,
-        (_GRPO, _not_below(_LOWEST, _HIGHEST)),
+        (_GRPO, not_below(_LOWEST, _HIGHEST)),
         _LOWEST,
         0.0,
     ),
