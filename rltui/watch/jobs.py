@@ -81,10 +81,10 @@ def job_facts(
     if has_moved_on(job, start):
         # the files are those of a start that is over; its next one has written nothing yet
         stage, end = None, None
-        if job.state == "pending":
-            return _waiting(job)
     if end is not None:
         return JobFacts(state=fold_state(stage, end, None), sentence=end.reason)
+    if job.state == "pending" and _has_not_begun(stage):
+        return _waiting(job)
     if job.has_ended or job.state == "unknown":
         return _ended(job, is_adopted=is_adopted)
     return JobFacts(state=_running(stage, job), sentence=_pause(job))
@@ -127,7 +127,8 @@ def in_words(facts: JobFacts) -> str:
 def has_moved_on(job: JobSnapshot, start: int | None) -> bool:
     """Whether the job has been started again, or was queued for it, since the files of its ``start`` were written."""
     if start is None:
-        return job.state == "pending"
+        # one that never started again waits by an old word only, if its files tell of a start: Ray's jobs start once
+        return job.state == "pending" and job.restarts > 0
     # Slurm counts a start as soon as a job is requeued: one of the same number has begun since Slurm was asked
     return job.restarts > start or _ended_waiting(job)
 
@@ -151,9 +152,12 @@ def _waiting(job: JobSnapshot) -> JobFacts:
 def _running(stage: StageSnapshot | None, job: JobSnapshot) -> RunState:
     if job.state == "completing":
         return "stopping"
-    state = fold_state(stage, None, None)
     # the scheduler has started it, whatever the last word of its files is
-    return "starting" if state in ("queued", "unknown") else state
+    return "starting" if _has_not_begun(stage) else fold_state(stage, None, None)
+
+
+def _has_not_begun(stage: StageSnapshot | None) -> bool:
+    return fold_state(stage, None, None) in ("queued", "unknown")
 
 
 def _pause(job: JobSnapshot) -> str:

@@ -98,15 +98,18 @@ def see_hangs(shell: Shell, run: str, folder: Path) -> None:
 
     evidence, patience_s = "the evidence of the standstill", DEADLINE_S * slowness()
     for _ in range(TRIES):
-        learner = hanging.stopped(
-            "learner 1", lambda: eventually(lambda: len(hanging.answers()) > 1 + len(early), evidence, patience_s)
-        )
+        before = len(hanging.answers())  # those of this standstill come on top of them
+
+        def answered(before: int = before) -> None:
+            eventually(lambda: len(hanging.answers()) > before, evidence, patience_s)
+
+        learner = hanging.stopped("learner 1", answered)
         assert "is stopped (state T" in learner
         assert not hanging.accused(), "it goes on, and what was seen is of the past"
         if "waits for it in all_" in learner:
             break
-    assert f"learner 0 (pid {hanging.pid('learner 0')} on " in learner
-    assert "waits for it in all_" in learner
+    assert f"learner 0 (pid {hanging.pid('learner 0')} on " in learner, learner
+    assert "waits for it in all_" in learner, learner
     assert all(asked["text"].startswith("no new step for ") for asked in hanging.events("evidence")[len(early) :])
 
     by_hand = str(folder / "engine.tar.gz")

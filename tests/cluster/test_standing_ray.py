@@ -138,8 +138,11 @@ def test_a_run_is_launched_cancelled_and_resubmitted_on_a_standing_ray(head: ray
     eventually(lambda: (seen := look(context, run_id)) and ((seen.stage.step or 0) > 1 or seen.end), "a step")
     run = eventually(lambda: look(context, run_id), "the run")
     assert (run.state, run.cluster) == ("running", "standing")
+    # Ray is asked every five seconds, and what it said last may be of the time before the run began
+    run = eventually(
+        lambda: (seen := look(context, run_id)) and seen.job and seen.job.state == "running" and seen, "Ray's word"
+    )
     assert run.job is not None
-    assert run.job.state == "running"
     mark = run.job.job_id
     watcher = RunWatcher(context.cluster.client, run.path)
     here = host_name()

@@ -45,7 +45,9 @@ def job(state: JobState, **values: object) -> JobSnapshot:
         ("ended", "cancelled", job("unknown"), "cancelled"),
         ("ended", "lost", None, "lost"),
         ("ended", "time-limit", job("completed"), "failed"),
-        ("ended", "failed", job("pending", reason="BeginTime"), "queued"),
+        ("ended", "failed", job("pending", reason="BeginTime", restarts=1), "queued"),
+        ("training", None, job("pending", word="PENDING"), "running"),  # a word that is some seconds old: Ray's
+        ("ended", "failed", job("pending", word="PENDING"), "failed"),
     ],
 )
 def test_states_are_folded(stage: str | None, end: str | None, snapshot: JobSnapshot | None, state: RunState) -> None:
