@@ -267,6 +267,11 @@ def test_a_system_that_makes_its_folder_anew_says_what_it_needs(tmp_path: Path) 
     assert not any("--run.name" in note for note in named.notes)
 
 
+def test_a_folder_in_the_home_is_that_of_the_cluster(tmp_path: Path) -> None:
+    text = VERL.replace("/data/ckpt", '"$HOME/ckpt"')
+    assert prepared(tmp_path, text).job.checkpoints == "~/ckpt"
+
+
 def test_a_torn_tracker_is_gone_around_by_naming_the_newest_checkpoint_that_is_surely_complete(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     for step in (5, 10, 15):
