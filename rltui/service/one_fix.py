@@ -163,7 +163,7 @@ def _fix_of(
     remedy = next(iter(cause.remedies), None)
     words = remedy.summary + against if remedy is not None else "nothing is known to mend it."
     commands = remedy.commands if remedy is not None else ()
-    return CauseFix(cause=cause.id, recovery="person", sentence=words, commands=commands)
+    return CauseFix(cause=cause.id, recovery="person", sentence=words, happened=cause.summary, commands=commands)
 
 
 def _candidates(
