@@ -271,6 +271,19 @@ async def test_an_edited_script_is_named_where_changes_are_typed() -> None:
         await until_text(pilot, "train.steps=7 --script new.sh")
 
 
+async def test_of_a_colleagues_run_the_menu_says_that_it_is_only_read() -> None:
+    theirs = msgspec.structs.replace(RUNS[0], owner="bob")
+    async with cockpit(FakeCockpit(all_runs=(theirs, *RUNS[1:]))) as pilot:
+        await press(pilot, "c")
+        await until(pilot, lambda: "this is bob's run: you may read it" in notices(pilot), "whose it is")
+        await enter(pilot, f":resubmit {theirs.run_id}\n")
+        await press(pilot, "x")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the menu")
+        lines = [line for line in screen_lines(pilot) if "bob's run" in line]
+        assert any("K signal" in line for line in lines)
+        assert not any("! why" in line for line in lines)
+
+
 async def test_commands_reach_every_part_of_a_run() -> None:
     async with cockpit() as pilot:
         for verb, tab in (("gpus", "gpus"), ("actors", "actors"), ("logs", "logs")):
