@@ -154,6 +154,9 @@ def wrapped(lines: Iterable[str], stream: TextIO | None = None) -> Iterator[str]
         return
     width = shutil.get_terminal_size().columns
     for line in lines:
+        if line.lstrip().startswith(("$ ", "fix: ")):
+            yield line  # it is copied, and a break would be copied with it
+            continue
         indent = " " * (len(line) - len(line.lstrip()) + 2)
         yield from textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
 

@@ -127,10 +127,11 @@ def test_steps_done_say_of_how_many_where_that_is_known(stage: StageSnapshot, wo
 def test_what_is_said_breaks_between_words_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "  warning B205: the only checkpoint is the final one\n  next"
+    said = "  warning B205: the only checkpoint is the final one\n  $ rltui resubmit run-1a2b train.steps=1000"
     talk(said)
     assert capsys.readouterr().err == f"{said}\n"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "30")
     talk(said)
-    assert capsys.readouterr().err == "  warning B205: the only\n    checkpoint is the final\n    one\n  next\n"
+    first = "  warning B205: the only\n    checkpoint is the final\n    one\n"
+    assert capsys.readouterr().err == f"{first}  $ rltui resubmit run-1a2b train.steps=1000\n"
