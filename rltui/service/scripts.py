@@ -96,14 +96,15 @@ def prepare_text(text: bytes, path: Path, wishes: Wishes, profile: Profile) -> P
     imported, problem = import_of(read, path)
     asked = asked_by_lines(shown, wishes.settings)
     place = in_partition(profile, asked.slurm.partition)
-    hardware, hardware_note = hardware_of(read_slurm(shown), asked, wishes, imported, place)
+    lines = read_slurm(shown)
+    hardware, hardware_note = hardware_of(lines, asked, wishes, imported, place)
     starts_ray = bool(_STARTS_RAY.search(shown))
     needs_ray = dialect.needs_ray and not starts_ray
     on_each_node = not needs_ray and _starts_one_node(shown) if wishes.on_each_node is None else wishes.on_each_node
     asked_folder = asked.folder if profile.scheduler == "slurm" else ""
     folder = folder_there(wishes.folder or asked_folder, profile)
     job = ScriptJob(
-        name=run_name(wishes.name or path.stem),
+        name=run_name(wishes.name or lines.options.get("job-name", "") or path.stem),
         dialect=dialect,
         script=f"script{path.suffix if path.suffix in ENDINGS else ''}",
         source=str(path.absolute()),

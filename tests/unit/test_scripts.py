@@ -48,6 +48,8 @@ def test_sbatch_lines_hold_where_nobody_says_otherwise(tmp_path: Path) -> None:
     assert "#SBATCH --nodes=2\n" in script
     assert "#SBATCH --gres=gpu:8\n" in script
     assert "#SBATCH --partition=big\n" in script
+    assert job.name == "run"
+    assert prepared(tmp_path, VERL.replace("--nodes=2", "--nodes=2 -J 'my verl'")).job.name == "my-verl"
     other = prepared(tmp_path, nodes=4, settings=("slurm.time=1:00:00",)).job
     assert (other.hardware.nodes, other.slurm.time) == (4, "1:00:00")
 
