@@ -131,7 +131,8 @@ def lines(layout: Layout) -> tuple[str, ...]:
         f"{_many(numbers.samples_per_rank, 'sample')} a rank {passes}, "
         f"{_many(numbers.padding_samples_per_step, 'row')} of padding",
         f"{_many(numbers.steps, 'step')} = {_many(numbers.samples_total, 'sample')}, "
-        f"{_many(numbers.checkpoints, 'checkpoint')}{_each(numbers)}",
+        f"{_many(numbers.checkpoints, 'checkpoint')}{_each(numbers)}"
+        f"{'' if layout.checkpoint.every or not numbers.checkpoints else ', at the end'}",
         f"at most {_many(numbers.tokens_per_step_max, 'token')} a step",
     ]
     if numbers.optimizer_steps_per_rollout > 1:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from rltui.check.reporters import as_json, as_text
 from rltui.check.run import Report, check_file, check_text
-from rltui.cli.output import add_json, print_json, print_lines, talk
+from rltui.cli.output import add_json, print_json, print_lines, talk, wrapped
 from rltui.cli.sources import add_open, find, is_script, is_script_text, parted, said
 from rltui.errors import UsageError
 from rltui.layout.document import MAX_BYTES, decode, read_text
@@ -100,7 +100,7 @@ def _print(reports: Sequence[Report], form: str, *, strict: bool) -> None:
         print_json(as_json(reports))
     elif form == "text":
         for report in reports:
-            print_lines(as_text(report))
+            print_lines(wrapped(as_text(report)))
     else:
         from rltui.check.sarif import as_github, as_junit, as_sarif
 

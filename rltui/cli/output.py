@@ -7,7 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
@@ -117,8 +117,8 @@ def answer(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable
 
 
 def talk(text: str) -> None:
-    """Say something to the user, on stderr."""
-    sys.stderr.write(f"{text}\n")
+    """Say something to the user, on stderr, broken between words at the terminal's width."""
+    sys.stderr.write("".join(f"{line}\n" for line in wrapped(text.split("\n"), sys.stderr)))
     sys.stderr.flush()
 
 
@@ -142,13 +142,21 @@ def _cut(line: str) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def wrapped(lines: Iterable[str]) -> Iterator[str]:
-    """``lines`` broken between words at the terminal's width, what follows indented; whole where there is none."""
-    if not sys.stdout.isatty():
+def wrapped(lines: Iterable[str], stream: TextIO | None = None) -> Iterator[str]:
+    """``lines`` broken between words at the terminal's width, what follows indented; whole where there is none.
+
+    Args:
+        lines: What is to be printed.
+        stream: Where to; stdout where nothing is said.
+    """
+    if not (stream or sys.stdout).isatty():
         yield from lines
         return
     width = shutil.get_terminal_size().columns
     for line in lines:
+        if line.lstrip().startswith(("$ ", "fix: ")):
+            yield line  # it is copied, and a break would be copied with it
+            continue
         indent = " " * (len(line) - len(line.lstrip()) + 2)
         yield from textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
 

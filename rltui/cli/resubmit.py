@@ -10,7 +10,6 @@ import msgspec
 from rltui.check.findings import Finding
 from rltui.cli.launch import add_unchecked
 from rltui.cli.output import add_exclude, add_json, add_run, confirm, print_json, show, talk
-from rltui.errors import UsageError
 from rltui.service.all_clusters import open_run
 from rltui.service.context import Context
 from rltui.service.describe import newest_checkpoint_step
@@ -46,8 +45,6 @@ def run(options: argparse.Namespace) -> int:
         overrides = _overrides(context, summary, options)
         tell: Callable[[Finding], None] | None = _tell
         is_risky = needs_consent(context, summary) and (options.cancel or not summary.is_live)
-        if options.script and summary.is_live:  # what is to follow its end is written down as words alone
-            raise UsageError("An edited script waits for the end of its run.", f"rltui cancel {summary.run_id}")
         if options.dry_run or overrides or options.exclude or options.script or is_risky:
             change = changed(context, summary, overrides, options.exclude, options.script)
             preview = preview_resubmit(context, summary, overrides, options.exclude, change)

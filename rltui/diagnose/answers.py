@@ -67,7 +67,13 @@ ANSWERS = (
         "gcs raylet rpc worker",
         rf"(?i)\b(?:gcs_\w*(?:client|connection|server)|raylet_(?:ipc_)?client|rpc_client|core_worker_process)\.cc:\d+.{{0,300}}\b{_COMPLAINS}\b",
     ),
-    Answer("ray_oom_kill", "memory", r"\bmemory_monitor\w*\.cc:\d+"),
+    # its other lines tell how it starts, and, where cgroups give it no numbers, what it cannot see
+    Answer(
+        "ray_oom_kill",
+        "memory",
+        r"(?i)\bmemory_monitor\w*\.cc:\d+.{0,300}\b(?:above|exceed\w*|kill\w*|evict\w*|low|pressure)\b",
+        unless=r"\bUnable to\b",
+    ),
     Answer("nccl_ib_error", "ib ibv ibvwrap", rf"(?i)\b(?:net_ib|ibvwrap|ibv_\w+)\b.{{0,200}}\b{_COMPLAINS}\b"),
     Answer(
         "gloo_timeout",

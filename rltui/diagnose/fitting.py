@@ -53,7 +53,7 @@ def _in_own_words(remedy: Remedy, words: Mapping[str, str], values: Mapping[str,
 
 
 def _own(change: Change, words: Mapping[str, str], values: Mapping[str, str]) -> Change | None:
-    """The change with the system's words for it; None where it has none, or the bound is reached."""
+    """The change with the system's words for it; None where it has none, the bound is reached, or it is so already."""
     if change.key.partition(".")[0] == "slurm":
         return change
     own = words.get(change.key)
@@ -67,7 +67,12 @@ def _own(change: Change, words: Mapping[str, str], values: Mapping[str, str]) ->
         if value is None:
             return None
         change = Change(change.key, "set", value if isinstance(value, int | float) else str(value))
+    said = values.get(own, "").lower()
+    if said == str(change.value).lower():
+        return None
     if change.value is True and own.startswith("--"):
+        if said.startswith("--"):  # the option behind it: a flag without a value is on
+            return None
         return structs.replace(change, own=own)
     return structs.replace(change, own=f"{own}={change.in_words}")
 

@@ -79,6 +79,8 @@ def layout_of(facts: Facts, name: str) -> tuple[dict[str, Any], list[str]]:
             assumed.append(f"{key}: {value} is assumed; {reason}")
     if facts.algorithm == "opd" and "roles.teacher.model" not in flat:
         unsure.append("roles.teacher")  # the teacher is somewhere, and a layout that leaves it out says nothing of it
+    if flat.get("checkpoint.every", 0) < 0:
+        flat["checkpoint.every"] = 0
     _token_budget(flat)
     _without_words(flat, unsure, assumed)
     flat["unsure"] = list(dict.fromkeys(unsure))

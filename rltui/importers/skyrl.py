@@ -204,8 +204,6 @@ def _settings(source: Settings) -> dict[str, Any]:
         found["lengths.pack"] = budget
     elif not source.has("trainer.micro_train_batch_size_per_gpu"):
         found["roles.learner.micro_batch"] = 1
-    if found.get("checkpoint.every", 0) < 0:
-        found["checkpoint.every"] = 0
     if source.flag("trainer.policy.fsdp_config.cpu_offload"):
         found["roles.learner.offload"] = "all"
     if "roles.learner.offload" not in found and "fsdp" in source.text("trainer.strategy", default="fsdp2"):

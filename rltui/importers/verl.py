@@ -88,6 +88,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "lengths.prompt": 512,
     "lengths.response": 512,
     "roles.rollout.memory_utilization": 0.5,
+    "checkpoint.every": -1,
 }
 """What verl takes where a command is silent."""
 

@@ -12,6 +12,7 @@ from rltui.hardware.gpus import find_gpu, nearest_gpus
 from rltui.hardware.models import find_model, nearest_models
 from rltui.hardware.parameters import count_parameters
 from rltui.layout.roles import SERVED, RewardModel, Served
+from rltui.layout.scalars import UNNAMED_GPU
 from rltui.memory.estimate import (
     CUDA_CONTEXT_GIB,
     GIB,
@@ -331,6 +332,8 @@ def _unknown_model(name: str) -> str:
 
 
 def _unknown_gpu(name: str) -> str:
+    if name == UNNAMED_GPU:
+        return "No card is named, so nothing is said about what fits: hardware.gpu=H100-SXM-80GB would name one."
     near = nearest_gpus(name)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     return f"The card {name!r} is not known, so nothing is said about what fits{hint}"

@@ -262,7 +262,10 @@ def _share(client: RelayClient, group: str, inside: str, folders: list[str]) -> 
 def _reason(text: str) -> str:
     """The cause out of ``mkdir: cannot create directory '…': Permission denied``; tar's last line only sums up."""
     said = [line for line in text.strip().splitlines() if not line.endswith("due to previous errors")]
-    return said[-1].rsplit(": ", 1)[-1] if said else "no reason was given"
+    if not said:
+        return "no reason was given"
+    reason = said[-1].rsplit(": ", 1)[-1]
+    return reason if reason[0] not in "'‘`" else said[-1].partition(": ")[2]  # chgrp: invalid group: ‘…’
 
 
 def read_layout(client: RelayClient, attempt_path: str) -> str:

@@ -44,7 +44,7 @@ class ScriptJob(Struct, frozen=True, kw_only=True):
         on_each_node: Whether it is started on every node of the job; else on the first, and starts the others itself.
         starts_ray: Whether it starts a Ray cluster itself, so that it needs none of ours.
         needed_gpus: GPUs that its roles take together, as far as the script says.
-        pythonpath: PYTHONPATH of who launched it.
+        pythonpath: PYTHONPATH of who launched it, where the script runs here or by this machine's own Slurm.
         loads_modules: Whether it calls ``module``, which only a login shell has where rltui came by SSH.
     """
 

@@ -12,7 +12,7 @@ from rltui.service.hands_off_rules import Policy
 from rltui.service.hands_off_switch import preview_switch, switch_off, switch_on
 from rltui.service.one_fix import Fix, compose_fix, preview_fix
 from rltui.service.one_fix import carry_out as do_fix
-from rltui.service.resubmit import preview_resubmit
+from rltui.service.resubmit import changed, preview_resubmit
 from rltui.watch.snapshots import RunSummary
 
 
@@ -34,7 +34,8 @@ def preview(context: Context, run: RunSummary, ask: Ask) -> ActionPreview:
         return _preview_lower_memory(context, run)
     if ask.set_aside:
         return preview_fix(context, run, _fix(ask))
-    return preview_resubmit(context, run, ask.overrides, ask.exclude)
+    change = changed(context, run, ask.overrides, ask.exclude, ask.script)
+    return preview_resubmit(context, run, ask.overrides, ask.exclude, change)
 
 
 def _preview_lower_memory(context: Context, run: RunSummary) -> ActionPreview:
@@ -56,7 +57,7 @@ def carry_out(context: Context, run: RunSummary, ask: Ask, shown: ActionPreview)
         return actions.send_signal(context, run, ask.signal)
     if ask.action == "auto":
         return let_go_on(context, run) if shown.switches_on else switch_off(context, run)
-    launched = do_fix(context, run, _fix(shown), cancel_first=True)
+    launched = do_fix(context, run, _fix(shown), cancel_first=True, script=shown.script)
     return f"Attempt {launched.attempt} of {launched.run_id} is on its way."
 
 

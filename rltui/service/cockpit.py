@@ -48,6 +48,8 @@ class Ask(NamedTuple):
     signal: str = ""
     set_aside: str = ""
     """A damaged checkpoint that a resubmission is to rename first."""
+    script: str = ""
+    """Of a script's run: the edited file that the new attempt is to run."""
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -84,6 +86,8 @@ class ActionPreview(Struct, frozen=True, kw_only=True):
     """Nodes that the new attempt keeps away from."""
     set_aside: str = ""
     """A damaged checkpoint that is renamed first."""
+    script: str = ""
+    """The edited file that the new attempt runs, if it is one."""
     switches_on: bool = False
     """Of hands-off mode: whether a yes switches it on; else it ends it."""
     parts: tuple[ActionPreview, ...] = ()

@@ -140,7 +140,7 @@ def check_team(tested: ClusterUnderTest) -> Iterator[Check]:
     if profile.team_run_roots:
         roots = find_roots(tested.relay, profile.team_run_roots)
         yield (
-            ok("team", f"{len(roots)} run roots can be read: {', '.join(roots[:8])}")
+            ok("team", f"{len(roots)} run root{'s' if len(roots) != 1 else ''} can be read: {', '.join(roots[:8])}")
             if roots
             else warning(
                 "team", ", ".join(profile.team_run_roots), "no folder that you may read fits", "Ask a colleague."

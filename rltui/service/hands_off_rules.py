@@ -26,6 +26,8 @@ class CauseFix(Struct, frozen=True, kw_only=True):
     cause: str
     recovery: Recovery
     sentence: str
+    happened: str = ""
+    """What went wrong, where a person has to see to it: that one may read of it far from the logs."""
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     set_aside: str = ""
@@ -186,7 +188,8 @@ def _why_not(policy: Policy, past: Sequence[Record], now: Situation) -> str:
     if not now.causes:
         return f"no known cause, so nobody knows what helps: {now.reason}"
     if unmended:
-        return f"{unmended[0].cause} needs a person: {unmended[0].sentence}"
+        first = unmended[0]
+        return f"{f'{first.happened} It' if first.happened else first.cause} needs a person: {first.sentence}"
     if not now.can_resume:
         return "the training cannot go on from a checkpoint"
     return _repeats(restarts, now) or _limits(policy, past, restarts, now)

@@ -75,7 +75,7 @@ def compose_fix(context: Context, run: RunSummary, overrides: Sequence[str] = ()
             raise RltuiError(f"There is nothing to fix: {again}", f"{hint} drops it for a new job.")
     fix = _put_together(causes, overrides, exclude)
     if not overrides and not exclude:
-        _require_remedy(run, fix)
+        _require_remedy(context, run, fix)
     return fix
 
 
@@ -163,7 +163,7 @@ def _fix_of(
     remedy = next(iter(cause.remedies), None)
     words = remedy.summary + against if remedy is not None else "nothing is known to mend it."
     commands = remedy.commands if remedy is not None else ()
-    return CauseFix(cause=cause.id, recovery="person", sentence=words, commands=commands)
+    return CauseFix(cause=cause.id, recovery="person", sentence=words, happened=cause.summary, commands=commands)
 
 
 def _candidates(
@@ -261,7 +261,7 @@ def _put_together(parts: Sequence[CauseFix], overrides: Sequence[str], exclude: 
     )
 
 
-def _require_remedy(run: RunSummary, fix: Fix) -> None:
+def _require_remedy(context: Context, run: RunSummary, fix: Fix) -> None:
     """Refuse to start again what would end the same way, or what nothing is known to be wrong with."""
     if not fix.causes:
         ended = "was cancelled" if run.state == "cancelled" else "ended for no known cause"
@@ -273,7 +273,12 @@ def _require_remedy(run: RunSummary, fix: Fix) -> None:
     if fix.unmended:
         first = fix.unmended[0]
         todo = f" {first.commands[0]}" if first.commands else ""
-        raise RltuiError(
-            f"{first.cause} needs you: {first.sentence}{todo}",
-            f"Then: rltui resubmit {run.run_id}. A change of your own goes along: rltui fix {run.run_id} key=value …",
-        )
+        raise RltuiError(f"{first.cause} needs you: {first.sentence}{todo}", _by_hand(context, run))
+
+
+def _by_hand(context: Context, run: RunSummary) -> str:
+    """How ``run`` is started again once somebody has done what rltui cannot."""
+    script = read_script_job(context.cluster.client, attempt_path(run))
+    if script is not None and script.script and not script.passes_words:  # without --script its old copy would run
+        return f"Then: rltui resubmit {run.run_id} --script {script.source}, which you have edited."
+    return f"Then: rltui resubmit {run.run_id}. A change of your own goes along: rltui fix {run.run_id} key=value …"

@@ -103,6 +103,7 @@ def preview_resubmit(
         findings=(*change.findings, *_bad_nodes(context, run, change)),
         overrides=tuple(overrides),
         exclude=tuple(exclude),
+        script=change.script,
     )
 
 
@@ -209,11 +210,7 @@ def submit_next(
 
 
 def leaves_allocation(context: Context, run: RunSummary) -> bool:
-    """Whether ``run`` had a share of an allocation that is not there any more, so that it gets a job of its own.
-
-    Raises:
-        ClusterError: Nobody can tell.
-    """
+    """Whether ``run`` had a share of an allocation that is not there any more, so that it gets a job of its own."""
     return run.share is not None and not is_there(context, run.share.job_id)
 
 
@@ -245,13 +242,15 @@ def changed(
 
     Raises:
         LayoutError: A word is no override.
-        UsageError: It leaves no step to do, or there is no script to edit.
+        UsageError: It leaves no step to do, there is no script to edit, or its run is not over.
         RltuiError: The run is archived, or not the user's to change here.
     """
     context.require_own(run)
     _refuse_archived(run)
     path = attempt_path(run)
     script = read_script_job(context.cluster.client, path)
+    if edited_script and run.is_live:  # what is to follow its end is written down as words alone
+        raise UsageError("An edited script waits for the end of its run.", f"rltui cancel {run.run_id}")
     if script is not None:
         words = (*overrides, *([excluding(script.slurm.exclude, exclude)] if exclude else []))
         return _changed_script(context, path, script, words, edited_script)

@@ -96,14 +96,15 @@ def prepare_text(text: bytes, path: Path, wishes: Wishes, profile: Profile) -> P
     imported, problem = import_of(read, path)
     asked = asked_by_lines(shown, wishes.settings)
     place = in_partition(profile, asked.slurm.partition)
-    hardware, hardware_note = hardware_of(read_slurm(shown), asked, wishes, imported, place)
+    lines = read_slurm(shown)
+    hardware, hardware_note = hardware_of(lines, asked, wishes, imported, place)
     starts_ray = bool(_STARTS_RAY.search(shown))
     needs_ray = dialect.needs_ray and not starts_ray
     on_each_node = not needs_ray and _starts_one_node(shown) if wishes.on_each_node is None else wishes.on_each_node
     asked_folder = asked.folder if profile.scheduler == "slurm" else ""
     folder = folder_there(wishes.folder or asked_folder, profile)
     job = ScriptJob(
-        name=run_name(wishes.name or path.stem),
+        name=run_name(wishes.name or lines.options.get("job-name", "") or path.stem),
         dialect=dialect,
         script=f"script{path.suffix if path.suffix in ENDINGS else ''}",
         source=str(path.absolute()),
@@ -114,7 +115,7 @@ def prepare_text(text: bytes, path: Path, wishes: Wishes, profile: Profile) -> P
         on_each_node=on_each_node and hardware.nodes > 1,
         starts_ray=starts_ray,
         needed_gpus=imported.needed_gpus if imported is not None else None,
-        pythonpath=os.environ.get("PYTHONPATH", "") if profile.scheduler == "local" else "",
+        pythonpath=os.environ.get("PYTHONPATH", "") if _starts_from_this_shell(profile) else "",
         loads_modules=loads_modules(shown),
         hardware=changed_section(hardware, "hardware", wishes.settings),
         slurm=asked.slurm,
@@ -221,6 +222,11 @@ def in_freest_partition(context: Context, job: ScriptJob) -> ScriptJob:
     return structs.replace(job, slurm=structs.replace(job.slurm, partition=name)) if name else job
 
 
+def _starts_from_this_shell(profile: Profile) -> bool:
+    """Whether the script would have this shell's variables without rltui too: here, and by ``sbatch`` typed here."""
+    return profile.scheduler == "local" or (profile.scheduler == "slurm" and not profile.host)
+
+
 def launch_words(context: Context, source: str, words: Sequence[str]) -> Launched:
     """Launch the script ``source`` with what stands behind it in ``rltui launch --script``.
 
@@ -255,7 +261,8 @@ def command_values(text: str, path: Path, folder: str, words: Sequence[str]) -> 
 
 
 def _commands(text: str, path: Path, folder: str) -> list[list[str]]:
-    here = {"PWD": folder, "SLURM_SUBMIT_DIR": folder} if folder else {}
+    # the home of whoever runs it is the cluster's, where the relay and the nodes know what ~ is
+    here = {"HOME": "~"} | ({"PWD": folder, "SLURM_SUBMIT_DIR": folder} if folder else {})
     reading = read_shell(text, {**read_slurm(text).environ, **here}, lambda name: read_beside(name, path))
     return [list(command.words) for command in reading.commands]
 

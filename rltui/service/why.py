@@ -36,7 +36,6 @@ from rltui.service.read_evidence import asked_nodes, record_lines, stuck_lines
 from rltui.service.run_commands import with_next_start, with_pending_command, with_run_commands
 from rltui.service.run_jobs import down_now
 from rltui.service.run_picture import read_picture
-from rltui.service.script_changes import no_words
 from rltui.service.why_advice import advised, without_tuning
 from rltui.watch.attempt_logs import RAY_LOGS
 from rltui.watch.pending import pending_words, waiting_job
@@ -275,13 +274,16 @@ def _in_own_words(
     return found if script.passes_words else tuple(_by_hand(one, script) for one in found)
 
 
+_IN_IT = "Write it into {}, which does not hand its arguments on, and resubmit with --script."
+
+
 def _by_hand(one: Diagnosis, script: ScriptJob) -> Diagnosis:
     """``one`` of a script that hands no arguments on: what is to reach its training has to be written into it."""
     return structs.replace(
         one,
         remedies=tuple(
-            structs.replace(each, safe="never", summary=f"{each.summary} {no_words(script, own[0]).message}")
-            if (own := each.in_own_words)
+            structs.replace(each, safe="never", summary=f"{each.summary} {_IN_IT.format(Path(script.source).name)}")
+            if each.in_own_words
             else each
             for each in one.remedies
         ),

@@ -199,6 +199,22 @@ def override_problem(text: str) -> str:
     return "" if value.strip() else f"{key.strip()} has no value"
 
 
+def without_script(words: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """``words`` of a resubmission less its ``--script FILE``, and that file; empty where there is none.
+
+    Raises:
+        ValueError: No file stands behind ``--script``.
+    """
+    kept, script, rest = [], "", iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != "--script":
+            kept.append(word)
+        elif not (script := value if equals else next(rest, "")):
+            raise ValueError("--script needs a file")
+    return tuple(kept), script
+
+
 def script_words(text: str) -> tuple[tuple[str, ...], str]:
     """What stands behind a script, as words, and what is wrong with its form; the words are judged by the check."""
     try:

@@ -23,6 +23,8 @@ class KeyContext(NamedTuple):
     """Whether what is shown is a recording."""
     run_state: str = ""
     """State of the run that is selected or open; empty where there is none."""
+    owner: str = ""
+    """The colleague whose run that is: it is only read; empty: the user's own."""
     num_marked: int = 0
     """Runs of the list that are marked: an action is for all of them."""
     num_compared: int = 0

@@ -126,7 +126,8 @@ def _current(app: Host) -> dict[str, str]:
 def _question(action: Action, app: Host, name: str) -> None:
     def ask(run_id: str) -> None:
         run = app.pictures.summary(run_id)
-        context = KeyContext(readonly=app.readonly, run_state=run.state if run is not None else "")
+        state, owner = (run.state, run.owner) if run is not None else ("", "")
+        context = KeyContext(readonly=app.readonly, run_state=state, owner=owner)
         if reason := next(key for key in ACT.keys if key.id == action).off(context):
             app.say(reason, "warning")
         else:

@@ -204,6 +204,10 @@ CASES = {
             "crashed due to other reasons at node (ID: 82, IP: 10.0.0.7) over the last time period.",
             "To adjust the kill threshold, set the environment variable `RAY_memory_usage_threshold` when starting "
             "Ray.",
+            "W 3546 3546] (raylet) memory_monitor_utils.cc:437: Got negative used memory for cgroup -1, setting it to "
+            "zero",
+            "W 12 12] (raylet) memory_monitor.cc:81: Unable to capture node memory. Monitor will not be able to detect "
+            "memory usage above threshold.",
         ),
     ),
     "dataloader_killed": Case(

@@ -10,6 +10,7 @@ from fake_cockpit import HANG_S, FakeCockpit
 from pictures import cockpit, enter, flushed, notices, press, screen_lines, screen_text, settled, until, until_text
 
 from rltui.cluster.prompts import Field, Question
+from rltui.service.cockpit import ActionPreview, Ask
 from rltui.tui.screens.clusters import ClustersScreen
 from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.door import DoorScreen
@@ -249,6 +250,38 @@ async def test_the_menu_of_actions_and_the_palette_do_what_the_keys_do() -> None
         assert [item.id for item in pilot.app.screen.pane.items] == ["lower_memory"]
         await press(pilot, "enter")
         await until_text(pilot, "Lower the memory peak")
+
+
+async def test_an_edited_script_is_named_where_changes_are_typed() -> None:
+    asked: list[Ask] = []
+
+    class Edits(FakeCockpit):
+        def preview(self, ask: Ask) -> ActionPreview:
+            asked.append(ask)
+            return msgspec.structs.replace(super().preview(ask), script=ask.script)
+
+    async with cockpit(Edits()) as pilot:
+        await press(pilot, "s")
+        await enter(pilot, "--script\n")
+        await until(pilot, lambda: "--script needs a file" in notices(pilot), "what is wrong")
+        await enter(pilot, " new.sh train.steps=7\n")
+        await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the preview")
+        assert (asked[-1].script, asked[-1].overrides) == ("new.sh", ("train.steps=7",))
+        await press(pilot, "e")
+        await until_text(pilot, "train.steps=7 --script new.sh")
+
+
+async def test_of_a_colleagues_run_the_menu_says_that_it_is_only_read() -> None:
+    theirs = msgspec.structs.replace(RUNS[0], owner="bob")
+    async with cockpit(FakeCockpit(all_runs=(theirs, *RUNS[1:]))) as pilot:
+        await press(pilot, "c")
+        await until(pilot, lambda: "this is bob's run: you may read it" in notices(pilot), "whose it is")
+        await enter(pilot, f":resubmit {theirs.run_id}\n")
+        await press(pilot, "x")
+        await until(pilot, lambda: isinstance(pilot.app.screen, PickScreen), "the menu")
+        lines = [line for line in screen_lines(pilot) if "bob's run" in line]
+        assert any("K signal" in line for line in lines)
+        assert not any("! why" in line for line in lines)
 
 
 async def test_commands_reach_every_part_of_a_run() -> None:

@@ -55,6 +55,7 @@ def test_a_fork_with_settings_of_its_own_is_not_judged() -> None:
         ("swift sft", "deepsped", "deepspeed"),
         ("trl grpo --model_name_or_path a", "gradient_acumulation_steps", "gradient_accumulation_steps"),
         ("llamafactory-cli train --stage sft", "finetuning_typ_e", "finetuning_type"),
+        ("torchrun --nproc_per_node 2 grpo_trl.py", "training_args.max_steps", None),  # a parser of one's own
         ("llamafactory-cli train --stage sft", "learning_rat", None),  # argparse takes a beginning for the name
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from rltui.check.findings import Finding
 from rltui.check.run import check_file, settled
+from rltui.check.script import check_script_text
 from rltui.layout.presets import resolve
 
 
@@ -47,3 +48,15 @@ def test_what_the_user_says_is_sure(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(resolve("local/grpo-tiny").read_text() + "unsure: [train.steps]\n")
     assert [one.severity for one in check_file(path, ["train.steps=0"]).findings if one.code == "B201"] == ["error"]
+
+
+def test_a_script_of_verl_saves_nothing_before_its_end_unless_it_says_so(tmp_path: Path) -> None:
+    command = (
+        "python3 -m verl.trainer.main_ppo trainer.nnodes=1 trainer.n_gpus_per_node=8 trainer.total_training_steps=50"
+    )
+    for word, number in (("", 1), (" trainer.save_freq=10", 5)):
+        report = check_script_text(f"{command}{word}\n", tmp_path / "run.sh")
+        assert report.arithmetic is not None
+        assert report.arithmetic.checkpoints == number
+        assert any("at the end" in line for line in report.arithmetic_lines) == (not word)
+        assert any(finding.code == "B205" for finding in report.findings) == (not word)

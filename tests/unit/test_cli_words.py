@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rltui.cli import gpus, ps, show, words
+from rltui.cli.output import talk
 from rltui.cluster.jobs import JobSnapshot
 from rltui.diagnose.diagnose import diagnose
 from rltui.diagnose.report import as_text
@@ -121,3 +122,16 @@ def test_a_run_waits_since_it_was_queued() -> None:
 )
 def test_steps_done_say_of_how_many_where_that_is_known(stage: StageSnapshot, words_of_it: str) -> None:
     assert steps_done(summary(state="failed", stage=stage)) == words_of_it
+
+
+def test_what_is_said_breaks_between_words_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "  warning B205: the only checkpoint is the final one\n  $ rltui resubmit run-1a2b train.steps=1000"
+    talk(said)
+    assert capsys.readouterr().err == f"{said}\n"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    talk(said)
+    first = "  warning B205: the only\n    checkpoint is the final\n    one\n"
+    assert capsys.readouterr().err == f"{first}  $ rltui resubmit run-1a2b train.steps=1000\n"

@@ -29,6 +29,7 @@ from rltui.runs.code_snapshot import LEFT_OUT, CodeSnapshot, take_snapshot
 from rltui.runs.directory import (
     Attempt,
     ClaimedError,
+    _reason,
     attempt_numbers,
     job,
     make_attempt,
@@ -291,3 +292,16 @@ def test_the_newest_complete_checkpoint_counts(tmp_path: Path) -> None:
         if complete:
             (folder / "COMPLETE").touch()
     assert str(newest_checkpoint(str(tmp_path))).endswith("step-1000000")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("mkdir: cannot create directory '/x': Permission denied\n", "Permission denied"),
+        ("chgrp: invalid group: ‘rlteam’\n", "invalid group: ‘rlteam’"),
+        ("tar: a: Cannot open\ntar: Exiting with failure status due to previous errors\n", "Cannot open"),
+        ("", "no reason was given"),
+    ],
+)
+def test_the_reason_is_what_a_tool_said_last(said: str, reason: str) -> None:
+    assert _reason(said) == reason

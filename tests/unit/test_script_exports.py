@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from msgspec import structs
+from test_scripts import SLURM, prepared
 
 from rltui.onnode.script_exports import read_place
 
@@ -56,3 +60,11 @@ def test_what_only_a_shell_can_tell_is_named_until_it_is_set_again() -> None:
     text = "export A=$(date) B=$(date)\nexport C=$(date)\nB=1\nD=$(date)\nexport E=1\nE=$(date)\n"
     place = read_place(text, "/start", KNOWN)
     assert (place.exports, place.untold) == ({"B": "1"}, ("A", "C", "E"))
+
+
+@pytest.mark.parametrize(("host", "kept"), [("", "/my/verl"), ("login.example.org", "")])
+def test_sbatch_typed_here_would_take_pythonpath_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, kept: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/my/verl")
+    assert prepared(tmp_path, profile=structs.replace(SLURM, host=host)).job.pythonpath == kept

@@ -44,3 +44,19 @@ def test_what_is_at_its_bound_is_no_remedy() -> None:
     remedy = Remedy(id="less", summary="Less.", changes=(HALVED,), safe="auto")
     found = Diagnosis(id="x", summary="x", confidence=1.0, remedies=(remedy,))
     assert in_own_words(found, WORDS, {"--micro-batch": "1"}).remedies == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "is_set"),
+    [
+        ("roles.rollout.enforce_eager", {"engine.eager": "True"}, True),
+        ("roles.rollout.enforce_eager", {"engine.eager": "False"}, False),
+        ("roles.learner.gradient_checkpointing", {"--recompute": "true"}, True),
+        ("roles.learner.gradient_checkpointing", {"--recompute": "--micro-batch"}, True),  # the option behind it
+        ("roles.learner.gradient_checkpointing", {"--recompute": "false"}, False),
+    ],
+)
+def test_what_the_command_sets_already_is_no_remedy(key: str, values: dict[str, str], is_set: bool) -> None:
+    remedy = Remedy(id="less", summary="Less.", changes=(Change(key, "set", True),), safe="auto")
+    found = Diagnosis(id="x", summary="x", confidence=1.0, remedies=(remedy,))
+    assert (in_own_words(found, WORDS, values).remedies == ()) == is_set

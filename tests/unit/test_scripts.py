@@ -48,6 +48,8 @@ def test_sbatch_lines_hold_where_nobody_says_otherwise(tmp_path: Path) -> None:
     assert "#SBATCH --nodes=2\n" in script
     assert "#SBATCH --gres=gpu:8\n" in script
     assert "#SBATCH --partition=big\n" in script
+    assert job.name == "run"
+    assert prepared(tmp_path, VERL.replace("--nodes=2", "--nodes=2 -J 'my verl'")).job.name == "my-verl"
     other = prepared(tmp_path, nodes=4, settings=("slurm.time=1:00:00",)).job
     assert (other.hardware.nodes, other.slurm.time) == (4, "1:00:00")
 
@@ -265,6 +267,11 @@ def test_a_system_that_makes_its_folder_anew_says_what_it_needs(tmp_path: Path) 
     named = prepared(tmp_path, 'uv run rl @ rl.toml --run.name a "$@"\n', nodes=1, gpus_per_node=8)
     assert named.job.checkpoints == "outputs/a/checkpoints"
     assert not any("--run.name" in note for note in named.notes)
+
+
+def test_a_folder_in_the_home_is_that_of_the_cluster(tmp_path: Path) -> None:
+    text = VERL.replace("/data/ckpt", '"$HOME/ckpt"')
+    assert prepared(tmp_path, text).job.checkpoints == "~/ckpt"
 
 
 def test_a_torn_tracker_is_gone_around_by_naming_the_newest_checkpoint_that_is_surely_complete(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ class Table(Struct, frozen=True):
 
     def nearest(self, name: str) -> str:
         """The known setting that ``name`` is likely to mean; empty where it is known, or near to none."""
+        if self._is_of_another_parser(name):
+            return ""
         section = ""
         parts = name.split(".")
         for index, part in enumerate(parts):
@@ -82,6 +84,10 @@ class Table(Struct, frozen=True):
             section = f"{section}.{part}".lstrip(".")
         return ""
 
+    def _is_of_another_parser(self, name: str) -> bool:
+        """Whether a program of the user's own reads ``name``: the framework's flags stand in no section."""
+        return "." in name and len(self.sections) == 1
+
     def _instead(self, section: str, part: str, rest: list[str], known: frozenset[str]) -> str:
         if not section and not rest and any(one.startswith(part) for one in known):
             return ""  # argparse takes the beginning of a name for the name
@@ -93,6 +99,8 @@ class Table(Struct, frozen=True):
 
     def elsewhere(self, name: str) -> list[str]:
         """The settings of other sections that end in the same word; none where they are more than a few."""
+        if self._is_of_another_parser(name):
+            return []
         section, _, last = name.rpartition(".")
         homes = [home for home in self.sections if home != section and last in self.sections[home]] if section else []
         return [f"{home}.{last}".lstrip(".") for home in homes] if len(homes) <= _HOMES and "_" in last else []

@@ -288,8 +288,8 @@ CAUSES = (
         remedies=(
             Remedy(
                 id="same-environment",
-                summary="Activate (or install into) the same environment on every node; for GLIBC use a container "
-                "or a fitting build.",
+                summary="Activate (or install into) the same environment on every node, in the script or by "
+                "setup_lines of the cluster's profile; for GLIBC use a container or a fitting build.",
                 commands=("which python; python -V; python -m pip list | sha256sum",),
                 safe="never",
             ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
-from rltui.tui.commands import complete_override, override_problem
+from rltui.tui.commands import complete_override, override_problem, without_script
 from rltui.tui.keys import key_items
 from rltui.tui.refresh import TICK_S
 from rltui.tui.screens.keyed import KeyedScreen
@@ -246,14 +246,13 @@ class Prompting:
     def ask_changes(self, ask: Ask) -> None:
         """Ask which keys a resubmission is to change; its preview follows."""
         self._changing = ask
-        self.ask(
-            "changes", "resubmit with", shlex.join(ask.overrides), "key.path=value …  enter previews", complete_override
-        )
+        text = shlex.join([*ask.overrides, *(["--script", ask.script] if ask.script else [])])
+        self.ask("changes", "resubmit with", text, "key.path=value …  enter previews", complete_override)
 
     def _changes(self, text: str) -> None:
         ask = self._changing
         try:
-            words = tuple(shlex.split(text))
+            words, script = without_script(shlex.split(text))
         except ValueError as error:
             self._screen.cockpit.say(f"the changes cannot be read: {error}", "warning")
             return
@@ -262,7 +261,7 @@ class Prompting:
             self._screen.cockpit.say(problem, "warning")
         elif ask is not None:
             self.close()
-            self._screen.cockpit.ask(ask._replace(overrides=words))
+            self._screen.cockpit.ask(ask._replace(overrides=words, script=script))
 
     # --- what the prompt tells
 

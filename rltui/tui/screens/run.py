@@ -143,6 +143,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
             can_open=not isinstance(gpus, GpusPane) or gpus.shown == "map",
             readonly=self.cockpit.readonly,
             run_state=run.state if run is not None else "",
+            owner=run.owner if run is not None else "",
             tab=tab,
             searching=tab == "logs" and pane is not None and bool(pane.sought.pattern),
             num_nodes=len(nodes_of(run, self.cockpit)),

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from rltui.tui.screens.pick import PickScreen
 
 
-_can_act = keys.first_of(keys.may_change, keys.needs_run)
-_can_act_on_one = keys.first_of(keys.may_change, keys.needs_one_run)
+def _is_own(context: KeyContext) -> str:
+    return f"this is {context.owner}'s run: you may read it" if context.owner else ""
+
+
+_can_act = keys.first_of(keys.may_change, keys.needs_run, _is_own)
+_can_act_on_one = keys.first_of(keys.may_change, keys.needs_one_run, _is_own)
 
 
 def _can_cancel(context: KeyContext) -> str:
@@ -47,7 +51,7 @@ ACT = KeyGroup(
     "acting on a run, always previewed first",
     (
         Key("why", ("!",), "why", "Why it died or stands still: causes, evidence, remedies.", 3, keys.needs_one_run),
-        Key("fix", ("f",), "fix", "Preview one fix for all causes: change, nodes to avoid, resubmission.", 0, _can_act),
+        Key("fix", ("f",), "fix", "Preview one fix for all causes, and resubmit with it.", 0, _can_act),
         Key("actions", ("x",), "act", "A menu of all actions, with the reason where one cannot be done.", 4),
         Key("cancel", ("c",), "cancel", "Cancel the run.", 5, _can_cancel),
         Key("resubmit", ("r",), "resubmit", "Start a new attempt from the newest checkpoint.", 0, _can_act),

@@ -180,6 +180,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         return KeyContext(
             readonly=self.cockpit.readonly,
             run_state=self._state_of(marked) if marked else run.state if run is not None else "",
+            owner=run.owner if run is not None and not marked else "",
             num_marked=len(marked),
             num_compared=len(self.table.compared),
             num_nodes=len(nodes_of(run, self.cockpit)),
