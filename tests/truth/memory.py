@@ -53,8 +53,8 @@ REASONS = {
     "Y18": "what a pipeline under FSDP keeps whole is counted as a stage's weights and float32 gradients",
     **dict.fromkeys(("Y21", "Y22"), "its experts are one product, padded to the expert with most tokens"),
     **dict.fromkeys(
-        ("Z10", "Z11", "Z12", "Z13", "Z14"),
-        "what selective checkpointing keeps of experts differs with compiling and tensor parallelism; not modelled",
+        ("Z12", "Z13", "Z14"),
+        "what selective checkpointing keeps of experts differs with compiling; not modelled",
     ),
     "Z20": "Megatron with adapters: what it keeps besides their inputs is not known",
     **dict.fromkeys(("L09", "L10"), "what one graph of a model with experts keeps is not modelled"),
