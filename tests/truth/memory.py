@@ -90,6 +90,8 @@ REASONS = {
     **dict.fromkeys(("J17", "J18"), "most layers are Mamba's: what their kernels take is counted as attention's"),
     "J22": "an image tower, and rows that a dataset of images fills",
     "J23": "another's FSDP2, whose buffers for experts that are divided already are not known",
+    "I03": "litgpt's FSDP with a vocabulary of 256,000; what it keeps besides is not known",
+    "I39": "Mamba's layers are not recomputed, and two heads for further tokens have logits: not modelled",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
 }
 """Why a point is far off, as far as it is known."""
@@ -150,6 +152,15 @@ def score() -> Score:
     24 have 13.4 % in the median, 13 within 15 %. Without them, grades A to C have 5.0 % of 433 and 84.3 %; with them
     grade A has more within 15 %, B less: prime-rl takes less for a token of 30B-A3B than in January.
 
+    Of 41 runs and seven engines written down that noon before any was predicted (litgpt's table, ms-swift's examples,
+    Megatron-Bridge's Nemotron, torchtitan's Qwen3-30B-A3B, llama-cookbook) the median was 11.6 %, and 27 were within 15
+    %; both that ran out of memory were 'no'. Half were looked at: 13 of 19 of the others were within 15 %, 10.6 %.
+    22 are in (I01 to I43): 20 that ran, of 9.3 %, 18 within 15 %, once two of litgpt's have as many devices as their
+    configurations say. Left out are three of litgpt whose memory has no room for the optimizer that they name, one that
+    offloads some of its activations, 15 whose rows a dataset fills, and llama-cookbook's two. Without the 22, grades A
+    to C have 83.2 % of 457. Two of litgpt's by FSDP lie outside the range of FSDP: of all peaks 93.7 % are in it, where
+    93.9 were, and 92.2 in one that other sources set.
+
     Of eight engines written down the same way, weights were 0.1, 0.8, 1.6, 3.0 and 23.5 % off, tokens from the logged
     cache 0, 0, 2.3 and 22.8 %, and the cache from the card 1.6, 5.7 and 17 %. Four of them are in, with what fits of
     each (J31, J33, J34, J36); docs/memory.md tells what the others are off by, under *Limits*.
@@ -160,18 +171,18 @@ def score() -> Score:
 def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
-    yield _error("grade A: median error (%)", statistics.median(a), 4.1, len(a))
-    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.6, len(a))
-    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.3, True, len(a))
+    yield _error("grade A: median error (%)", statistics.median(a), 4.0, len(a))
+    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.3, len(a))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 91.2, True, len(a))
     yield _error("grades A to C: median error (%)", statistics.median(every), 5.2, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 82.7, True, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 83.4, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
-    yield Figure("within the printed range (%)", _percent(inside), 93.9, True, len(MEASURED))
-    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 93.0, True, len(MEASURED))
-    yield _error("mean width of the printed range (%)", mean_width(), 43.8, len(MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 93.7, True, len(MEASURED))
+    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 92.2, True, len(MEASURED))
+    yield _error("mean width of the printed range (%)", mean_width(), 44.2, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
     refused = sum(_verdict(row) == "no" for row in of_a_card)
-    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.7, len(of_a_card))
+    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.6, len(of_a_card))
     fits = sum(_verdict(row) == "fits" for row in OUT_OF_MEMORY)
     yield Figure("runs out of memory, called 'fits'", fits, 0, False, len(OUT_OF_MEMORY))
 
@@ -190,7 +201,7 @@ def _engines() -> Iterator[Figure]:
     caches = [abs(cache_error(row)) for row in CACHED]
     yield _error("engines: median error of weights (%)", statistics.median(weights), 0.2, len(LOADED))
     yield _error("engines: worst error of weights (%)", max(weights), 6.1, len(LOADED))
-    yield _error("engines: median error of the cache (%)", statistics.median(caches), 1.7, len(CACHED))
+    yield _error("engines: median error of the cache (%)", statistics.median(caches), 1.6, len(CACHED))
 
 
 def _error(name: str, share: float, bound: float, cases: int) -> Figure:
