@@ -259,6 +259,20 @@ def gathered_input_bytes(model: Architecture, sharding: Sharding, *, adapted: bo
     return (1 + model.dense_layers / model.layers) * 2 * model.hidden * besides
 
 
+def scattered_output_bytes(model: Architecture, sharding: Sharding) -> float:
+    """Bytes of a GPU's token that selective checkpointing keeps of a layer besides where t GPUs divide its matrices.
+
+    Each half's output once it is scattered (``reduce_scatter_tensor`` is in torchtitan's list), and of the dense down
+    projection, whose product is among those kept, a part of a sum for the tokens of all t.
+    """
+    degree = sharding.tensor_parallel
+    if degree == 1 or sharding.backend != "fsdp":
+        return 0.0
+    shared = model.experts.layers if model.experts is not None and model.experts.shared_ffn else 0
+    down = (model.dense_layers + shared) / model.layers
+    return 2 * model.hidden * (2 + down * (degree - 1))
+
+
 def whole_norm_bytes(
     model: Architecture, sharding: Sharding, workload: Workload, *, trained: bool
 ) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from rltui.memory.activations import (
     merged_stack_bytes,
     passing_gradients_bytes,
     recomputed_layer_bytes,
+    scattered_output_bytes,
     score_bytes,
     whole_keys_bytes,
     whole_norm_bytes,
@@ -312,6 +313,8 @@ def _kept_gib(
             a_layer /= workload.layers_at_once
         if workload.checkpointing == "none":
             a_layer += gathered_input_bytes(model, sharding, adapted=adapter is not None)
+        if workload.checkpointing == "selective":
+            a_layer += scattered_output_bytes(model, sharding)
         kept = a_layer * model.layers / sharding.pipeline_parallel
     if sharding.pipeline_parallel > 1:
         kept += 2 * model.hidden  # a stage keeps its outputs besides its layers' inputs

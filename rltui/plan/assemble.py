@@ -130,6 +130,8 @@ def assemble(request: Request, roles: Roles, pools: dict[str, Pool] | None = Non
             steps=STEPS,
             prompts_per_step=request.prompts,
             samples_per_prompt=request.samples,
+            optimizer_steps=request.optimizer_steps,
+            epochs=request.epochs,
             learning_rate=LEARNING_RATE,
             async_steps=request.async_steps,
         ),

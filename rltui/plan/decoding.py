@@ -232,8 +232,9 @@ def sequences_at_once(request: Request, engine: EngineChoice, engines: int) -> f
 
 
 def _prefill_s(request: Request, width: int, engines: int) -> float:
+    """Seconds in which an engine takes its prompts in; only of their last tokens are there logits."""
     tokens = -(-request.prompts // engines) * request.prompt_tokens
-    flops = tokens * forward_flops_per_token(request.model, request.prompt_tokens / 2)
+    flops = tokens * forward_flops_per_token(request.model, request.prompt_tokens / 2, head=False)
     return flops / (width * of_peak(request, PREFILL_FLOPS_SHARE))
 
 

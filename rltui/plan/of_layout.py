@@ -183,6 +183,9 @@ def _asked(layout: Layout) -> Request:
         reference_stage=roles.reference.zero_stage if roles.reference is not None else 3,
         prompts=layout.train.prompts_per_step,
         samples=layout.train.samples_per_prompt,
+        optimizer_steps=layout.train.optimizer_steps,
+        epochs=layout.train.epochs,
+        old_log_probs=_scores_samples(layout),
         async_steps=layout.train.async_steps,
         engine_sequences=roles.rollout.max_concurrency or ENGINE_SEQUENCES,
         eager=roles.rollout.enforce_eager,
@@ -193,6 +196,13 @@ def _asked(layout: Layout) -> Request:
         cut=(learner.tensor_parallel, learner.pipeline_parallel, learner.expert_parallel),
         system=layout.system if is_megatron(layout.system) else "rltui",
     )
+
+
+def _scores_samples(layout: Layout) -> bool:
+    """Whether the policy scores samples that one update is made of: only where engines' scores will not do."""
+    grpo, train = layout.grpo, layout.train
+    penalised = layout.algorithm == "grpo" and grpo.penalises_kl and (grpo.kl == "reward" or train.truncates)
+    return layout.system != "rltui" or penalised
 
 
 def _refuse_scorers(layout: Layout) -> None:

@@ -69,7 +69,7 @@ TRUST: dict[Family, Trust] = {
     ),
     "moe": Trust(
         factor=1.8,
-        points=255,
+        points=260,
         cards=("H100", "H200", "H800", "H20", "A100", "A800", "B200", "GB200", "B300", "GB300"),
     ),
 }

@@ -59,6 +59,10 @@ class Request(Struct, frozen=True, kw_only=True):
         measured: What a self-test of the cluster measured of its cards and links.
         prompts: Prompts of a step.
         samples: Samples of a prompt.
+        optimizer_steps: Optimizer steps made from the samples of one step.
+        epochs: Passes over these samples.
+        old_log_probs: Whether the policy scores all samples before it trains on them, though nothing of GRPO asks for
+            it: other systems' do, and ours where a penalty compares what engines did not draw from it.
         async_steps: Steps that rollouts may run ahead.
         engine_sequences: Most sequences in flight on an engine.
         eager: Whether engines launch each kernel by themselves (``enforce_eager``), without CUDA graphs.
@@ -92,6 +96,9 @@ class Request(Struct, frozen=True, kw_only=True):
     measured: Measured = Measured()
     prompts: int = 64
     samples: int = 8
+    optimizer_steps: int = 1
+    epochs: int = 1
+    old_log_probs: bool = False
     async_steps: int = 0
     engine_sequences: int = ENGINE_SEQUENCES
     eager: bool = False
@@ -133,6 +140,16 @@ class Request(Struct, frozen=True, kw_only=True):
     def samples_per_step(self) -> int:
         """Samples that one step trains on."""
         return self.prompts * self.samples
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps of one step, over all its passes."""
+        return self.optimizer_steps * self.epochs
+
+    @property
+    def log_prob_passes(self) -> int:
+        """Passes before training: none where the policy that trains is still the one that sampled."""
+        return int(self.old_log_probs or self.updates > 1 or self.algorithm == "ppo")
 
     @property
     def most_learners(self) -> int:

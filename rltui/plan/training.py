@@ -84,14 +84,15 @@ def train_terms(
 ) -> tuple[int, float, float, str]:
     """Micro-batches of a step, seconds of all passes of one, seconds of the optimizer, and what bounds the passes."""
     model = request.model if critic is None else critic
-    # log-probs, forward, backward, and the forward pass that is recomputed
-    passes = 2 + BACKWARD_FACTOR + learner.gradient_checkpointing
+    scored = request.log_prob_passes if critic is None else 1
+    # forward, backward, and the forward pass that is recomputed
+    passes = scored + request.epochs * (1 + BACKWARD_FACTOR + learner.gradient_checkpointing)
     compute_s = _passes_s(request, model, learner, passes, head=critic is None)
-    talk_s = _zero_bytes(model, learner) / ring_bytes_per_s(request, _same_parts(learner))
-    update_s = optimizer_s(request, model, learner)
-    swap_s = _sent_passes(passes) * _exchange_s(request, model, learner)
+    talk_s = _zero_bytes(request, model, learner, scored) / ring_bytes_per_s(request, _same_parts(learner))
+    update_s = request.updates * optimizer_s(request, model, learner)
+    sent = _sent_passes(passes, request.epochs)
     tokens = _micro_batch_tokens(request, learner)[0] / learner.sharing
-    parts_s = _sent_passes(passes) * _division_s(request, model, learner, tokens)
+    swap_s, parts_s = sent * _exchange_s(request, model, learner), sent * _division_s(request, model, learner, tokens)
     exchanges = "the ring of context" if learner.megatron else "Ulysses' exchanges"
     terms = (
         (compute_s, "FLOPs"),
@@ -104,9 +105,9 @@ def train_terms(
     return _micro_batches(request, learner), pass_s + swap_s + parts_s, update_s, max(terms, key=itemgetter(0))[1]
 
 
-def _sent_passes(passes: int) -> int:
-    """Passes in which activations travel: the two of the backward pass send the gradients of one."""
-    return max(1, passes - BACKWARD_FACTOR + 1)
+def _sent_passes(passes: int, epochs: int = 1) -> int:
+    """Passes in which activations travel: the two of each backward pass send the gradients of one."""
+    return max(1, passes - epochs * (BACKWARD_FACTOR - 1))
 
 
 def _division_s(request: Request, model: Architecture, learner: Training, tokens: float) -> float:
@@ -129,9 +130,10 @@ def _division_s(request: Request, model: Architecture, learner: Training, tokens
 def _bubble(request: Request, learner: Training) -> float:
     """Time in which a pipeline fills and empties, as a share of what it works: (p - 1) / (v m).
 
-    Of p stages, m micro-batches and v parts of a stage that take turns (Narayanan et al. 2021).
+    Of p stages, m micro-batches of an optimizer step and v parts of a stage that take turns (Narayanan et al. 2021).
     """
-    return (learner.pipeline_parallel - 1) / (learner.virtual_stages * _micro_batches(request, learner))
+    micro_batches = _micro_batches(request, learner) / request.optimizer_steps
+    return (learner.pipeline_parallel - 1) / (learner.virtual_stages * micro_batches)
 
 
 def _exchange_s(request: Request, model: Architecture, learner: Training) -> float:
@@ -183,8 +185,9 @@ def _rows(request: Request, learner: Training) -> int:
 
 
 def _micro_batches(request: Request, learner: Training) -> int:
-    rows = _rows(request, learner)
-    return -(-rows // min(rows, learner.micro_batch))
+    """Micro-batches of one pass over the samples; none has rows of two optimizer steps."""
+    rows = -(-_rows(request, learner) // request.optimizer_steps)
+    return request.optimizer_steps * -(-rows // min(rows, learner.micro_batch))
 
 
 def _mean_length(request: Request) -> float:
@@ -269,12 +272,14 @@ def _same_parts(learner: Training) -> tuple[int, ...]:
     return tuple(max(1, gpus // learner.tensor_parallel) for gpus in learner.gpus)
 
 
-def _zero_bytes(model: Architecture, learner: Training) -> float:
+def _zero_bytes(request: Request, model: Architecture, learner: Training, scored: int) -> float:
     """Bytes that each rank sends for one micro-batch; where the optimizer alone is shared, a step sends, not those."""
     if learner.zero_stage == 1:
         return 0.0
     # ZeRO-3 gathers for log-probs, forward, recomputation and backward, and scatters gradients; ZeRO-2 the last
-    passes = 1 if learner.zero_stage == 2 else 4 + learner.gradient_checkpointing
+    passes = request.epochs
+    if learner.zero_stage == 3:
+        passes = scored + request.epochs * (3 + learner.gradient_checkpointing)
     parts = learner.tensor_parallel * learner.pipeline_parallel
     # (n - 1) / n, as of a ring of the n = ranks / parts that hold the same part
     share = (learner.ranks - parts) / learner.ranks

@@ -2,6 +2,16 @@
 
 ``tests/unit/test_memory_points.csv`` has the points with their sources; ``tests/unit/memory_points.py`` makes the
 estimates by each system's recipe.
+
+34 runs (P01 to P34) and 10 engines (Q01 to Q10) joined in the evening of 26 November 2026, written down before they
+were predicted: 31 of the runs had 10.8 % in the median and 68 % within 15 %. Half of them, drawn by a hash of their
+names, were held back while the other half was looked at: 9.2 % and 81 % afterwards. Without the 34, the median of
+grades A to C is 4.5 % of 218, 87.6 % of them within 15 %. 13 more (R01 to R28, predicted as they were written down)
+had 8.9 %, 10 of them within 15 %. Five more (S01 to S05, the same way) had 5 %, 4 of them within 15 %. Six engines
+(T05 to T10, the same way: vLLM 0.10 on A100) had 3.9 % of the cache: up to 1.1 GiB too little where FlashInfer
+samples, which sorts no logits; Marlin's kernels, which pad both sides of an expert in mxfp4 on cards before Hopper,
+loaded 6 % more. Without the six the engines' figures are 0.1, 1.2 and 0.6. Since Gemma 4's tower is counted,
+one more has a cache that is 1.0 GiB too small; until then its sampler, counted as sorting, made up for it.
 """
 
 from __future__ import annotations
@@ -53,8 +63,8 @@ REASONS = {
     "Y18": "what a pipeline under FSDP keeps whole is counted as a stage's weights and float32 gradients",
     **dict.fromkeys(("Y21", "Y22"), "its experts are one product, padded to the expert with most tokens"),
     **dict.fromkeys(
-        ("Z10", "Z11", "Z12", "Z13", "Z14"),
-        "what selective checkpointing keeps of experts differs with compiling and tensor parallelism; not modelled",
+        ("Z12", "Z13", "Z14"),
+        "what selective checkpointing keeps of experts differs with compiling; not modelled",
     ),
     "Z20": "Megatron with adapters: what it keeps besides their inputs is not known",
     **dict.fromkeys(("L09", "L10"), "what one graph of a model with experts keeps is not modelled"),
@@ -90,6 +100,8 @@ REASONS = {
     **dict.fromkeys(("J17", "J18"), "most layers are Mamba's: what their kernels take is counted as attention's"),
     "J22": "an image tower, and rows that a dataset of images fills",
     "J23": "another's FSDP2, whose buffers for experts that are divided already are not known",
+    "I03": "litgpt's FSDP with a vocabulary of 256,000; what it keeps besides is not known",
+    "I39": "Mamba's layers are not recomputed, and two heads for further tokens have logits: not modelled",
     "H96": "what the first FSDP keeps of an offloaded shard is not modelled",
 }
 """Why a point is far off, as far as it is known."""
@@ -97,16 +109,6 @@ REASONS = {
 
 def score() -> Score:
     """Errors by grade, and verdicts that are wrong, over all points.
-
-    34 runs (P01 to P34) and 10 engines (Q01 to Q10) joined in the evening of 26 November 2026, written down before they
-    were predicted: 31 of the runs had 10.8 % in the median and 68 % within 15 %. Half of them, drawn by a hash of their
-    names, were held back while the other half was looked at: 9.2 % and 81 % afterwards. Without the 34, the median of
-    grades A to C is 4.5 % of 218, 87.6 % of them within 15 %. 13 more (R01 to R28, predicted as they were written down)
-    had 8.9 %, 10 of them within 15 %. Five more (S01 to S05, the same way) had 5 %, 4 of them within 15 %. Six engines
-    (T05 to T10, the same way: vLLM 0.10 on A100) had 3.9 % of the cache: up to 1.1 GiB too little where FlashInfer
-    samples, which sorts no logits; Marlin's kernels, which pad both sides of an expert in mxfp4 on cards before Hopper,
-    loaded 6 % more. Without the six the engines' figures are 0.1, 1.2 and 0.6. Since Gemma 4's tower is counted,
-    one more has a cache that is 1.0 GiB too small; until then its sampler, counted as sorting, made up for it.
 
     58 runs in two halves by source joined on 27 November 2026, all written down before any was predicted: 33 (V01 to
     V33) had 6.9 % in the median and 23 within 15 %, then 25 (W01 to W25) 10.5 % and 17; of them 20 of grade A 3.3 % and
@@ -150,6 +152,15 @@ def score() -> Score:
     24 have 13.4 % in the median, 13 within 15 %. Without them, grades A to C have 5.0 % of 433 and 84.3 %; with them
     grade A has more within 15 %, B less: prime-rl takes less for a token of 30B-A3B than in January.
 
+    Of 41 runs and seven engines written down that noon before any was predicted (litgpt's table, ms-swift's examples,
+    Megatron-Bridge's Nemotron, torchtitan's Qwen3-30B-A3B, llama-cookbook) the median was 11.6 %, and 27 were within 15
+    %; both that ran out of memory were 'no'. Half were looked at: 13 of 19 of the others were within 15 %, 10.6 %.
+    22 are in (I01 to I43): 20 that ran, of 9.3 %, 18 within 15 %, once two of litgpt's have as many devices as their
+    configurations say. Left out are three of litgpt whose memory has no room for the optimizer that they name, one that
+    offloads some of its activations, 15 whose rows a dataset fills, and llama-cookbook's two. Without the 22, grades A
+    to C have 83.2 % of 457. Two of litgpt's by FSDP lie outside the range of FSDP: of all peaks 93.7 % are in it, where
+    93.9 were, and 92.2 in one that other sources set.
+
     Of eight engines written down the same way, weights were 0.1, 0.8, 1.6, 3.0 and 23.5 % off, tokens from the logged
     cache 0, 0, 2.3 and 22.8 %, and the cache from the card 1.6, 5.7 and 17 %. Four of them are in, with what fits of
     each (J31, J33, J34, J36); docs/memory.md tells what the others are off by, under *Limits*.
@@ -160,18 +171,18 @@ def score() -> Score:
 def _runs() -> Iterator[Figure]:
     a = sorted(abs(error(row)) for row in MEASURED if row["grade"] == "A")
     every = sorted(abs(error(row)) for row in MEASURED)
-    yield _error("grade A: median error (%)", statistics.median(a), 4.1, len(a))
-    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.6, len(a))
-    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 90.3, True, len(a))
+    yield _error("grade A: median error (%)", statistics.median(a), 4.0, len(a))
+    yield _error("grade A: ninth tenth of errors (%)", a[int(0.9 * len(a))], 14.3, len(a))
+    yield Figure("grade A: within 15 % (%)", _percent(_within(a)), 91.2, True, len(a))
     yield _error("grades A to C: median error (%)", statistics.median(every), 5.2, len(every))
-    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 82.7, True, len(every))
+    yield Figure("grades A to C: within 15 % (%)", _percent(_within(every)), 83.4, True, len(every))
     inside = statistics.fmean(map(covered, MEASURED))
-    yield Figure("within the printed range (%)", _percent(inside), 93.9, True, len(MEASURED))
-    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 93.0, True, len(MEASURED))
-    yield _error("mean width of the printed range (%)", mean_width(), 43.8, len(MEASURED))
+    yield Figure("within the printed range (%)", _percent(inside), 93.7, True, len(MEASURED))
+    yield Figure("the same, of sources that did not set it (%)", _percent(held_out()), 92.2, True, len(MEASURED))
+    yield _error("mean width of the printed range (%)", mean_width(), 44.2, len(MEASURED))
     of_a_card = [row for row in MEASURED if row["capacity_gib"] or float(row["measured_gib"]) <= CARD_GIB]
     refused = sum(_verdict(row) == "no" for row in of_a_card)
-    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.7, len(of_a_card))
+    yield _error("runs that fit, called 'no' (%)", refused / len(of_a_card), 0.6, len(of_a_card))
     fits = sum(_verdict(row) == "fits" for row in OUT_OF_MEMORY)
     yield Figure("runs out of memory, called 'fits'", fits, 0, False, len(OUT_OF_MEMORY))
 
@@ -190,7 +201,7 @@ def _engines() -> Iterator[Figure]:
     caches = [abs(cache_error(row)) for row in CACHED]
     yield _error("engines: median error of weights (%)", statistics.median(weights), 0.2, len(LOADED))
     yield _error("engines: worst error of weights (%)", max(weights), 6.1, len(LOADED))
-    yield _error("engines: median error of the cache (%)", statistics.median(caches), 1.7, len(CACHED))
+    yield _error("engines: median error of the cache (%)", statistics.median(caches), 1.6, len(CACHED))
 
 
 def _error(name: str, share: float, bound: float, cases: int) -> Figure:

@@ -356,7 +356,7 @@ def score() -> Score:
     by_run = [each for each in held_out(found, lambda each: each.run) if not each.point.is_test]
     back = [each for each in by_source if each.point.is_test]
     steps = [each for each in by_source if each.point.kind == "step"]
-    figures = [Figure("published numbers that are predicted", len(found), 689, True, len(points()))]
+    figures = [Figure("published numbers that are predicted", len(found), 694, True, len(points()))]
     figures += [*_figures("unseen source", by_source), *_figures("whole steps and generation, unseen source", steps)]
     figures += [*_figures("source held back", back), *_figures("unseen run", by_run)]
     figures.append(Figure("families whose rates in use are not the fitted ones", len(_unlike(found)), 0, False, 2))
@@ -379,9 +379,9 @@ def _unlike(found: Sequence[Point]) -> list[Family]:
 
 
 BOUNDS = {
-    "unseen source": (14.5, 87.8, 91.8),
+    "unseen source": (14.4, 87.8, 91.9),
     "whole steps and generation, unseen source": (16.8, 87.7, 91.6),
-    "source held back": (14.6, 85.2, 90.0),
+    "source held back": (14.5, 85.4, 90.1),
     "unseen run": (14.4, 90.2, 93.7),
 }
 """Worst median error, least share within a factor of 1.5, least share within the printed range (all %). Points that

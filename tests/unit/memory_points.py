@@ -32,17 +32,19 @@ RANKS = {"prime-rl": 16, "axolotl": 32}
 """Ranks of adapters where a row does not say its own."""
 
 FAR = (
-    *("V01", "V03", "W23", "N308", "Y18", "Y21", "Y22", "Z07", "Z10", "Z11", "Z12", "Z13", "Z14", "L09", "L10"),
+    *("V01", "V03", "W23", "N308", "Y18", "Y21", "Y22", "Z07", "Z12", "Z13", "Z14", "L09", "L10"),
     *("J09", "J10", "J12", "J13", "J14", "J15", "J16", "J17", "J18", "J23"),
+    *("I03", "I39"),
 )
 """Runs of well described sources that are further than 15 % off. Of 512 tokens FSDP reserved as much as of 2,048: what
 its allocator keeps since the model was loaded (V03 had allocated 8.28 GiB, the estimate is 8.4). torchtitan took 33.7
 GiB on eight B200, 39.1 on eight MI300X with the same settings two days before, and 69 in July 2024 where it took 77 in
 December (Z07). N308 took 6.3 GiB, and 8.9 are estimated. What a pipeline under FSDP keeps whole (Y18), experts that are
-one padded product (Y21, Y22), what selective checkpointing keeps of experts (Z10 to Z14), and
+one padded product (Y21, Y22), what selective checkpointing keeps of experts (Z12 to Z14), and
 what one graph of them keeps (L09, L10), is not modelled. prime-rl of summer 2026 takes less for each token of 30B-A3B
 than that of January, of which the constants were read off (J09 to J14). J15 and J16 are its 0.6B of May 2026, whose
-layers' kernels are not known; J17 and J18 are mostly linear layers, J23 is another's FSDP2 beside divided experts."""
+layers' kernels are not known; J17 and J18 are mostly linear layers, J23 is another's FSDP2 beside divided experts.
+I03 is not known; in I39 Mamba's layers are not recomputed, and two heads for further tokens have logits."""
 
 
 def read(name: str) -> list[Row]:
@@ -118,7 +120,7 @@ def covered(row: Row) -> bool:
 LARGE_CARD_GIB = 70
 """From this size on vLLM batches 1,024 sequences and, as a server, 8,192 tokens; not on an A100, whose rows say so."""
 
-OLDER_ENGINES = ("M007", "E01", "E02")
+OLDER_ENGINES = ("M007", "E01", "E02", "I53", "I54")
 """Logs of vLLM before 0.8, of which it is not known how many sequences and tokens it batched."""
 
 

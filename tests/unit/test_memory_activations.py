@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from rltui.hardware.architecture import Architecture, Experts, LinearAttention
+from rltui.hardware.models import known_model
 from rltui.memory import settings as s
 from rltui.memory.activations import (
     DELTA_RULE_KEPT,
@@ -367,3 +368,18 @@ def test_exchanges_with_other_gpus_experts_are_kept_where_the_policy_names_them(
     kept = structs.replace(recomputed, keeps_exchanges=True)
     assert kept_layer_bytes(model, recomputed) == 2 * H + 2 * Q + 2 * (Q + KV)
     assert kept_layer_bytes(model, kept) - kept_layer_bytes(model, recomputed) == 4 * 2 * H
+
+
+def test_selective_checkpointing_keeps_what_divided_parts_scatter() -> None:
+    def kept(name: str, tensor: int) -> float:
+        found = known_model(name)
+        assert found is not None
+        sharding = s.Sharding(gpus=8, backend="fsdp", tensor_parallel=tensor)
+        workload = s.Workload(tokens=8192 * tensor, checkpointing="selective", head="chunked")
+        moment = next(m for m in estimate_training(found, sharding, workload).moments if m.moment == "backward")
+        return moment.parts_gib["activations"] * GIB / (8192 * found.layers * 2 * found.hidden)
+
+    # both halves' outputs, and the down projection's, which is a sum's part of the tokens of both GPUs
+    assert kept("Llama-3.1-8B", 2) - kept("Llama-3.1-8B", 1) == pytest.approx(3)
+    # products of routed experts are grouped, and not kept
+    assert kept("Qwen3-30B-A3B", 4) - kept("Qwen3-30B-A3B", 1) == pytest.approx(2)

