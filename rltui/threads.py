@@ -118,6 +118,11 @@ class RequestThread:
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
+def backed_off_s(period_s: float, failures: int, longest_s: float) -> float:
+    """``period_s``, doubled for each failure in a row up to ``longest_s``; hours of failures make no number too big."""
+    return min(longest_s, period_s * 2.0 ** min(failures, 10))
+
+
 def timed() -> Callable[[], float]:
     """Start a stopwatch; calling the result gives the seconds since."""
     began = time.monotonic()

@@ -223,7 +223,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Open the run that was launched, or the list of several, if the launch screen still waits for it."""
         self.say(message.sentence)
         top = self.top
-        is_awaited = bool(getattr(top, "launching", ""))
+        is_awaited = top is not None and bool(top.launching)
         self.route(message)
         if top is not None and is_awaited:
             top.leave() if len(message.runs) > 1 else self.open_run(message.runs[0])

@@ -40,6 +40,8 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
         self.header = HeaderBar()
         self.footer = FooterBar()
         self.prompting = Prompting(self)
+        self.launching = ""
+        """The verb phrase of the launch that it waits for; empty: none."""
 
     @property
     def prompt(self) -> Prompt | None:
