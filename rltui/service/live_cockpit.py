@@ -256,7 +256,11 @@ class LiveCockpit(RunReading):
         """
         from rltui.service import asked
 
-        return asked.preview(*self._clusters.find(str(ask.run)), ask)
+        shown = asked.preview(*self._clusters.find(str(ask.run)), ask)
+        if not any(run.run_id == ask.run.run_id and run != ask.run for run in self._rows):
+            return shown
+        which = f"it is the one on {ask.run.cluster}: another cluster has a run of the same id"
+        return structs.replace(shown, consequences=(which, *shown.consequences))
 
     def carry_out(self, ask: Ask, shown: ActionPreview) -> str:
         """Do exactly what was shown of it; returns one sentence on what was done."""

@@ -21,7 +21,7 @@ from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import AllClusters
-from rltui.service.cockpit import Ask
+from rltui.service.cockpit import ActionPreview, Ask
 from rltui.service.context import Context
 from rltui.service.job_changes import hold, release, requeue, update
 from rltui.service.last_rows import HERE, LastRows
@@ -305,14 +305,19 @@ def test_the_cockpit_reads_and_acts_on_the_one_of_two_that_is_meant(
     clusters = home / "config_dir" / "clusters.yaml"
     clusters.write_text("".join(line for line in clusters.read_text().splitlines(True) if not line.startswith("gone")))
     cockpit = LiveCockpit()
-    monkeypatch.setattr("rltui.service.asked.preview", lambda context, run, _: (context.name, run.path))
+    monkeypatch.setattr(
+        "rltui.service.asked.preview",
+        lambda context, run, _: ActionPreview.of(run.identity, run.path, (), context.name),
+    )
     try:
         await_that(lambda: len([one for one in cockpit.runs().runs if one.run_id == SAME]) == 2, "both are listed")
         for name, root in (("local", "run_root"), ("near", "near")):
             path, run = str(home / root / SAME), RunIdentity(name, SAME)
             assert cockpit.watch(run).summary.path == cockpit.beside(run).summary.path == path
             assert cockpit.why(run).run == run
-            assert cockpit.preview(Ask("cancel", run)) == (name, path)
+            shown = cockpit.preview(Ask("cancel", run))
+            assert (shown.run, shown.title, shown.commands) == (run, path, (name,))
+            assert shown.consequences == (f"it is the one on {name}: another cluster has a run of the same id",)
     finally:
         cockpit.close()
 
