@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 
 def _start(target: Callable[[], None], name: str, daemon: bool) -> threading.Thread:
@@ -22,20 +23,22 @@ def _start(target: Callable[[], None], name: str, daemon: bool) -> threading.Thr
     return thread
 
 
-class Poller:
+Target = TypeVar("Target")
+
+
+class Poller(Generic[Target]):
     """Reads a source in a thread of its own, again after as many seconds as the read returned.
 
     Args:
         name: Name of the thread.
-        read: One read of what the target names; never raises.
-        needs_target: Rest while the target is an empty string.
+        read: One read of what the target names, None at first; never raises. None comes back where there is nothing
+            to read before there is another target.
     """
 
-    def __init__(self, name: str, read: Callable[[str], float], needs_target: bool = False) -> None:
+    def __init__(self, name: str, read: Callable[[Target | None], float | None]) -> None:
         self._name = name
         self._read = read
-        self._needs_target = needs_target
-        self._target = ""
+        self._target: Target | None = None
         self._wake = threading.Event()
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -44,7 +47,7 @@ class Poller:
         """Start the thread that reads, the first time at once."""
         self._thread = _start(self._loop, self._name, daemon=True)
 
-    def aim(self, target: str) -> None:
+    def aim(self, target: Target | None) -> None:
         """Read ``target`` from now on, at once if it is another one."""
         if target != self._target:
             self._target = target
@@ -63,7 +66,7 @@ class Poller:
         while not self._stopped:
             self._wake.clear()
             target = self._target
-            pause_s = None if self._needs_target and not target else self._read(target)
+            pause_s = self._read(target)
             if target == self._target and not self._stopped:
                 self._wake.wait(pause_s)
 
@@ -113,6 +116,11 @@ class RequestThread:
                 request()
             except Exception:  # noqa: BLE001 the edge of a thread: what waits is still to be done
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+def backed_off_s(period_s: float, failures: int, longest_s: float) -> float:
+    """``period_s``, doubled for each failure in a row up to ``longest_s``; hours of failures make no number too big."""
+    return min(longest_s, period_s * 2.0 ** min(failures, 10))
 
 
 def timed() -> Callable[[], float]:

@@ -72,7 +72,7 @@ async def frames(size: tuple[int, int]) -> list[Frame]:
 
 def _moment(app: ReplayApp, cockpit: ReplayCockpit) -> float:
     """When the run was as it is shown."""
-    picture = app.pictures.run(cockpit.run_id)
+    picture = app.pictures.run(cockpit.identity)
     return picture.taken_at if picture is not None else 0.0
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,20 +58,44 @@ def export(checkpoint: Path, target: Path, precision: str = "", *, adapter: bool
     weights = _weights(checkpoint / TAG)
     if adapter and not has_adapters(weights):
         raise ValueError(f"{checkpoint} has no adapters: it is of a whole model")
-    draft = target.with_name(f".exporting-{target.name}")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    model = Path(resolve_model(learner.model, layout, lambda _words, _done: None))
-    if adapter:
-        named = str(model) if learner.model.startswith("builtin/") else learner.model
-        write_adapters(_outline(model), weights, draft, learner, named, dtype)
-    else:
-        _copy_beside(model, draft, dtype)
-        if has_adapters(weights):
-            weights = _without_repeats(merge(_base(model, TORCH_DTYPES[learner.precision]), weights, learner))
-        _write_weights(weights, draft, dtype)
-    draft.rename(target)
+    with _draft_of(target) as draft:
+        model = Path(resolve_model(learner.model, layout, lambda _words, _done: None))
+        if adapter:
+            named = str(model) if learner.model.startswith("builtin/") else learner.model
+            write_adapters(_outline(model), weights, draft, learner, named, dtype)
+        else:
+            _copy_beside(model, draft, dtype)
+            if has_adapters(weights):
+                weights = _without_repeats(merge(_base(model, TORCH_DTYPES[learner.precision]), weights, learner))
+            _write_weights(weights, draft, dtype)
+        draft.rename(target)
     return target
+
+
+@contextlib.contextmanager
+def _draft_of(target: Path) -> Iterator[Path]:
+    """An empty folder beside ``target`` that only this export writes; what a killed one has left there is gone.
+
+    Raises:
+        ValueError: Another export into ``target`` is under way, or has just ended.
+    """
+    draft = target.with_name(f".exporting-{target.name}")
+    draft.mkdir(parents=True, exist_ok=True)
+    handle = os.open(draft, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"another export into {target} is under way") from None
+        except OSError:  # Lustre that is mounted without flock has no locks: two at once are not told apart there
+            pass
+        if target.exists():
+            raise ValueError(f"{target} is there already")
+        for left in draft.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        yield draft
+    finally:
+        os.close(handle)
 
 
 def _base(model: Path, dtype: str) -> Any:

@@ -18,5 +18,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Open the cockpit on one run."""
     with open_run(options.cluster, options.run) as (_, summary):
-        run_id = summary.run_id
-    return open_cockpit(run_id, readonly=options.readonly, ascii_only=options.ascii)
+        word = str(summary.identity)
+    return open_cockpit(word, readonly=options.readonly, ascii_only=options.ascii)

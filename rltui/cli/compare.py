@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from rltui.cli.output import add_json, answer, columns, talk
 from rltui.cli.pick_runs import add_runs, picked_runs
 from rltui.errors import UsageError
@@ -30,6 +32,7 @@ from rltui.service.compare import (
     usual_metrics,
 )
 from rltui.watch.phases import PREFIX
+from rltui.watch.snapshots import names_of
 
 WIDEST = 40
 PICTURES = ("png", "svg")
@@ -64,7 +67,11 @@ def run(options: argparse.Namespace) -> int:
             found = [baseline, *(one for one in found if one.identity != baseline.identity)]
         if len(found) < 2:
             raise UsageError("Name two runs, or more.", "rltui compare grpo-1a2b grpo-3c4d, or --where name:grpo")
-        sides = [read_side(clusters.context(summary.reader), summary) for summary in found]
+        called = names_of(summary.identity for summary in found)
+        sides = [
+            structs.replace(read_side(clusters.context(summary.reader), summary), run_id=called[summary.identity])
+            for summary in found
+        ]
     told = compare(sides, options.axis)
     known = {row.name for row in told.metrics}
     missing = [name for name in options.metric if name not in known]

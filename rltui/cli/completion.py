@@ -156,9 +156,10 @@ def _runs() -> Iterator[str]:
     """Runs as last seen on each cluster; no cluster is asked, for a press of tab must not wait."""
     from rltui.paths import cache_dir
     from rltui.service.last_rows import LastRows
+    from rltui.watch.snapshots import names_of
 
-    for name in _clusters():
-        yield from (run.run_id for run in LastRows(cache_dir(), name).last().runs)
+    rows = (run for name in _clusters() for run in LastRows(cache_dir(), name).last().runs)
+    yield from names_of(run.identity for run in rows).values()
 
 
 _WORDS = {"sources": _sources, "keys": _keys, "codes": _codes, "clusters": _clusters, "runs": _runs}

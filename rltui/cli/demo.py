@@ -34,4 +34,4 @@ def run(options: argparse.Namespace) -> int:
             from rltui.cli.follow import follow
 
             return follow(context, run_id, as_json=False)
-    return open_cockpit(run_id)
+    return open_cockpit(f"{run_id}@{context.name}")

@@ -43,7 +43,9 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Declare the run that a verb is about, and the cluster that it may be looked for on."""
-    parser.add_argument("run", metavar="RUN", help="id, unique prefix of one, or a layout's name (its newest run)")
+    parser.add_argument(
+        "run", metavar="RUN", help="id or ID@CLUSTER, a unique prefix, or a layout's name (its newest run)"
+    )
     add_only_cluster(parser)
 
 

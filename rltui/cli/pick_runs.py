@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -14,7 +13,7 @@ from rltui.service.all_clusters import AllClusters, open_clusters
 from rltui.service.cockpit import ActionPreview
 from rltui.service.context import Context
 from rltui.service.run_filter import WORDS, picked
-from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunSummary, names_of
 
 
 def add_runs(parser: argparse.ArgumentParser, *, all_by_default: bool = False) -> None:
@@ -69,8 +68,8 @@ def do_to_all(
     """
     with open_clusters(options.cluster) as clusters:
         found = picked_runs(clusters, options)
-        names = _names(found)
-        runs = [(clusters.context(run.reader), run, name) for run, name in zip(found, names, strict=True)]
+        names = names_of(run.identity for run in found)
+        runs = [(clusters.context(run.reader), run, names[run.identity]) for run in found]
         shown = {name: tried(partial(preview, context, run)) for context, run, name in runs}
         previews = {name: one for name, (one, _) in shown.items() if one is not None}
         refused = {name: error for name, (_, error) in shown.items() if error is not None}
@@ -91,12 +90,6 @@ def do_to_all(
         left = {name: error.in_one_line for name, error in refused.items()}
         print_json({"schema": 1, "done": [one for one in done if one not in failed], "failed": failed, "left": left})
     return 1 if failed else 0
-
-
-def _names(runs: Sequence[RunSummary]) -> list[str]:
-    """What each of ``runs`` is called among them: two clusters may have drawn the same id."""
-    times = Counter(run.run_id for run in runs)
-    return [run.run_id if times[run.run_id] == 1 else f"{run.run_id} on {run.cluster}" for run in runs]
 
 
 def _confirm(verb: str, previews: Mapping[str, ActionPreview]) -> None:

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         if not (options.headless or options.json):
             return open_replay(cockpit, ascii_only=options.ascii)
         cockpit.clock.paused = True
-        picture = cockpit.watch(cockpit.run_id)
+        picture = cockpit.watch(cockpit.identity)
         # where it lies for the moment is of no use to anybody
         picture = structs.replace(picture, summary=structs.replace(picture.summary, path=""))
         clock = cockpit.clock

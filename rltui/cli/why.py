@@ -150,7 +150,7 @@ def _of_run(word: str, attempt: int, cluster: str) -> Said:
         findings = examine_run(context, run)
         different = unexplained(context.cluster.client, run, findings)
         nothing = nothing_found(run, endings(context.cluster.client, run), findings.at_rest)
-        if run.run_id != word and findings.diagnoses:
+        if not run.identity.is_called(word) and findings.diagnoses:
             talk(f"{run.run_id}:")
         last = last_words(run, findings)
         return Said(findings, nothing, last, different, context.replacements.unfinished_words(run))

@@ -31,6 +31,7 @@ from rltui.cluster.transport import NeedsAttentionError, Transport
 from rltui.errors import ClusterError
 from rltui.onnode import rundir
 from rltui.onnode.relay_request import MIB, pack, unpack
+from rltui.threads import backed_off_s
 
 SLACK_S = 5.0
 """What an answer may take on top of the time that the relay itself was given."""
@@ -42,7 +43,7 @@ PIECE_BYTES = 4 * MIB
 
 def reconnect_delay_s(failures: int) -> float:
     """Seconds before the next try after ``failures`` failed ones in a row: 1, 2, 4 … 30, to spare login nodes."""
-    return min(30.0, 2.0 ** min(max(0, failures - 1), 10))
+    return backed_off_s(1.0, max(0, failures - 1), 30.0)
 
 
 def pieces(client: RelayClient, path: str, offset: int = 0) -> Iterator[FileChunk]:

@@ -186,10 +186,13 @@ def actions(entries: Iterable[Mapping[str, Any]]) -> list[JournalAction]:
     return [_action(group) for group in groups]
 
 
+_WHICH = ("run", "cluster")
+
+
 def _replaced(groups: list[list[Mapping[str, Any]]], entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The group that ``entry`` begins; a resubmission belongs to the change of a live run that it carries out."""
     if entry["action"] == "resubmit":
-        own = (group for group in reversed(groups) if group[-1].get("run") == entry.get("run"))
+        own = (group for group in reversed(groups) if all(group[-1].get(name) == entry.get(name) for name in _WHICH))
         before: list[Mapping[str, Any]] | None = next((group for group in own if group[-1]["action"] != "cancel"), None)
         if before is not None and before[-1]["action"] == "replace":
             return before

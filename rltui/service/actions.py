@@ -59,7 +59,7 @@ def preview_cancel(context: Context, run: RunSummary) -> ActionPreview:
     saves = run.state == "running" and bool(run.stage.step)
     otherwise = "goes on from there; should that fail, it " if saves else ""
     lines.append(f"resubmitted later, it {otherwise}{checkpoint_words(context, run)}")
-    return ActionPreview.of(run.run_id, f"Cancel {run.run_id}?", lines, f"rltui cancel {run.run_id}")
+    return ActionPreview.of(run.identity, f"Cancel {run.run_id}?", lines, f"rltui cancel {run.run_id}")
 
 
 def cancel(context: Context, run: RunSummary) -> str:
@@ -188,7 +188,7 @@ def preview_signal(context: Context, run: RunSummary, name: str) -> ActionPrevie
     _require(context, run, name)
     lines = [f"attempt {run.attempt}, {run.state}, {steps(run)}", *_consequences(context, run, name)]
     title, command = f"Send SIG{name} to {run.run_id}?", f"rltui cancel {run.run_id} --signal {name}"
-    return ActionPreview.of(run.run_id, title, lines, command)
+    return ActionPreview.of(run.identity, title, lines, command)
 
 
 def send_signal(context: Context, run: RunSummary, name: str) -> str:

@@ -177,16 +177,19 @@ class AllClusters:
         return found
 
     def find(self, word: str) -> tuple[Context, RunSummary]:
-        """The run that ``word`` names, with its cluster: its id, a unique prefix, or a layout's name (its newest run).
+        """The run that ``word`` names, with its cluster, as in ``find_run``.
 
         Raises:
             UsageError: No run, or more than one, is meant.
         """
-        for name in self._likely(word):
-            context, runs = self.context(name), self.reader(name).fresh().runs
-            exact = [run for run in runs if run.run_id == word and not run.through]
+        run_id, _, cluster = word.partition("@")
+        likely = self._likely(run_id, cluster)
+        for name in likely:
+            exact = [run for run in self.reader(name).fresh().runs if run.run_id == run_id and not run.through]
+            if exact and name != likely[-1]:
+                break  # a later one had a run of that id, too: where all are known, it is refused
             if exact:
-                return context, exact[0]
+                return self.context(name), exact[0]
         snapshot = self.runs()
         problem = snapshot.problem.rstrip(".")
         try:
@@ -209,10 +212,10 @@ class AllClusters:
         for reader in tuple(self._readers.values()):
             reader.context.close()
 
-    def _likely(self, word: str) -> tuple[str, ...]:
+    def _likely(self, run_id: str, cluster: str) -> tuple[str, ...]:
         """Clusters that had a run of exactly this id when they were last seen; this machine is always asked first."""
-        seen = [name for name in self.names if name != LOCAL and LastRows(cache_dir(), name).has(word)]
-        return (*(name for name in self.names if name == LOCAL), *seen)
+        names = [name for name in self.names if cluster in ("", name)]
+        return tuple(name for name in names if name == LOCAL or LastRows(cache_dir(), name).has(run_id))
 
     def _summary(self, name: str) -> ClusterSummary:
         profile, reader = self.profiles.by_name[name], self._readers.get(name)

@@ -81,7 +81,7 @@ def preview_archive(context: Context, run: RunSummary, folder: str, keep: Checkp
     lines.append("the list, its curves and settings stay; logs and samples are in the file")
     lines.append(f"`rltui archive --back {run.run_id}` brings it back")
     command = f"rltui archive {run.run_id} --to {folder} --checkpoints {keep}"
-    return ActionPreview.of(run.run_id, f"Archive {run.run_id}?", lines, command)
+    return ActionPreview.of(run.identity, f"Archive {run.run_id}?", lines, command)
 
 
 def archive(context: Context, run: RunSummary, folder: str, keep: Checkpoints) -> str:
@@ -129,7 +129,7 @@ def preview_back(context: Context, run: RunSummary) -> ActionPreview:
     if run.archived is None:
         raise RltuiError(f"{run.run_id} is not archived.")
     line = f"{run.archived.bytes / 2**30:.2f} GiB come back from {run.archived.file}, which is removed then"
-    return ActionPreview.of(run.run_id, f"Bring {run.run_id} back?", [line], f"rltui archive --back {run.run_id}")
+    return ActionPreview.of(run.identity, f"Bring {run.run_id} back?", [line], f"rltui archive --back {run.run_id}")
 
 
 def bring_back(context: Context, run: RunSummary) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec import Struct
 
 from rltui.cluster.jobs import JobSnapshot
+from rltui.watch.snapshots import RunIdentity
 
 if TYPE_CHECKING:
     from rltui.check.findings import Finding
@@ -41,10 +42,10 @@ class Ask(NamedTuple):
     """An action that is asked about: on which run, with what change, and on which ``others`` the same."""
 
     action: Action
-    run_id: str
+    run: RunIdentity
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
+    others: tuple[RunIdentity, ...] = ()
     signal: str = ""
     set_aside: str = ""
     """A damaged checkpoint that a resubmission is to rename first."""
@@ -52,25 +53,25 @@ class Ask(NamedTuple):
     """Of a script's run: the edited file that the new attempt is to run."""
 
     @property
-    def runs(self) -> tuple[str, ...]:
+    def runs(self) -> tuple[RunIdentity, ...]:
         """All runs that it is for."""
-        return (self.run_id, *self.others)
+        return (self.run, *self.others)
 
     @property
     def words(self) -> str:
         """What is asked, in words."""
         words = f"send SIG{self.signal} to" if self.signal else ACTION_WORDS[self.action]
-        return f"{words} {f'{len(self.runs)} runs' if self.others else self.run_id}"
+        return f"{words} {f'{len(self.runs)} runs' if self.others else self.run.run_id}"
 
     def each(self) -> tuple[Ask, ...]:
         """The same for each run alone."""
-        return tuple(self._replace(run_id=run_id, others=()) for run_id in self.runs)
+        return tuple(self._replace(run=run, others=()) for run in self.runs)
 
 
 class ActionPreview(Struct, frozen=True, kw_only=True):
     """What a destructive action would do, shown before it is confirmed; its target is fixed here."""
 
-    run_id: str
+    run: RunIdentity
     title: str
     """A question, such as ``Cancel grpo-tiny-1a2b?``."""
     consequences: tuple[str, ...]
@@ -94,9 +95,9 @@ class ActionPreview(Struct, frozen=True, kw_only=True):
     """Of an action on several runs: what it does to each."""
 
     @classmethod
-    def of(cls, run_id: str, title: str, consequences: Iterable[str], command: str) -> ActionPreview:
+    def of(cls, run: RunIdentity, title: str, consequences: Iterable[str], command: str) -> ActionPreview:
         """A preview of what one ``command`` does, and that changes no layout."""
-        return cls(run_id=run_id, title=title, consequences=tuple(consequences), commands=(command,))
+        return cls(run=run, title=title, consequences=tuple(consequences), commands=(command,))
 
 
 class ClusterSummary(Struct, frozen=True, kw_only=True):
@@ -118,7 +119,7 @@ class ClusterSummary(Struct, frozen=True, kw_only=True):
 class WhyReport(Struct, frozen=True, kw_only=True):
     """What `!` shows of a run: its causes, evidence and remedies."""
 
-    run_id: str
+    run: RunIdentity
     headline: str
     """The cause in one sentence, or that none is known and what to collect."""
     findings: tuple[Diagnosis, ...] = ()

@@ -20,7 +20,7 @@ from rltui.service.recover import Recoverer, Replacements
 from rltui.service.run_jobs import CatchUp, JobWords
 from rltui.service.team import Team
 from rltui.watch.runs import RunsReader
-from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunsSnapshot, RunSummary, names_of
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
@@ -97,7 +97,7 @@ class Context:
         return structs.replace(snapshot, runs=(*snapshot.runs, *self.team.runs()))
 
     def find(self, word: str) -> RunSummary:
-        """The run of this cluster that ``word`` names: its id, a unique prefix, or a layout's name (its newest run).
+        """The run of this cluster that ``word`` names, as in ``find_run``.
 
         Raises:
             UsageError: No run, or more than one, is meant.
@@ -170,7 +170,8 @@ def open_context(cluster_name: str = LOCAL, prompter: Prompter | None = None) ->
 def find_run(runs: Sequence[RunSummary], word: str) -> RunSummary:
     """The run among ``runs`` (newest first) that ``word`` names: its id, a unique prefix, or a layout's name.
 
-    A colleague's is meant only where none of the user's own is.
+    ``@CLUSTER`` behind it says which of two with one id is meant. A colleague's is meant only where none of the
+    user's own is.
 
     Raises:
         UsageError: No run, or more than one, is meant.
@@ -181,9 +182,12 @@ def find_run(runs: Sequence[RunSummary], word: str) -> RunSummary:
     if not matches:
         hint = "`rltui ps` lists the runs." if runs else "There are no runs yet: rltui launch local/grpo-tiny"
         raise UsageError(f"No run is called {word[:80]!r}.", hint)
-    raise UsageError(f"{word[:80]!r} could be {', '.join(run.run_id for run in matches[:5])}.", "Write more of the id.")
+    names = names_of(run.identity for run in matches[:5]).values()
+    raise UsageError(f"{word[:80]!r} could be {', '.join(names)}.", "Write one of these, or more of the id.")
 
 
 def _matches(runs: Sequence[RunSummary], word: str) -> list[RunSummary]:
-    exact = [run for run in runs if run.run_id == word] or [run for run in runs if run.name == word][:1]
-    return exact or [run for run in runs if word and run.run_id.startswith(word)]
+    start, _, cluster = word.partition("@")
+    here = [run for run in runs if cluster in ("", run.identity.cluster)]
+    exact = [run for run in here if run.run_id == start] or [run for run in here if run.name == start][:1]
+    return exact or [run for run in here if start and run.run_id.startswith(start)]

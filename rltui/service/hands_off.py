@@ -180,9 +180,11 @@ def take(context: Context, attempt: Path) -> Record | None:
     about = {"run": run.run_id, "attempt": record.attempt, "cluster": context.name, **changes}
     context.journal.write("hands-off", "done", **about, reason=record.sentence)
     if record.decision == "stop":
-        _note(run_path, str(attempt), record, situation.outcome)
-        if situation.outcome != "finished":
-            rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
+        try:
+            if situation.outcome != "finished":  # first: who is told of it may switch it on again at once
+                rundir.write_json(str(run_path / rundir.HANDS_OFF), {**told, "on": False, "stopped": record.why})
+        finally:
+            _note(run_path, str(attempt), record, situation.outcome)
         return record
     if record.set_aside:
         set_aside(context, run, record.set_aside)

@@ -75,6 +75,8 @@ class Record(Struct, frozen=True, kw_only=True):
     set_aside: str = ""
     """A damaged checkpoint that is renamed first."""
     hold_s: float = 0.0
+    until_clock: str = ""
+    """The end of the wait, the node's time of day: who reads it may be in another time zone."""
     held: str = ""
     """Until when, the node's time of day, and why it waits; empty where it does not."""
     next_attempt: int = 0
@@ -94,8 +96,8 @@ class Record(Struct, frozen=True, kw_only=True):
 
     @property
     def until(self) -> str:
-        """The end of the wait, the node's time of day."""
-        return time.strftime("%H:%M", time.localtime(self.time + self.hold_s))
+        """The end of the wait, the node's time of day; of a line that does not say it, as on this machine."""
+        return self.until_clock or time.strftime("%H:%M", time.localtime(self.time + self.hold_s))
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -152,13 +154,16 @@ def decide(policy: Policy, past: Sequence[Record], now: Situation, refused: Sequ
     quiet += quiet_s(policy.quiet_hours, now.now + quiet + back_off_s)  # the back-off may lead into them
     reasons = [f"quiet hours {policy.quiet_hours}"] * bool(quiet)
     reasons += [f"{in_vain} attempts in a row brought no new checkpoint"] * bool(back_off_s)
-    record = structs.replace(record, hold_s=back_off_s + quiet)
+    hold_s = back_off_s + quiet
+    until = time.strftime("%H:%M", time.localtime(now.now + hold_s)) if hold_s else ""
     return structs.replace(
         record,
         overrides=tuple(word for one in now.causes for word in one.overrides),
         exclude=_to_avoid(policy, now),
         set_aside=next((one.set_aside for one in now.causes if one.set_aside), ""),
-        held=f"until {record.until}: {' and '.join(reasons)}" if reasons else "",
+        hold_s=hold_s,
+        until_clock=until,
+        held=f"until {until}: {' and '.join(reasons)}" if reasons else "",
         next_attempt=now.attempt + 1,
     )
 

@@ -126,7 +126,7 @@ def preview_switch(context: Context, run: RunSummary) -> ActionPreview:
         dropped = () if held is None else (f"attempt {run.attempt}, which was to wait until {held}, is cancelled",)
         lines = ("what runs goes on, and nothing is started again when it ends", *dropped)
     return ActionPreview(
-        run_id=run.run_id,
+        run=run.identity,
         title=f"Let {run.run_id} go on by itself?" if on else f"End hands-off mode of {run.run_id}?",
         consequences=lines,
         commands=(f"rltui auto {run.run_id}{'' if on else ' --off'}",),

@@ -106,7 +106,7 @@ def preview_update(context: Context, run: RunSummary, exclude: Sequence[str]) ->
         return None
     words = ["rltui", "update", run.run_id, *(f"--exclude {node}" for node in exclude)]
     title = f"Change {run.run_id} all the same?"
-    return ActionPreview.of(run.run_id, title, [warning], " ".join(words))
+    return ActionPreview.of(run.identity, title, [warning], " ".join(words))
 
 
 def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = ()) -> ActionPreview:
@@ -120,7 +120,7 @@ def preview_requeue(context: Context, run: RunSummary, exclude: Sequence[str] = 
         lines.append(f"it is held until Slurm has taken it off its nodes, then kept away from {', '.join(exclude)}")
         lines += filter(None, [too_few_left(context, run, exclude)])
     return ActionPreview(
-        run_id=run.run_id,
+        run=run.identity,
         title=f"Requeue {run.run_id}?",
         consequences=tuple(lines),
         commands=(" ".join(["rltui", "requeue", run.run_id, *(f"--exclude {node}" for node in exclude)]),),

@@ -39,8 +39,8 @@ class LastRows:
         return self._last
 
     def has(self, run_id: str) -> bool:
-        """Whether a run of exactly this id was among them."""
-        return any(run.run_id == run_id for run in self.last().runs)
+        """Whether a run of this cluster with exactly this id was among them."""
+        return any(run.run_id == run_id and not run.through for run in self.last().runs)
 
     def keep(self, snapshot: RunsSnapshot) -> None:
         """Keep ``snapshot``; a cache that cannot be written costs only later rows."""

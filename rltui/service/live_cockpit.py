@@ -20,7 +20,7 @@ from rltui.service.failures import FailureWords, failure_of
 from rltui.service.run_reading import RunReading, stragglers_in
 from rltui.service.sweep_points import NO_SWEEP, Sweep
 from rltui.watch.run_watcher import RunWatcher
-from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunIdentity, RunSnapshot, RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
     from rltui.layout.fields import Field
@@ -50,10 +50,10 @@ class LiveCockpit(RunReading):
         self._clusters = AllClusters(prompter=self._prompter)
         self._failures = FailureWords(self._failure, self._symptom)
         self._last = RunsSnapshot()
-        self._rows: dict[str, RunSummary] = {}
-        self._watchers: dict[str, tuple[str, str, RunWatcher]] = {}
+        self._rows: dict[RunIdentity, RunSummary] = {}
+        self._watchers: dict[str, tuple[str, RunIdentity, RunWatcher]] = {}
         """By use: the run that is watched, and the one that is drawn beside it."""
-        self._estimated: tuple[tuple[str, int], tuple[RoleMemory, ...] | None] = (("", 0), None)
+        self._estimated: tuple[tuple[RunIdentity, int] | None, tuple[RoleMemory, ...] | None] = (None, None)
         self._connecting = ""
         self._watch_locks = {"watched": threading.Lock(), "beside": threading.Lock()}
 
@@ -63,45 +63,45 @@ class LiveCockpit(RunReading):
             snapshot = self._clusters.runs(PATIENCE_S)
             problem = "; ".join(filter(None, (snapshot.problem, snapshot.scheduler_problem)))
             self._last = structs.replace(snapshot, runs=self._failures.fill(snapshot.runs), problem=problem)
-            self._rows = {run.run_id: run for run in self._last.runs}
+            self._rows = {run.identity: run for run in self._last.runs}
         return self._last
 
     def want_gpus(self, *, on: bool) -> None:
         """Whether rows of live runs are to tell how busy their GPUs are, which has to be read; asks nobody itself."""
         self._clusters.want_gpus(on)
 
-    def watch(self, run_id: str, log: str = "") -> RunSnapshot:
+    def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:
         """A fresh picture of one run; reads only what is new since the last call.
 
         Args:
-            run_id: The run.
+            run: The run.
             log: Which of its logs is wanted, by the name in ``LogFile``; empty: its own output; ``*``: all.
         """
-        return self._look("watched", run_id, log)
+        return self._look("watched", run, log)
 
-    def beside(self, run_id: str) -> RunSnapshot:
+    def beside(self, run: RunIdentity) -> RunSnapshot:
         """A picture of a run that another is compared with; the one that is watched stays the watched one."""
-        return self._look("beside", run_id, "")
+        return self._look("beside", run, "")
 
-    def _look(self, use: str, run_id: str, log: str) -> RunSnapshot:
+    def _look(self, use: str, run: RunIdentity, log: str) -> RunSnapshot:
         with self._watch_locks[use]:
-            row = self._row(run_id)
+            row = self._row(run)
             if self._connecting not in ("", row.reader):
                 raise ClusterError(f"{row.reader} is not asked while {self._connecting} waits for your answer.")
             context = self._clusters.context(row.reader)
             watcher = self._watchers.get(use)
-            if watcher is None or watcher[:2] != (row.reader, run_id):
-                watcher = (row.reader, run_id, RunWatcher(context.cluster.client, row.path))
+            if watcher is None or watcher[:2] != (row.reader, run):
+                watcher = (row.reader, run, RunWatcher(context.cluster.client, row.path))
                 self._watchers[use] = watcher
             picture = watcher[2].snapshot(log)
-            memory = self._role_memory(context, picture) if use == "watched" else ()
+            memory = self._role_memory(context, run, picture) if use == "watched" else ()
         slow = stragglers_in(picture) if use == "watched" else frozenset()
         joined = _joined(context, picture, row)
         return structs.replace(picture, summary=joined, role_memory=memory, stragglers=slow)
 
-    def _role_memory(self, context: Context, picture: RunSnapshot) -> tuple[RoleMemory, ...]:
+    def _role_memory(self, context: Context, run: RunIdentity, picture: RunSnapshot) -> tuple[RoleMemory, ...]:
         """What was estimated for the roles of the watched attempt; not in its first picture, which must not wait."""
-        attempt = (picture.summary.run_id, picture.summary.attempt)
+        attempt = (run, picture.summary.attempt)
         if attempt != self._estimated[0]:
             self._estimated = (attempt, None)
         elif self._estimated[1] is None and any(host.gpus for host in picture.hosts):
@@ -178,8 +178,8 @@ class LiveCockpit(RunReading):
         cluster: str = "local",
         sweep: Sweep = NO_SWEEP,
         auto: bool = False,
-    ) -> tuple[str, ...]:
-        """Launch, in hands-off mode if ``auto``, or all runs of a sweep; returns the ids of the runs.
+    ) -> tuple[RunIdentity, ...]:
+        """Launch, in hands-off mode if ``auto``, or all runs of a sweep; returns which runs these are.
 
         Raises:
             RltuiError: A finding stands in the way, or the submission failed.
@@ -188,20 +188,21 @@ class LiveCockpit(RunReading):
         if sweep.words:
             from rltui.service.sweep import launch_sweep
 
-            return tuple(one.run_id for one in launch_sweep(context, preset, overrides, sweep))
+            launched = launch_sweep(context, preset, overrides, sweep)
+            return tuple(RunIdentity(cluster, one.run_id) for one in launched)
         if is_script(preset):
             from rltui.service.scripts import launch_words
 
-            run_id = launch_words(context, preset, overrides).run_id
+            run = RunIdentity(cluster, launch_words(context, preset, overrides).run_id)
         else:
             from rltui.service.launch import launch
 
-            run_id = launch(context, preset, overrides).run_id
+            run = RunIdentity(cluster, launch(context, preset, overrides).run_id)
         if auto:
             from rltui.service.asked import let_go_on
 
-            let_go_on(*self._clusters.find(run_id))
-        return (run_id,)
+            let_go_on(*self._clusters.find(str(run)))
+        return (run,)
 
     def open_jobs(self) -> tuple[OpenJob, ...]:
         """The user's jobs that are no runs; where one cluster is away, those of the others."""
@@ -234,7 +235,7 @@ class LiveCockpit(RunReading):
 
         return adopt_job(self._clusters.context(cluster), job_id).run_id
 
-    def node_shell(self, run_id: str, node: str = "") -> NodeShell:
+    def node_shell(self, run: RunIdentity, node: str = "") -> NodeShell:
         """A shell where a run is, on one of its nodes.
 
         Raises:
@@ -242,7 +243,7 @@ class LiveCockpit(RunReading):
         """
         from rltui.service.node_shell import node_shell
 
-        return node_shell(*self._clusters.find(run_id), node)
+        return node_shell(*self._clusters.find(str(run)), node)
 
     def preview(self, ask: Ask) -> ActionPreview:
         """What an action would do to the one run that it is for.
@@ -255,13 +256,17 @@ class LiveCockpit(RunReading):
         """
         from rltui.service import asked
 
-        return asked.preview(*self._clusters.find(ask.run_id), ask)
+        shown = asked.preview(*self._clusters.find(str(ask.run)), ask)
+        if not any(run.run_id == ask.run.run_id and run != ask.run for run in self._rows):
+            return shown
+        which = f"it is the one on {ask.run.cluster}: another cluster has a run of the same id"
+        return structs.replace(shown, consequences=(which, *shown.consequences))
 
     def carry_out(self, ask: Ask, shown: ActionPreview) -> str:
         """Do exactly what was shown of it; returns one sentence on what was done."""
         from rltui.service import asked
 
-        return asked.carry_out(*self._clusters.find(ask.run_id), ask, shown)
+        return asked.carry_out(*self._clusters.find(str(ask.run)), ask, shown)
 
     def terminal(self, event: Event) -> str:
         """What a terminal is to be sent for this event: ``bell``, ``osc9``, ``osc777`` or ``none``; asks nobody."""
@@ -282,12 +287,12 @@ class LiveCockpit(RunReading):
         """End the relays of all clusters; runs go on."""
         self._clusters.close()
 
-    def _row(self, run_id: str) -> RunSummary:
+    def _row(self, run: RunIdentity) -> RunSummary:
         """The newest row of a run; one that no list has shown yet is looked for."""
-        return self._rows.get(run_id) or self._clusters.find(run_id)[1]
+        return self._rows.get(run) or self._clusters.find(str(run))[1]
 
-    def _found(self, run_id: str) -> tuple[Context, RunSummary]:
-        row = self._row(run_id)
+    def _found(self, run: RunIdentity) -> tuple[Context, RunSummary]:
+        row = self._row(run)
         return self._clusters.context(row.reader), row
 
     def _failure(self, run: RunSummary) -> str:

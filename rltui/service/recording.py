@@ -14,6 +14,7 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -165,13 +166,15 @@ class Packer:
             UsageError: The file cannot be written.
         """
         self.put(CHANGES, "".join(msgspec.json.encode(one).decode() + "\n" for one in changes))
+        recorded_at = self._client.hello().time
+        offset = datetime.fromtimestamp(recorded_at, zone_of(self._client)).utcoffset()
         manifest = Manifest(
             schema=SCHEMA,
             run_id=self._run.run_id,
             made_by=f"rltui {rltui.__version__}",
-            recorded_at=self._client.hello().time,
+            recorded_at=recorded_at,
             is_live=self._run.is_live,
-            utc_offset_s=zone_of(self._client).utcoffset(None).total_seconds(),
+            utc_offset_s=(offset or timedelta()).total_seconds(),
             cut=tuple(self._cut),
         )
         parts = {name: structs.replace(one, text=masked(one.text, self._secrets)) for name, one in self._parts.items()}

@@ -19,14 +19,17 @@ from rltui.cluster.profile import Profile
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import FileChunk, FileRange, Hello, RelayError
 from rltui.errors import UsageError
+from rltui.onnode import rundir
 from rltui.onnode.relay import carry_out
 from rltui.service.as_of import run_times
 from rltui.service.context import Context
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.recording import Recording
 from rltui.service.run_reading import stragglers_in
+from rltui.watch.lines import decode
+from rltui.watch.run_facts import RunRecord
 from rltui.watch.run_watcher import RunWatcher
-from rltui.watch.snapshots import RunSnapshot, RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunIdentity, RunSnapshot, RunsSnapshot, RunSummary
 
 if TYPE_CHECKING:
     from rltui.cluster.cluster import Cluster
@@ -285,7 +288,8 @@ class ReplayCockpit(LiveCockpit):
         self._client = RecordedClient(self._files)
         times = self._files.times
         self.events: tuple[Happening, ...] = times.events
-        self.run_id = recording.manifest.run_id
+        record = decode(recording.files.get(rundir.RUN, (b"", 0.0))[0], RunRecord)
+        self.identity = RunIdentity(record.cluster if record is not None else "", recording.manifest.run_id)
         self.clock = ReplayClock(times.begin, times.end, speed, clock)
         self.clock.utc_offset_s = recording.manifest.utc_offset_s
         self._at_files = Context(cluster=cast("Cluster", RecordedCluster(self._client, str(self._files.root))))
@@ -298,10 +302,10 @@ class ReplayCockpit(LiveCockpit):
         # what is listed now and then is listed by the recording's clock
         return RunWatcher(self._client, str(self._files.path), lambda: self._files.now)
 
-    def _found(self, run_id: str) -> tuple[Context, RunSummary]:
-        return self._at_files, self._seen or self.watch(run_id).summary
+    def _found(self, run: RunIdentity) -> tuple[Context, RunSummary]:
+        return self._at_files, self._seen or self.watch(run).summary
 
-    def watch(self, run_id: str, log: str = "") -> RunSnapshot:  # noqa: ARG002 there is one
+    def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:  # noqa: ARG002 there is one
         """The run as it was at the clock's moment."""
         with self._client.lock:
             now = self.clock.now
@@ -309,19 +313,20 @@ class ReplayCockpit(LiveCockpit):
                 self._watcher = self._open()
             self._files.show(now)
             picture = self._watcher.whole(log)
-        run = picture.summary
-        if run.state == "unknown" and now < self.clock.end:  # what the scheduler said is not recorded
-            picture = structs.replace(picture, summary=structs.replace(run, state="queued"))
-        self._seen = picture.summary
+        seen = structs.replace(picture.summary, cluster=self.identity.cluster)
+        if seen.state == "unknown" and now < self.clock.end:  # what the scheduler said is not recorded
+            seen = structs.replace(seen, state="queued")
+        self._seen = seen
+        picture = structs.replace(picture, summary=seen)
         return structs.replace(picture, stragglers=stragglers_in(picture))
 
-    def beside(self, run_id: str) -> RunSnapshot:
+    def beside(self, run: RunIdentity) -> RunSnapshot:
         """Refuse: there is one run.
 
         Raises:
             UsageError: Always.
         """
-        raise UsageError(f"{run_id} is not in this recording.", "Open the cockpit to compare runs.")
+        raise UsageError(f"{run.run_id} is not in this recording.", "Open the cockpit to compare runs.")
 
     @property
     def said(self) -> str:

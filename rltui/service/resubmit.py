@@ -95,7 +95,7 @@ def preview_resubmit(
     if exclude and (run.share is None or leaves_allocation(context, run)):
         lines.append(eligible_words(context, change.layout, exclude))
     return ActionPreview(
-        run_id=run.run_id,
+        run=run.identity,
         title=f"Resubmit {run.run_id}?",
         consequences=tuple(filter(None, lines)),
         commands=(command(run, overrides, exclude, change.script),),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rltui.service.wandb_place import WandbPlace
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import Sample, SampleGroup, SampleQuery, SamplesFound
-    from rltui.watch.snapshots import LogPart, RunSnapshot, RunSummary
+    from rltui.watch.snapshots import LogPart, RunIdentity, RunSnapshot, RunSummary
 
 
 def stragglers_in(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
@@ -35,41 +35,43 @@ def stragglers_in(picture: RunSnapshot) -> frozenset[tuple[str, int]]:
 class RunReading:
     """What only reads a run's files, of a run that is there; otherwise it raises ``RltuiError``."""
 
-    def _found(self, run_id: str) -> tuple[Context, RunSummary]:
+    def _found(self, run: RunIdentity) -> tuple[Context, RunSummary]:
         """Where a run's files are, and its newest row."""
         raise NotImplementedError
 
-    def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
+    def log_part(self, run: RunIdentity, name: str, line: int, offset: int | None = None) -> LogPart:
         """The piece of a log of the newest attempt around ``line`` (counted from 1), which begins at ``offset``.
 
         Raises:
             RltuiError: The run or the log is not there.
         """
-        context, row = self._found(run_id)
+        context, row = self._found(run)
         return read_part(context.cluster.client, attempt_path(row), name, line, offset)
 
-    def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
+    def log_piece(
+        self, run: RunIdentity, name: str, place: Mapping[str, int] | None, at: float | None = None
+    ) -> LogPart:
         """A piece of a log of the newest attempt, or of all merged (``*``), around a place.
 
         Args:
-            run_id: The run.
+            run: The run.
             name: The log, as in ``watch``.
             place: By log, bytes before the place; None: the end.
             at: When the line there was written, where ``place`` has only its log.
         """
-        context, row = self._found(run_id)
+        context, row = self._found(run)
         return read_piece(context.cluster.client, row, name, place, at)
 
-    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+    def search_log(self, run: RunIdentity, name: str, query: LogQuery) -> Iterator[Searched]:
         """Search a whole log of the newest attempt, or all (``*``), piece by piece.
 
         Raises:
             RltuiError: The run or the log is not there, or the pattern cannot be read.
         """
-        context, row = self._found(run_id)
+        context, row = self._found(run)
         return search_run(context.cluster.client, row, name, query)
 
-    def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+    def samples(self, run: RunIdentity, query: SampleQuery) -> Iterator[SamplesFound]:
         """Search the samples of the newest attempt, or of the run's evaluations, piece by piece.
 
         Raises:
@@ -77,9 +79,9 @@ class RunReading:
         """
         from rltui.service.samples import samples_of
 
-        return samples_of(*self._found(run_id), query)
+        return samples_of(*self._found(run), query)
 
-    def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
+    def sample(self, run: RunIdentity, sample: Sample, evaluation: bool = False) -> SampleGroup:
         """A sample in full, with the other answers to its prompt.
 
         Raises:
@@ -87,9 +89,9 @@ class RunReading:
         """
         from rltui.service.samples import group_of
 
-        return group_of(*self._found(run_id), sample, evaluation=evaluation)
+        return group_of(*self._found(run), sample, evaluation=evaluation)
 
-    def config(self, run_id: str) -> RunConfig:
+    def config(self, run: RunIdentity) -> RunConfig:
         """Every setting of the newest attempt, where each comes from, and what it was in the attempt before.
 
         Raises:
@@ -97,19 +99,19 @@ class RunReading:
         """
         from rltui.service.config import read_config
 
-        return read_config(*self._found(run_id))
+        return read_config(*self._found(run))
 
-    def layout_file(self, run_id: str) -> str:
+    def layout_file(self, run: RunIdentity) -> str:
         """A copy of the run's layout on this machine, for what reads and judges files."""
-        context, row = self._found(run_id)
+        context, row = self._found(run)
         text = if_there(lambda: read_layout(context.cluster.client, attempt_path(row)))
         if text is None:
             raise UsageError(f"{row.run_id} has no layout: it runs a script.", "s takes the words behind it.")
-        path = ensure_private(cache_dir() / "layouts") / f"{row.run_id}.yaml"
+        path = ensure_private(cache_dir() / "layouts") / f"{row.identity}.yaml"
         path.write_text(text, encoding="utf-8")
         return str(path)
 
-    def wandb(self, run_id: str) -> WandbPlace:
+    def wandb(self, run: RunIdentity) -> WandbPlace:
         """Where W&B has a run.
 
         Raises:
@@ -117,19 +119,19 @@ class RunReading:
         """
         from rltui.service.wandb_place import wandb_place
 
-        return wandb_place(*self._found(run_id))
+        return wandb_place(*self._found(run))
 
-    def why(self, run_id: str) -> WhyReport:
+    def why(self, run: RunIdentity) -> WhyReport:
         """Why the run died or stands still, from its logs, stages, samples and the scheduler's word."""
         from rltui.service.attempt_differences import unexplained
         from rltui.service.why import examine_run, why_report
 
-        context, row = self._found(run_id)
+        context, row = self._found(run)
         found = examine_run(context, row)
         different = unexplained(context.cluster.client, row, found)
         return why_report(row, found, different, context.replacements.unfinished_words(row))
 
-    def node_report(self, run_id: str, node: str) -> str:
+    def node_report(self, run: RunIdentity, node: str) -> str:
         """What the run's cluster remembers against ``node``, as a text for the site's administrators.
 
         Raises:
@@ -137,5 +139,5 @@ class RunReading:
         """
         from rltui.service.bad_nodes import report
 
-        cluster = self._found(run_id)[0].cluster
+        cluster = self._found(run)[0].cluster
         return report(cluster.client, cluster.run_root, cluster.name, node)

@@ -54,11 +54,17 @@ class Site(Struct, frozen=True, kw_only=True):
 LOOK_AROUND = """
 for name in SCRATCH CSCRATCH WORK WORKDIR PROJECT; do
   eval "value=\\${$name:-}"
-  if [ -d "$value" ] && [ -w "$value" ]; then echo "scratch=$value"; break; fi
+  if [ -d "$value" ] && [ -w "$value" ]; then
+    [ -O "$value" ] || value="${value%/}/$(id -un)"
+    echo "scratch=$value"
+    break
+  fi
 done
 if type module > /dev/null 2>&1; then echo modules=yes; fi
 exit 0
 """
+"""A folder that is not the user's own is a project's: of its members, the first one's private run root would shut out
+the others."""
 
 
 def look_around(relay: RelayClient) -> Site:

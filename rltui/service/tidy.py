@@ -138,7 +138,7 @@ def preview_remove(context: Context, run: RunSummary, keep: Keep = "") -> Action
         lines.append(f"the rest of it, {run.archived.file}, stays where it is")
     words = f" --keep {keep}" if keep else ""
     title = f"Remove {'old checkpoints of ' if keep == 'newest' else ''}{run.run_id}?"
-    return ActionPreview.of(run.run_id, title, lines, f"rltui rm {run.run_id}{words}")
+    return ActionPreview.of(run.identity, title, lines, f"rltui rm {run.run_id}{words}")
 
 
 def remove(context: Context, run: RunSummary, keep: Keep = "") -> str:

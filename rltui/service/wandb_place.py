@@ -36,7 +36,6 @@ class WandbPlace(NamedTuple):
     """Where W&B has a run.
 
     Attributes:
-        run_id: The run.
         page: Address of its page; empty where the run has not said one.
         look: Opens W&B's own terminal view of its files where they lie; None where there are none, or no W&B here.
         look_command: The same as a line for a shell; empty where there are no files.
@@ -45,7 +44,6 @@ class WandbPlace(NamedTuple):
         unsent: Folders that ``send`` uploads, relative to the run's: those that W&B's own mark does not call synced.
     """
 
-    run_id: str
     page: str
     look: NodeShell | None = None
     look_command: str = ""
@@ -66,14 +64,14 @@ def wandb_place(context: Context, run: RunSummary) -> WandbPlace:
         if not page:
             hint = "tracking.wandb=offline keeps them; another system's own folder: rltui metrics --wandb FOLDER"
             raise RltuiError(f"{run.run_id} has no files of W&B in its folder, and its log names no page.", hint)
-        return WandbPlace(run.run_id, page)
+        return WandbPlace(page)
     unsent = _unsent(client, run)
     look, look_command = _command(context, run, ["leet", FOLDER], LEET, "shell")
     send, send_command = None, ""
     if unsent:
         # its mark may be older than the file, which a run that goes on still writes
         send, send_command = _command(context, run, ["sync", "--include-synced", *unsent], SYNC, "wandb-sync")
-    return WandbPlace(run.run_id, page, look, look_command, send, send_command, unsent)
+    return WandbPlace(page, look, look_command, send, send_command, unsent)
 
 
 def _command(

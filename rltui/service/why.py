@@ -318,7 +318,7 @@ def why_report(
     """
     first = as_json(found.first_exception) if found.first_exception is not None else None
     return WhyReport(
-        run_id=run.run_id,
+        run=run.identity,
         headline=_headline(run, found),
         findings=found.diagnoses,
         exception=(str(first["file"]), int(str(first["line"])), str(first["text"])) if first is not None else None,

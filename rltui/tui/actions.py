@@ -9,6 +9,7 @@ from msgspec import structs
 
 from rltui.errors import RltuiError, tried
 from rltui.service.cockpit import ACTION_WORDS, ActionPreview, Ask
+from rltui.watch.snapshots import names_of
 
 if TYPE_CHECKING:
     from rltui.service.live_cockpit import LiveCockpit
@@ -24,9 +25,10 @@ def preview(cockpit: LiveCockpit, ask: Ask) -> ActionPreview:
     """
     if not ask.others:
         return cockpit.preview(ask)
-    answers = [(one.run_id, *tried(partial(_changeable, cockpit, one))) for one in ask.each()]
+    names = names_of(ask.runs)
+    answers = [(names[one.run], *tried(partial(_changeable, cockpit, one))) for one in ask.each()]
     parts = tuple(part for _, part, _ in answers if part is not None)
-    left_alone = [f"{run_id} is left alone: {error.message}" for run_id, _, error in answers if error is not None]
+    left_alone = [f"{name} is left alone: {error.message}" for name, _, error in answers if error is not None]
     if not parts:
         raise RltuiError(f"none of the {len(ask.runs)} can be changed so.", "\n".join(left_alone))
     return _together(ask, parts, left_alone)
@@ -40,10 +42,11 @@ def carry_out(cockpit: LiveCockpit, ask: Ask, shown: ActionPreview) -> str:
     """
     if not ask.others:
         return cockpit.carry_out(ask, shown)
-    asks = [(ask._replace(run_id=part.run_id, others=()), part) for part in shown.parts]
-    answers = [(one.run_id, *tried(partial(cockpit.carry_out, one, part))) for one, part in asks]
-    done = [run_id for run_id, sentence, _ in answers if sentence is not None]
-    failed = [f"{run_id}: {error.message}" for run_id, _, error in answers if error is not None]
+    names = names_of(ask.runs)
+    asks = [(ask._replace(run=part.run, others=()), part) for part in shown.parts]
+    answers = [(names[one.run], *tried(partial(cockpit.carry_out, one, part))) for one, part in asks]
+    done = [name for name, sentence, _ in answers if sentence is not None]
+    failed = [f"{name}: {error.message}" for name, _, error in answers if error is not None]
     if failed:
         raise RltuiError(f"done for {len(done)} of {len(answers)}.", "\n".join(failed))
     return f"{ACTION_WORDS[ask.action]}: done for {len(done)}, {', '.join(done)}"
@@ -59,16 +62,17 @@ def _changeable(cockpit: LiveCockpit, ask: Ask) -> ActionPreview:
 
 
 def _together(ask: Ask, parts: tuple[ActionPreview, ...], left_alone: list[str]) -> ActionPreview:
-    sentences = [f"{one.run_id}: {'; '.join(sentence.rstrip('.') for sentence in one.consequences)}" for one in parts]
-    changes = [line for one in parts if one.diff for line in (f" {one.run_id}", *one.diff)]
+    names = names_of(ask.runs)
+    sentences = [f"{names[one.run]}: {'; '.join(text.rstrip('.') for text in one.consequences)}" for one in parts]
+    changes = [line for one in parts if one.diff for line in (f" {names[one.run]}", *one.diff)]
     return ActionPreview(
-        run_id=ask.run_id,
+        run=ask.run,
         title=f"{ACTION_WORDS[ask.action].capitalize()} {len(parts)} runs?",
         consequences=(*sentences, *left_alone),
         commands=tuple(command for one in parts for command in one.commands),
         diff=tuple(changes),
         findings=tuple(
-            structs.replace(finding, message=f"{one.run_id}: {finding.message}")
+            structs.replace(finding, message=f"{names[one.run]}: {finding.message}")
             for one in parts
             for finding in one.findings
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -16,7 +17,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.filter import ANSIToTruecolor
 
-from rltui.tui import commands, messages, notices, theme
+from rltui.tui import messages, notices, theme
 from rltui.tui.controller import Controller
 from rltui.tui.glyphs import alphabet
 from rltui.tui.notices import Notices
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
 
     from rltui.service.cockpit import Ask
     from rltui.service.live_cockpit import LiveCockpit
+    from rltui.tui import commands
     from rltui.tui.first_frame import FirstFrame
     from rltui.tui.host import Severity
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.views.bars import Health
+    from rltui.watch.snapshots import RunIdentity
 
 TWICE_WITHIN_S = 2.0
 MAX_COPY_CHARS = 100_000
@@ -155,7 +158,7 @@ class CockpitApp(App[int], inherit_bindings=False):
         self._show(message)
         if self._open_at_start is not None:
             wanted, self._open_at_start = self._open_at_start, None
-            self.open_run(wanted)
+            self.obey(shlex.join(("open", wanted)))
 
     def on_run_fetched(self, message: messages.RunFetched) -> None:
         """Keep and show a run."""
@@ -220,10 +223,10 @@ class CockpitApp(App[int], inherit_bindings=False):
         """Open the run that was launched, or the list of several, if the launch screen still waits for it."""
         self.say(message.sentence)
         top = self.top
-        is_awaited = bool(getattr(top, "launching", ""))
+        is_awaited = top is not None and bool(top.launching)
         self.route(message)
         if top is not None and is_awaited:
-            top.leave() if len(message.run_ids) > 1 else self._open_run(message.run_ids[0])
+            top.leave() if len(message.runs) > 1 else self.open_run(message.runs[0])
 
     def on_happened(self, message: messages.Happened) -> None:
         """Let the terminal tell who looks elsewhere, and tell people beside it."""
@@ -252,21 +255,17 @@ class CockpitApp(App[int], inherit_bindings=False):
             self.pop_screen()
         self.push_screen(kind(*args))  # type: ignore[arg-type]
 
-    def open_run(self, name: str, tab: int = 0) -> None:
-        """Open a run by id or the beginning of one, at a tab."""
-        run_id = commands.resolve(name, self.pictures.ids)
-        self._open_run(run_id, tab) if run_id else self.say(commands.no_run(name), "warning")
-
     def go_home(self) -> None:
         """Go back to the list of runs."""
         while self.top is not None and not isinstance(self.top, RunsScreen):
             self.pop_screen()
 
-    def _open_run(self, run_id: str, tab: int = 0) -> None:
+    def open_run(self, run: RunIdentity, tab: int = 0) -> None:
+        """Open a run at a tab."""
         self.go_home()
         if isinstance(self.top, RunsScreen):
-            self.top.table.choose(run_id)
-        self.open("run", run_id, self.pictures.summary(run_id), self.pictures.run(run_id), tab)
+            self.top.table.choose(run)
+        self.open("run", run, self.pictures.summary(run), self.pictures.run(run), tab)
 
     def obey(self, text: str) -> None:
         """Do what was typed behind ``:``."""
@@ -294,9 +293,9 @@ class CockpitApp(App[int], inherit_bindings=False):
         """The user turned to something else than what was asked."""
         self.questions.forget()
 
-    def health(self, source: Source, run_id: str = "") -> Health:
+    def health(self, source: Source, run: RunIdentity | None = None) -> Health:
         """How fresh the data of a source are."""
-        return self.pictures.health(source, self.controller.periods, self.paused, self.readonly, run_id)
+        return self.pictures.health(source, self.controller.periods, self.paused, self.readonly, run)
 
     def say(self, text: str, severity: Severity = "information") -> None:
         """Show a notification, once while it can be read; never as markup."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rltui.service import verb_table
+from rltui.watch.snapshots import RunIdentity, names_of
 
 OWN: dict[str, str] = {
     "launch": "preset",
@@ -172,17 +173,20 @@ def extend(start: str, choices: Iterable[str], finish: str = "", before: str = "
     return Completion(before, first[:same], fitting)
 
 
-def resolve(name: str, known: Sequence[str]) -> str:
-    """The one of ``known`` that ``name`` is, or is the beginning of; empty where none or several fit."""
-    if name in known:
-        return name
-    fitting = [choice for choice in known if choice.startswith(name)]
-    return fitting[0] if len(fitting) == 1 else ""
+def resolve(name: str, known: Iterable[RunIdentity]) -> list[RunIdentity]:
+    """Those of ``known`` that have this id, or begin so; ``@CLUSTER`` behind it says of which cluster."""
+    start, _, cluster = name.partition("@")
+    here = [run for run in known if cluster in ("", run.cluster)]
+    return [run for run in here if run.run_id == start] or [
+        run for run in here if start and run.run_id.startswith(start)
+    ]
 
 
-def no_run(name: str) -> str:
+def no_run(name: str, fitting: Sequence[RunIdentity]) -> str:
     """What to say where no run, or more than one, fits a name."""
-    return f"no run is named {name!r}, or several begin so\npress / to look for it in the list"
+    if not fitting:
+        return f"no run is named {name!r}\npress / to look for it in the list"
+    return f"{name!r} could be {', '.join(names_of(fitting[:5]).values())}"
 
 
 def with_override(overrides: tuple[str, ...], new: str) -> tuple[str, ...]:

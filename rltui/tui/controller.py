@@ -29,6 +29,7 @@ from rltui.watch.samples import Sample
 if TYPE_CHECKING:
     from rltui.cluster.prompts import PendingQuestion
     from rltui.service.live_cockpit import LiveCockpit
+    from rltui.watch.snapshots import RunIdentity
 
 
 def failure(error: Exception) -> tuple[str, str]:
@@ -57,7 +58,7 @@ class Controller:
         self._failures: dict[Source, int] = {"runs": 0, "peek": 0, "run": 0}
         self._stopped = False
         self._runs = Poller("rltui-runs", self._read_runs)
-        self._run = Poller("rltui-run", self._read_run, needs_target=True)
+        self._run = Poller("rltui-run", self._read_run)
         self._questions = RequestThread("rltui-questions", newest_only=True)
         self._readings = RequestThread("rltui-readings", newest_only=True)
         self._besides = RequestThread("rltui-beside", newest_only=True)
@@ -83,12 +84,12 @@ class Controller:
         self._runs.stop()
         self._run.stop()
 
-    def watch_run(self, run_id: str, is_open: bool) -> None:
-        """Read this run from now on; an open one more often than one under the cursor. Empty: none."""
-        if self._open != is_open and run_id:
+    def watch_run(self, run: RunIdentity | None, is_open: bool) -> None:
+        """Read this run from now on; an open one more often than one under the cursor. None: none."""
+        if self._open != is_open and run is not None:
             self._run.hurry()
         self._open = is_open
-        self._run.aim(run_id)
+        self._run.aim(run)
 
     def watch_log(self, name: str) -> None:
         """Read this log of the watched run from now on, as named in ``LogFile``; empty: its own output."""
@@ -132,56 +133,54 @@ class Controller:
         call, asked = self._cockpit.outlook, f"ask {cluster} of {preset}"
         self._on(self._besides, asked, lambda: messages.OutlookFetched(call(preset, overrides, cluster)))
 
-    def ask_fields(self, preset: str, overrides: tuple[str, ...], run_id: str = "") -> None:
+    def ask_fields(self, preset: str, overrides: tuple[str, ...], run: RunIdentity | None = None) -> None:
         """Ask for a layout, or if ``preset`` is empty for that of a run, as a form: ``messages.FieldsRead``."""
 
         def read() -> messages.FieldsRead:
-            path = preset or self._cockpit.layout_file(run_id)
+            path = preset if preset or run is None else self._cockpit.layout_file(run)
             return messages.FieldsRead(path, overrides, self._cockpit.fields(path, overrides))
 
-        self._ask(f"read {preset or run_id}", read)
+        self._ask(f"read {run.run_id if run is not None else preset}", read)
 
     def ask_preview(self, ask: Ask) -> None:
         """Ask what an action would do: :class:`~rltui.tui.messages.PreviewFetched`."""
         self._ask(ask.words, lambda: messages.PreviewFetched(ask, actions.preview(self._cockpit, ask)))
 
-    def ask_why(self, run_id: str) -> None:
+    def ask_why(self, run: RunIdentity) -> None:
         """Ask why a run died or stands still: :class:`~rltui.tui.messages.WhyFetched`."""
-        self._read(messages.why_phrase(run_id), lambda: messages.WhyFetched(self._cockpit.why(run_id)))
+        self._read(messages.why_phrase(run), lambda: messages.WhyFetched(self._cockpit.why(run)))
 
-    def ask_log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> None:
+    def ask_log_part(self, run: RunIdentity, name: str, line: int, offset: int | None = None) -> None:
         """Ask for the piece of a log around a line: :class:`~rltui.tui.messages.LogPartFetched`."""
         self._read(
-            f"read {name}", lambda: messages.LogPartFetched(run_id, self._cockpit.log_part(run_id, name, line, offset))
+            f"read {name}", lambda: messages.LogPartFetched(run, self._cockpit.log_part(run, name, line, offset))
         )
 
-    def ask_log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None) -> None:
+    def ask_log_piece(self, run: RunIdentity, name: str, place: Mapping[str, int] | None, at: float | None) -> None:
         """Ask for a piece of a log, or of all, around a place: :class:`~rltui.tui.messages.LogPartFetched`."""
         read = self._cockpit.log_piece
-        self._read("read the log", lambda: messages.LogPartFetched(run_id, read(run_id, name, place, at)))
+        self._read("read the log", lambda: messages.LogPartFetched(run, read(run, name, place, at)))
 
-    def ask_sample(self, run_id: str, sample: Sample, evaluation: bool) -> None:
+    def ask_sample(self, run: RunIdentity, sample: Sample, evaluation: bool) -> None:
         """Ask for a sample in full: :class:`~rltui.tui.messages.SampleRead`."""
-        self._read(
-            "read a sample", lambda: messages.SampleRead(run_id, self._cockpit.sample(run_id, sample, evaluation))
-        )
+        self._read("read a sample", lambda: messages.SampleRead(run, self._cockpit.sample(run, sample, evaluation)))
 
-    def ask_beside(self, run_id: str, beside: str) -> None:
+    def ask_beside(self, run: RunIdentity, beside: RunIdentity) -> None:
         """Ask for a run to draw beside another: :class:`~rltui.tui.messages.BesideFetched`."""
         call = self._cockpit.beside
-        self._on(self._besides, f"read {beside}", lambda: messages.BesideFetched(run_id, call(beside)))
+        self._on(self._besides, f"read {beside.run_id}", lambda: messages.BesideFetched(run, call(beside)))
 
-    def ask_wandb(self, run_id: str) -> None:
+    def ask_wandb(self, run: RunIdentity) -> None:
         """Ask where W&B has a run: :class:`~rltui.tui.messages.WandbFound`."""
-        self._read("look for W&B", lambda: messages.WandbFound(run_id, self._cockpit.wandb(run_id)))
+        self._read("look for W&B", lambda: messages.WandbFound(run, self._cockpit.wandb(run)))
 
-    def ask_config(self, run_id: str) -> None:
+    def ask_config(self, run: RunIdentity) -> None:
         """Ask for all settings of a run: :class:`~rltui.tui.messages.ConfigRead`."""
-        self._read(messages.READ_CONFIG, lambda: messages.ConfigRead(run_id, self._cockpit.config(run_id)))
+        self._read(messages.READ_CONFIG, lambda: messages.ConfigRead(run, self._cockpit.config(run)))
 
-    def ask_node_report(self, run_id: str, node: str) -> None:
+    def ask_node_report(self, run: RunIdentity, node: str) -> None:
         """Ask what is remembered against a node: :class:`~rltui.tui.messages.NodeReportFetched`."""
-        self._read(f"report {node}", lambda: messages.NodeReportFetched(self._cockpit.node_report(run_id, node)))
+        self._read(f"report {node}", lambda: messages.NodeReportFetched(self._cockpit.node_report(run, node)))
 
     def connect(self, cluster: str) -> None:
         """Let the user answer what a cluster asks: :class:`~rltui.tui.messages.Connected` tells what came of it.
@@ -214,10 +213,10 @@ class Controller:
         """Carry out exactly what was previewed: :class:`~rltui.tui.messages.ActionDone`."""
         self._act(ask.words, lambda: messages.ActionDone(ask, actions.carry_out(self._cockpit, ask, preview)))
 
-    def ask_node_shell(self, run_id: str, node: str) -> None:
+    def ask_node_shell(self, run: RunIdentity, node: str) -> None:
         """Ask for a shell where a run is: :class:`~rltui.tui.messages.NodeShellReady`."""
         ask = self._cockpit.node_shell
-        self._ask(messages.shell_phrase(run_id), lambda: messages.NodeShellReady(run_id, ask(run_id, node)))
+        self._ask(messages.shell_phrase(run), lambda: messages.NodeShellReady(run, ask(run, node)))
 
     def launch(self, preset: str, overrides: tuple[str, ...], cluster: str, sweep: Sweep, auto: bool) -> None:
         """Launch, in hands-off mode if ``auto``, or a sweep: :class:`~rltui.tui.messages.Launched`."""
@@ -290,7 +289,7 @@ class Controller:
             message = messages.RequestFailed(asked, *failure(error))
         self._post(message)
 
-    def _read_runs(self, _: str) -> float:
+    def _read_runs(self, _: object) -> float:
         took = timed()
         try:
             self._cockpit.want_gpus(on=self._with_gpus)
@@ -299,19 +298,21 @@ class Controller:
             for event in self._events.look(snapshot, time.monotonic()):
                 self._post(messages.Happened(event, self._cockpit.terminal(event)))
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
-            return self._failed("runs", "", error, took())
+            return self._failed("runs", error, took())
         if clusters != self._clusters:
             self._clusters = clusters
             self._post(messages.ClustersFetched(clusters))
         return self._fetched("runs", any(run.is_live for run in snapshot.runs), took())
 
-    def _read_run(self, run_id: str) -> float:
+    def _read_run(self, run: RunIdentity | None) -> float | None:
+        if run is None:
+            return None
         took = timed()
         source: Source = "run" if self._open else "peek"
         try:
-            snapshot = self._cockpit.watch(run_id, self._log)
+            snapshot = self._cockpit.watch(run, self._log)
         except Exception as error:  # noqa: BLE001 the edge of a thread: polling must go on
-            return self._failed(source, run_id, error, took())
+            return self._failed(source, error, took())
         self._post(messages.RunFetched(snapshot))
         return self._fetched(source, snapshot.summary.is_live, took(), len(snapshot.hosts))
 
@@ -321,12 +322,12 @@ class Controller:
         self.periods[source] = pause_s + took_s
         return pause_s
 
-    def _failed(self, source: Source, run_id: str, error: Exception, took_s: float) -> float:
+    def _failed(self, source: Source, error: Exception, took_s: float) -> float:
         self._failures[source] += 1
         # the row under the cursor may be one of the list as last seen, whose run was taken away since
         is_gone = source == "peek" and isinstance(error, UsageError)
         if self._failures[source] == 1 and not is_gone:
-            self._post(messages.FetchFailed(source, run_id, *failure(error)))
+            self._post(messages.FetchFailed(source, *failure(error)))
         return refresh_interval_s(source, True, self._failures[source], took_s, self._attention)
 
     def _post(self, message: Message) -> None:

@@ -12,6 +12,7 @@ from rltui.tui.glyphs import Glyphs
 from rltui.tui.pictures import Pictures
 from rltui.tui.refresh import Source
 from rltui.tui.views.bars import Health
+from rltui.watch.snapshots import RunIdentity
 
 Severity = Literal["information", "warning", "error"]
 
@@ -59,7 +60,7 @@ class Host(Protocol):
     def copy(self, text: str, what: str) -> None:
         """Copy to the terminal's clipboard."""
 
-    def health(self, source: Source, run_id: str = "") -> Health:
+    def health(self, source: Source, run: RunIdentity | None = None) -> Health:
         """How fresh the data of a source are."""
 
     def toggle_pause(self) -> None:
@@ -89,8 +90,8 @@ class Host(Protocol):
     def go_home(self) -> None:
         """Go back to the list of runs."""
 
-    def open_run(self, name: str, tab: int = 0) -> None:
-        """Open a run by id or the beginning of one, at a tab."""
+    def open_run(self, run: RunIdentity, tab: int = 0) -> None:
+        """Open a run at a tab."""
 
     def obey(self, text: str) -> None:
         """Do what was typed behind ``:``."""

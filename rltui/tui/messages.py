@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rltui.tui.refresh import Source
     from rltui.watch.log_search import LogQuery, Searched
     from rltui.watch.samples import SampleGroup, SampleQuery, SamplesFound
-    from rltui.watch.snapshots import LogPart, RunSnapshot, RunsSnapshot
+    from rltui.watch.snapshots import LogPart, RunIdentity, RunSnapshot, RunsSnapshot
 
 
 @dataclass_transform(eq_default=False)
@@ -72,20 +72,19 @@ class RunFetched(CockpitMessage):
     snapshot: RunSnapshot
 
     @property
-    def run_id(self) -> str:
-        """Id of the run whose picture this is."""
-        return self.snapshot.summary.run_id
+    def run(self) -> RunIdentity:
+        """Which run this is a picture of."""
+        return self.snapshot.summary.identity
 
     def can_replace(self, message: Message) -> bool:
         """A newer picture of the same run is enough."""
-        return isinstance(message, RunFetched) and message.run_id == self.run_id
+        return isinstance(message, RunFetched) and message.run == self.run
 
 
 class FetchFailed(CockpitMessage):
     """A source could not be read; it will be tried again."""
 
     source: Source
-    run_id: str
     error: str
     hint: str
 
@@ -147,7 +146,7 @@ def newest_lines(found: list[FoundLine], piece: Searched, most: int) -> list[Fou
 class LogSearched(ScreenMessage):
     """How far a search of whole logs is, and what it has found: the newest hits, oldest first."""
 
-    run_id: str
+    run: RunIdentity
     name: str
     query: LogQuery
     hits: tuple[FoundLine, ...]
@@ -157,7 +156,7 @@ class LogSearched(ScreenMessage):
 class SamplesArrived(ScreenMessage):
     """What a search for samples has found so far, and how far it is."""
 
-    run_id: str
+    run: RunIdentity
     query: SampleQuery
     found: SamplesFound
 
@@ -165,35 +164,35 @@ class SamplesArrived(ScreenMessage):
 class SampleRead(ScreenMessage):
     """A sample in full, with its siblings."""
 
-    run_id: str
+    run: RunIdentity
     group: SampleGroup
 
 
 class BesideFetched(ScreenMessage):
     """A picture of a run that is drawn over the charts of another."""
 
-    run_id: str
+    run: RunIdentity
     snapshot: RunSnapshot
 
 
 class WandbFound(ScreenMessage):
     """Where W&B has a run."""
 
-    run_id: str
+    run: RunIdentity
     place: WandbPlace
 
 
 class ConfigRead(ScreenMessage):
     """Every setting of an attempt, and where each comes from."""
 
-    run_id: str
+    run: RunIdentity
     config: RunConfig
 
 
 class LogPartFetched(ScreenMessage):
     """A piece of a log of a run."""
 
-    run_id: str
+    run: RunIdentity
     part: LogPart
 
 
@@ -232,14 +231,13 @@ class ActionDone(CockpitMessage):
 class Launched(CockpitMessage):
     """A run was launched, or all runs of a sweep."""
 
-    run_ids: tuple[str, ...]
+    runs: tuple[RunIdentity, ...]
 
     @property
     def sentence(self) -> str:
         """What to say of it."""
-        return (
-            f"launched {self.run_ids[0]}{f' and {len(self.run_ids) - 1} more of its sweep' if self.run_ids[1:] else ''}"
-        )
+        more = f" and {len(self.runs) - 1} more of its sweep" if self.runs[1:] else ""
+        return f"launched {self.runs[0].run_id}{more}"
 
 
 class FieldsRead(ScreenMessage):
@@ -253,13 +251,13 @@ class FieldsRead(ScreenMessage):
 class NodeShellReady(ScreenMessage):
     """A shell where a run is can be opened."""
 
-    run_id: str
+    run: RunIdentity
     shell: NodeShell
 
 
-def shell_phrase(run_id: str) -> str:
+def shell_phrase(run: RunIdentity) -> str:
     """What is asked for a shell, in words."""
-    return f"open a shell of {run_id}"
+    return f"open a shell of {run.run_id}"
 
 
 class JobsFetched(ScreenMessage):
@@ -309,9 +307,9 @@ LIST_JOBS = "list the jobs"
 """The verb phrase of asking for jobs that are no runs."""
 
 
-def why_phrase(run_id: str) -> str:
+def why_phrase(run: RunIdentity) -> str:
     """The verb phrase of asking why a run died."""
-    return f"why {run_id}"
+    return f"why {run.run_id}"
 
 
 class CursorMoved(Message):

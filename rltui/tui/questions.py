@@ -69,7 +69,7 @@ class Questions:
             elif answer == "yes":
                 self._act(ask, preview)
             elif answer == "edit" and self._app.top is not None:
-                changes = Ask("edit", ask.run_id, preview.overrides, preview.exclude, set_aside=preview.set_aside)
+                changes = Ask("edit", ask.run, preview.overrides, preview.exclude, set_aside=preview.set_aside)
                 self._app.top.ask_changes(changes._replace(script=preview.script))
 
         self._app.push_screen(ConfirmScreen(ask, preview), answered)

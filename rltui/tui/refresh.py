@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rltui.threads import backed_off_s
+
 Source = Literal["runs", "peek", "run"]
 """``runs``: the list; ``peek``: the run under the cursor; ``run``: the run that is open."""
 
@@ -64,7 +66,7 @@ def refresh_interval_s(
     """
     period = max(_LIVE_S[source] if live else IDLE_S, _LEAST_S[attention], nodes / NODES_PER_SECOND)
     if failures > 0:
-        period = max(period, min(MAX_FAILURE_S, period * 2.0 ** min(failures, 10)))
+        period = max(period, backed_off_s(period, failures, MAX_FAILURE_S))
     return max(period, min(took_s, MAX_FAILURE_S))
 
 

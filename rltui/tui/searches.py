@@ -14,6 +14,7 @@ from rltui.watch.samples import SampleQuery, SamplesFound
 
 if TYPE_CHECKING:
     from rltui.service.live_cockpit import LiveCockpit
+    from rltui.watch.snapshots import RunIdentity
 
 
 class Searches:
@@ -44,37 +45,37 @@ class Searches:
         self._in_logs = None if logs else self._in_logs
         self._in_samples = None if samples else self._in_samples
 
-    def log(self, run_id: str, name: str, query: LogQuery) -> None:
+    def log(self, run: RunIdentity, name: str, query: LogQuery) -> None:
         """Search whole logs, and no others any more: :class:`~rltui.tui.messages.LogSearched` tells of each piece."""
         self._in_logs = query
 
         def call() -> messages.LogSearched:
             found: list[messages.FoundLine] = []
             share = 0.0
-            for piece in self._cockpit.search_log(run_id, name, query):
+            for piece in self._cockpit.search_log(run, name, query):
                 found = messages.newest_lines(found, piece, NEWEST_HITS)
                 share = min(0.99, piece.offset / max(1, piece.size))
                 if self._in_logs is not query:  # another one, which may be for the same words
                     break
-                self._post(messages.LogSearched(run_id, name, query, tuple(found), share))
+                self._post(messages.LogSearched(run, name, query, tuple(found), share))
             else:
                 share = 1.0
-            return messages.LogSearched(run_id, name, query, tuple(found), share)
+            return messages.LogSearched(run, name, query, tuple(found), share)
 
         self._logs.ask(lambda: self._answer(f"search {name or 'the log'}", call))
 
-    def samples(self, run_id: str, query: SampleQuery) -> None:
+    def samples(self, run: RunIdentity, query: SampleQuery) -> None:
         """Search a run's samples, and no others any more: :class:`~rltui.tui.messages.SamplesArrived`."""
         self._in_samples = query
 
         def call() -> messages.SamplesArrived:
             last = None
-            for found in self._cockpit.samples(run_id, query):
+            for found in self._cockpit.samples(run, query):
                 if last is not None:
-                    self._post(messages.SamplesArrived(run_id, query, last))
+                    self._post(messages.SamplesArrived(run, query, last))
                 last = found
                 if self._in_samples is not query:
                     break
-            return messages.SamplesArrived(run_id, query, last or SamplesFound())
+            return messages.SamplesArrived(run, query, last or SamplesFound())
 
         self._samples.ask(lambda: self._answer(messages.SEARCH_SAMPLES, call))

@@ -13,12 +13,18 @@ from rltui.tui.keys import KeyContext
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.screens.run_actions import ACT
 from rltui.tui.screens.runs import RunsScreen
+from rltui.watch.snapshots import RunIdentity
 
 
 def complete(app: Host, text: str) -> commands.Completion:
     """Complete a command with the runs, clusters, presets and themes there are."""
     clusters = [cluster.name for cluster in app.pictures.clusters]
-    choices = {"run": app.pictures.ids, "cluster": clusters, "theme": list(theme.NAMES), "preset": _presets()}
+    choices = {
+        "run": list(app.pictures.names.values()),
+        "cluster": clusters,
+        "theme": list(theme.NAMES),
+        "preset": _presets(),
+    }
     choices["filter"] = _filters()
     return commands.complete(text, choices)
 
@@ -85,11 +91,12 @@ def _filter(app: Host, text: str) -> None:
         app.top.filters.call(name)
 
 
-def _at_run(app: Host, name: str, do: Callable[[str], None]) -> None:
-    if run_id := commands.resolve(name, app.pictures.ids) if name else "":
-        do(run_id)
+def _at_run(app: Host, name: str, do: Callable[[RunIdentity], None]) -> None:
+    fitting = commands.resolve(name, app.pictures.names)
+    if len(fitting) == 1:
+        do(fitting[0])
     else:
-        app.say(commands.no_run(name), "warning")
+        app.say(commands.no_run(name, fitting), "warning")
 
 
 def _tab(app: Host, tab: str, name: str) -> None:
@@ -100,7 +107,7 @@ def _tab(app: Host, tab: str, name: str) -> None:
     if not name and isinstance(app.screen, RunScreen):
         app.screen.tabs.open(NUMBERS[tab])
     else:
-        _at_run(app, name or _current(app)["run"], lambda run_id: app.open_run(run_id, NUMBERS[tab]))
+        _at_run(app, name or _current(app)["run"], lambda run: app.open_run(run, NUMBERS[tab]))
 
 
 def _wandb(app: Host, name: str) -> None:
@@ -119,25 +126,26 @@ def _current(app: Host) -> dict[str, str]:
 
     screen: CockpitScreen | None = app.top
     run = screen.target if screen is not None else None
-    run_id = run.run_id if run is not None else screen.run_id if screen is not None else ""
-    return {"run": run_id, "cluster": run.cluster if run is not None and run.cluster != LOCAL else ""}
+    identity = run.identity if run is not None else screen.identity if screen is not None else None
+    name = app.pictures.name(identity) if identity is not None else ""
+    return {"run": name, "cluster": run.cluster if run is not None and run.cluster != LOCAL else ""}
 
 
 def _question(action: Action, app: Host, name: str) -> None:
-    def ask(run_id: str) -> None:
-        run = app.pictures.summary(run_id)
-        state, owner = (run.state, run.owner) if run is not None else ("", "")
+    def ask(run: RunIdentity) -> None:
+        row = app.pictures.summary(run)
+        state, owner = (row.state, row.owner) if row is not None else ("", "")
         context = KeyContext(readonly=app.readonly, run_state=state, owner=owner)
         if reason := next(key for key in ACT.keys if key.id == action).off(context):
             app.say(reason, "warning")
         else:
-            app.ask(Ask(action, run_id))
+            app.ask(Ask(action, run))
 
     _at_run(app, name, ask)
 
 
 _DIRECT: dict[str, Callable[[Host, str], None]] = {
-    "open": lambda app, name: app.open_run(name),
+    "open": lambda app, name: _at_run(app, name, app.open_run),
     "why": lambda app, name: _at_run(app, name, partial(app.open, "why")),
     "theme": _theme,
     "connect": lambda app, name: _at_cluster(app, name, app.controller.connect),
@@ -147,7 +155,7 @@ _DIRECT: dict[str, Callable[[Host, str], None]] = {
     "jobs": lambda app, _: app.open("jobs"),
     "adopt": lambda app, _: app.open("jobs"),
     "ps": lambda app, _: app.go_home(),
-    "attach": lambda app, name: app.open_run(name),
+    "attach": lambda app, name: _at_run(app, name, app.open_run),
     "quit": lambda app, _: app.leave(),
     "cancel": partial(_question, "cancel"),
     "resubmit": partial(_question, "resubmit"),

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from rltui.cluster.relay_client import RelayClient
 from rltui.errors import ClusterError
+from rltui.threads import backed_off_s
 
 INTERVAL_S = 1.0
 SLOWEST_S = 30.0
@@ -38,8 +39,7 @@ class Reply(Struct, frozen=True):
 
 def pause_s(failures: int) -> float:
     """Seconds between two questions: one, and twice that for each failure in a row, for a server that is not there."""
-    # bounded: 2.0 ** 1024 is an OverflowError, and a server may be away for hours
-    return min(SLOWEST_S, INTERVAL_S * 2.0 ** min(failures, 10))
+    return backed_off_s(INTERVAL_S, failures, SLOWEST_S)
 
 
 def get(client: RelayClient, endpoint: Endpoint, path: str) -> Reply:

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timezone
+from datetime import tzinfo
 
 from msgspec import Struct
 
@@ -71,7 +71,7 @@ class MergedLine(Struct, frozen=True):
 
 
 def open_sources(
-    client: RelayClient, attempt: str, files: Sequence[LogFile], zone: timezone, oldest: float
+    client: RelayClient, attempt: str, files: Sequence[LogFile], zone: tzinfo, oldest: float
 ) -> list[LogSource]:
     """Look at both ends of ``files`` (below ``attempt``), in one round trip; what cannot be read is left out.
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
+import struct
+import time
 from collections.abc import Generator, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from rltui.cluster.relay_types import FileChunk, FileRange
+from rltui.cluster.relay_types import FileChunk, FileRange, RelayError
 from rltui.errors import UsageError
 from rltui.watch.attempt_logs import CLOCK_WITHIN
 from rltui.watch.text import plain_line
@@ -36,6 +40,8 @@ _FORMS = tuple(
         rf"\b{_CLOCK}",
     )
 )
+_ZONE_FILE, _ZONE_BYTES = "/etc/localtime", 1 << 16
+_HALF_YEAR_S = 182.0 * DAY_S
 _NEVER = "\0no line has this\0"
 """A literal, which is looked for as fast as memory is read."""
 
@@ -56,7 +62,7 @@ class Clock(Struct, frozen=True):
         oldest: Before which nothing was written.
     """
 
-    zone: timezone
+    zone: tzinfo
     newest: float
     oldest: float
 
@@ -75,7 +81,7 @@ class Clock(Struct, frozen=True):
                 return None
         return None
 
-    def _epoch(self, fields: dict[str, int], zone: timezone) -> float:
+    def _epoch(self, fields: dict[str, int], zone: tzinfo) -> float:
         """The moment; a ValueError where it may be of any day, or is of none."""
         newest = datetime.fromtimestamp(self.newest, zone)
         known = {"year": newest.year, "month": newest.month, "day": newest.day, **fields}
@@ -97,7 +103,7 @@ def span_s(text: str) -> float | None:
     return float(found[1]) * _UNITS_S[found[2]] if found else None
 
 
-def moment(text: str, now: float, zone: timezone) -> float:
+def moment(text: str, now: float, zone: tzinfo) -> float:
     """The moment that somebody means: a span before ``now``, or a date and time, of the cluster or of a named zone.
 
     Raises:
@@ -113,10 +119,18 @@ def moment(text: str, now: float, zone: timezone) -> float:
         raise UsageError(f"{text!r} is no time.", "Write 90s, 10m, 2h, 1d, or 2026-11-24T08:00.") from None
 
 
-def zone_of(client: RelayClient) -> timezone:
-    """The time zone of a cluster's clock."""
-    said = client.run(["date", "+%z"], timeout_s=10).out.strip()
-    return _zone(said) or timezone.utc
+def zone_of(client: RelayClient) -> tzinfo:
+    """The time zone of a cluster's clock, with its changes to summer time and back where the cluster tells them."""
+    now = time.time()
+    asked = ["sh", "-c", 'date +%z; date -d "@$1" +%z', "sh", f"{now - _HALF_YEAR_S:.0f}"]
+    then, before, *_ = (*client.run(asked, timeout_s=10).out.split(), "", "")
+    try:
+        rules = ZoneInfo.from_file(io.BytesIO(client.read(_ZONE_FILE, 0, _ZONE_BYTES).data))
+    except (RelayError, ValueError, struct.error):
+        return _zone(then) or timezone.utc
+    # the account's TZ may say another zone than the machine's file
+    told = (f"{datetime.fromtimestamp(at, rules):%z}" for at in (now, now - _HALF_YEAR_S))
+    return rules if tuple(told) == (then, before) else _zone(then) or timezone.utc
 
 
 def _zone(text: str) -> timezone | None:

@@ -95,6 +95,7 @@ class Owners:
                 owner = Owner(letter, actor.name or actor.class_name)
                 self._actors[actor.node, actor.pid] = owner
                 self._actors.setdefault(("", actor.pid), owner)
+        self._named = {node for node, _ in self._actors if node}
         self.letters = frozenset(owner.letter for owner in self._actors.values())
 
     def of(self, host: HostSnapshot, pids: Sequence[int]) -> Owner:
@@ -113,7 +114,9 @@ class Owners:
         return NOBODY
 
     def _actor(self, host: HostSnapshot, pid: int) -> Owner | None:
-        return self._actors.get((host.host, pid)) or self._actors.get(("", pid))
+        if host.host in self._named:  # in containers, processes of all nodes have the same few numbers
+            return self._actors.get((host.host, pid))
+        return self._actors.get(("", pid))
 
 
 def ancestors(host: HostSnapshot, pid: int) -> list[int]:

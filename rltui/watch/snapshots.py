@@ -6,7 +6,9 @@ machine that wrote the data, so that ages are never computed across two clocks.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -77,6 +79,28 @@ class HeldBack(Struct, frozen=True, kw_only=True):
     def in_words(self, attempt: int, now: float) -> str:
         """That it waits, where it is the one after ``attempt`` and it still does at ``now``; else empty."""
         return f"attempt {self.attempt} waits {self.words}" if self.attempt == attempt + 1 and now < self.until else ""
+
+
+class RunIdentity(NamedTuple):
+    """Which run: an id is drawn anew on each cluster, and two runs may have the same. As a word, ``id@cluster``."""
+
+    cluster: str
+    run_id: str
+
+    def __str__(self) -> str:
+        """The word that names this run and no other."""
+        return f"{self.run_id}@{self.cluster}"
+
+    def is_called(self, word: str) -> bool:
+        """Whether ``word`` is its id, with its cluster or alone."""
+        return word in (self.run_id, str(self))
+
+
+def names_of(runs: Iterable[RunIdentity]) -> dict[RunIdentity, str]:
+    """What each of ``runs`` is called among them: its id, with its cluster where another has the same."""
+    known = dict.fromkeys(runs)
+    times = Counter(run.run_id for run in known)
+    return {run: run.run_id if times[run.run_id] == 1 else str(run) for run in known}
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
@@ -150,9 +174,10 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     """The colleague whose run it is: it is only read; empty: the user's own."""
 
     @property
-    def identity(self) -> tuple[str, str]:
-        """Which run it is: an id is drawn anew on each cluster, and two may have the same."""
-        return self.cluster, self.run_id
+    def identity(self) -> RunIdentity:
+        """Which run it is; one of another machine's ``local`` is of the cluster through which it is seen."""
+        is_of_elsewhere = self.cluster == "local" and self.through
+        return RunIdentity(self.through if is_of_elsewhere else self.cluster, self.run_id)
 
     @property
     def num_gpus(self) -> int:

@@ -248,7 +248,7 @@ async def _wall(pilot: Any, nodes: int, tab: int, name: str, rounds: int) -> Non
     run = msgspec.structs.replace(RUNS[1], nodes=nodes)
     base, hosts = snapshot(run), gpu_hosts(nodes, gpus=8)
     walls = [hosts, tuple(_busier(host) for host in hosts)]
-    screen = RunScreen(run.run_id, run, None, tab)
+    screen = RunScreen(run.identity, run, None, tab)
     await pilot.app.push_screen(screen)
     times, waits = [], []
     for index in range(rounds):

@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -92,6 +93,21 @@ def test_agents_are_ended_with_the_run(table: Table, tmp_path: Path) -> None:
     hangs.join(300)
     for pid in found:
         eventually(lambda pid=pid: is_gone(int(pid)), "the end of what was ended")
+
+
+def test_an_agent_ends_with_the_process_that_it_was_forked_from(table: Table, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    hangs = threading.Thread(target=table.play, args=("hangs",), kwargs={"pids": str(pids)})
+    hangs.start()
+    agent, child = map(int, eventually(lambda: pids.exists() and pids.read_text().split(), "the agent's child"))
+    process = table.turns._place._process._process
+    assert process is not None
+    try:
+        process.kill()
+        eventually(lambda: is_gone(agent), "the end of the agent")
+    finally:
+        os.kill(child, signal.SIGKILL)
+    hangs.join(300)
 
 
 def is_gone(pid: int) -> bool:

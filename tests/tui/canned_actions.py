@@ -6,6 +6,10 @@ from rltui.check.findings import Finding
 from rltui.cluster.prompts import Field, Question
 from rltui.diagnose.verdicts import Change, Diagnosis, Evidence, Remedy
 from rltui.service.cockpit import ActionPreview, ClusterSummary, WhyReport
+from rltui.watch.snapshots import RunIdentity
+
+NOBODYS = RunIdentity("", "")
+"""For previews that are made for the run which asks for them."""
 
 NOW = 1_793_000_000.0
 
@@ -56,7 +60,7 @@ BY_HAND = Remedy(
 )
 
 WHY = WhyReport(
-    run_id="grpo-7b-r2-30b9",
+    run=RunIdentity("isambard", "grpo-7b-r2-30b9"),
     headline="Engine 3 ran out of GPU memory on nid010798 while it generated: it asked for 2.10 GiB, 0.41 were free.",
     findings=(
         Diagnosis(
@@ -101,7 +105,7 @@ WHY = WhyReport(
 )
 
 LOWER_MEMORY = ActionPreview(
-    run_id="",
+    run=NOBODYS,
     title="Lower the memory peak of grpo-7b-r2-30b9 and resubmit it?",
     consequences=(
         "The engine of nid010798 shares no GPU with a learner: its own peak is in the way.",
@@ -115,7 +119,7 @@ LOWER_MEMORY = ActionPreview(
 
 
 FIX = ActionPreview(
-    run_id="",
+    run=NOBODYS,
     title="Fix grpo-7b-r2-30b9?",
     consequences=(
         "cuda_oom_gpu_shared: roles.rollout.memory_utilization=0.55: the engine holds its share of the same cards",
@@ -140,7 +144,7 @@ def resubmission(run_id: str, overrides: tuple[str, ...], exclude: tuple[str, ..
     words = ["Attempt 3 starts from checkpoint step 400 of 1000."]
     words += [f"keeps away from {', '.join(exclude)}: 62 of 64 nodes of gpu are left"] if exclude else []
     return ActionPreview(
-        run_id=run_id,
+        run=NOBODYS,
         title=f"Resubmit {run_id}?",
         consequences=(*(("It is still alive: it is cancelled first.",) if live else ()), *words),
         commands=(

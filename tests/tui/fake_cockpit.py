@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, WHY, resubmission
+from canned_actions import CLUSTERS, FIX, LOWER_MEMORY, NOBODYS, WHY, resubmission
 from canned_launch import PRESETS, review, script_review, swept_review
 from canned_queue import QUEUE
 from canned_runs import NOW, RUNS, log_lines, snapshot, summary
@@ -30,7 +31,7 @@ from rltui.service.sweep_points import NO_SWEEP, Sweep, points_of
 from rltui.service.wandb_place import WandbPlace
 from rltui.watch.log_search import LogHit, LogQuery, Searched
 from rltui.watch.samples import SamplesFound
-from rltui.watch.snapshots import LogPart, LogSnapshot, RunSnapshot, RunsSnapshot, RunSummary
+from rltui.watch.snapshots import LogPart, LogSnapshot, RunIdentity, RunSnapshot, RunsSnapshot, RunSummary
 
 JOBS = tuple(
     OpenJob(
@@ -93,9 +94,9 @@ class FakeCockpit:
         if name in self.failing:
             raise self.error
 
-    def _find(self, run_id: str) -> RunSummary:
+    def _find(self, run_id: str, cluster: str = "") -> RunSummary:
         for run in self.all_runs:
-            if run.run_id == run_id:
+            if run.run_id == run_id and cluster in ("", run.identity.cluster):
                 return self._advanced(run)
         raise UsageError(f"there is no run {run_id!r}", "rltui ps lists all runs")
 
@@ -115,35 +116,36 @@ class FakeCockpit:
     def want_gpus(self, *, on: bool) -> None:
         self.wants_gpus = on
 
-    def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-        self._called("watch", run_id, *([log] if log else []))
-        picture = snapshot(self._find(run_id), self.lines)
+    def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:
+        self._called("watch", run.run_id, *([log] if log else []))
+        picture = snapshot(self._find(run.run_id, run.cluster), self.lines)
         if log:
             lines = tuple(f"[{log}] {text}" for text in picture.log.lines[:50])
             picture = msgspec.structs.replace(picture, log=LogSnapshot(lines=lines, name=log))
         return picture
 
-    def beside(self, run_id: str) -> RunSnapshot:
-        self._called("beside", run_id)
-        return snapshot(self._find(run_id), self.lines)
+    def beside(self, run: RunIdentity) -> RunSnapshot:
+        self._called("beside", run.run_id)
+        return snapshot(self._find(run.run_id, run.cluster), self.lines)
 
-    def wandb(self, run_id: str) -> WandbPlace:
-        self._called("wandb", run_id)
-        argv = ["sh", "-c", "echo this is leet; exec cat"]
-        look = NodeShell(self._find(run_id), Journal(state_dir()), "this machine", argv)
+    def wandb(self, run: RunIdentity) -> WandbPlace:
+        self._called("wandb", run.run_id)
+        shell = partial(NodeShell, self._find(run.run_id, run.cluster), Journal(state_dir()), "this machine")
+        look, send = shell(["sh", "-c", "echo this is leet; exec cat"]), shell(["sh", "-c", "exec cat"])
         page = "https://wandb.ai/ada/tiny/runs/0c0ffee0"
         sync = "wandb sync wandb/offline-run-1"
-        send = NodeShell(self._find(run_id), Journal(state_dir()), "this machine", ["sh", "-c", "exec cat"])
-        return WandbPlace(run_id, page, look, "wandb leet wandb", send, sync, ("wandb/offline-run-1",))
+        return WandbPlace(page, look, "wandb leet wandb", send, sync, ("wandb/offline-run-1",))
 
-    def log_part(self, run_id: str, name: str, line: int, offset: int | None = None) -> LogPart:
-        self._called("log_part", run_id, name, str(line), *([] if offset is None else [str(offset)]))
+    def log_part(self, run: RunIdentity, name: str, line: int, offset: int | None = None) -> LogPart:
+        self._called("log_part", run.run_id, name, str(line), *([] if offset is None else [str(offset)]))
         lines = log_lines(2000)
         first = max(1, line - 500)
         return LogPart(name=name, line=line, first_line=first, lines=lines[first - 1 : line + 1500])
 
-    def log_piece(self, run_id: str, name: str, place: Mapping[str, int] | None, at: float | None = None) -> LogPart:
-        self._called("log_piece", run_id, name, *(f"{log}:{offset}" for log, offset in (place or {}).items()))
+    def log_piece(
+        self, run: RunIdentity, name: str, place: Mapping[str, int] | None, at: float | None = None
+    ) -> LogPart:
+        self._called("log_piece", run.run_id, name, *(f"{log}:{offset}" for log, offset in (place or {}).items()))
         here = 2000 if place is None else next(iter(place.values())) // 100
         first, last = max(0, here - 500), min(2000, here + (500 if place is not None else 0))
         log = "out.log" if name == "*" else name
@@ -156,8 +158,8 @@ class FakeCockpit:
             bottom={log: 100 * last},
         )
 
-    def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
-        self._called("search_log", run_id, name, query.pattern)
+    def search_log(self, run: RunIdentity, name: str, query: LogQuery) -> Iterator[Searched]:
+        self._called("search_log", run.run_id, name, query.pattern)
         lines = log_lines(2000)
         hits = [(number, text) for number, text in enumerate(lines, 1) if re.search(query.pattern, text)]
         half = len(hits) // 2
@@ -167,9 +169,9 @@ class FakeCockpit:
             times = tuple(float(number) for number, _ in found) if name == "*" else ()
             yield Searched(hits_here, offset, 1000, times)
 
-    def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
-        self._called("samples", run_id, query.order, query.grep)
-        if run_id == RUNS[2].run_id:
+    def samples(self, run: RunIdentity, query: SampleQuery) -> Iterator[SamplesFound]:
+        self._called("samples", run.run_id, query.order, query.grep)
+        if run == RUNS[2].identity:
             yield SamplesFound(
                 note="run.sh writes none: with trainer.rollout_data_dir=FOLDER verl writes a file a step"
             )
@@ -178,12 +180,12 @@ class FakeCockpit:
         yield SamplesFound(samples=found[:3], share=0.5, read_bytes=500_000_000)
         yield SamplesFound(samples=found, read_bytes=1_000_000_000)
 
-    def sample(self, run_id: str, sample: Sample, evaluation: bool = False) -> SampleGroup:
-        self._called("sample", run_id, str(sample.offset))
+    def sample(self, run: RunIdentity, sample: Sample, evaluation: bool = False) -> SampleGroup:
+        self._called("sample", run.run_id, str(sample.offset))
         return canned_group(sample)
 
-    def config(self, run_id: str) -> RunConfig:
-        self._called("config", run_id)
+    def config(self, run: RunIdentity) -> RunConfig:
+        self._called("config", run.run_id)
         return CONFIG
 
     def clusters(self) -> tuple[ClusterSummary, ...]:
@@ -203,27 +205,27 @@ class FakeCockpit:
         self._called("queue", cluster, *(["again"] if again else []))
         return msgspec.structs.replace(self.cluster_queue, cluster=cluster)
 
-    def why(self, run_id: str) -> WhyReport:
-        self._called("why", run_id)
-        return msgspec.structs.replace(WHY, run_id=run_id)
+    def why(self, run: RunIdentity) -> WhyReport:
+        self._called("why", run.run_id)
+        return msgspec.structs.replace(WHY, run=run)
 
     def preview_lower_memory(self, run_id: str) -> ActionPreview:
         self._called("preview_lower_memory", run_id)
-        return msgspec.structs.replace(LOWER_MEMORY, run_id=run_id)
+        return LOWER_MEMORY
 
-    def node_report(self, run_id: str, node: str) -> str:
-        self._called("node_report", run_id, node)
+    def node_report(self, run: RunIdentity, node: str) -> str:
+        self._called("node_report", run.run_id, node)
         return f"Node {node} of isambard: GPU memory gave errors\n\n  evidence\n"
 
     def preview_fix(self, run_id: str) -> ActionPreview:
         self._called("preview_fix", run_id)
-        return msgspec.structs.replace(FIX, run_id=run_id)
+        return FIX
 
     def preview_auto(self, run_id: str) -> ActionPreview:
         self._called("preview_auto", run_id)
         on = self._find(run_id).hands_off != "on"
         title = f"Let {run_id} go on by itself?" if on else f"End hands-off mode of {run_id}?"
-        return ActionPreview(run_id=run_id, title=title, consequences=(), commands=(), switches_on=on)
+        return ActionPreview(run=NOBODYS, title=title, consequences=(), commands=(), switches_on=on)
 
     def auto(self, run_id: str, *, on: bool) -> str:
         self._called("auto", run_id, "on" if on else "off")
@@ -256,8 +258,8 @@ class FakeCockpit:
         asked = LaunchOutlook(preset=preset, overrides=overrides, cluster=cluster, taken_at=time.time())
         return msgspec.structs.replace(asked, start=start, last_run=last, changes=changes)
 
-    def layout_file(self, run_id: str) -> str:
-        self._called("layout_file", run_id)
+    def layout_file(self, run: RunIdentity) -> str:
+        self._called("layout_file", run.run_id)
         return str(resolve("local/grpo-tiny"))
 
     def fields(self, preset: str, overrides: tuple[str, ...] = ()) -> tuple[Field, ...]:
@@ -271,7 +273,7 @@ class FakeCockpit:
         cluster: str = "local",
         sweep: Sweep = NO_SWEEP,
         auto: bool = False,
-    ) -> tuple[str, ...]:
+    ) -> tuple[RunIdentity, ...]:
         where = [*([cluster] if cluster != "local" else []), *(["hands-off"] if auto else [])]
         self._called("launch", preset, *overrides, *sweep.arguments, *where)
         ids = []
@@ -279,7 +281,7 @@ class FakeCockpit:
             ids.append(f"{preset.split('/')[-1]}-new{len(self.all_runs)}")
             new = summary(ids[-1], "queued", "queued", 1, detail="first in line", cluster=cluster)
             self.all_runs = (msgspec.structs.replace(new, sweep="new" if sweep.words else ""), *self.all_runs)
-        return tuple(ids)
+        return tuple(RunIdentity(cluster, run_id) for run_id in ids)
 
     def open_jobs(self) -> tuple[OpenJob, ...]:
         self._called("open_jobs")
@@ -297,31 +299,34 @@ class FakeCockpit:
         self._called("tell", event.kind, event.run.run_id)
         return ""
 
-    def node_shell(self, run_id: str, node: str = "") -> NodeShell:
-        self._called("node_shell", run_id, node)
+    def node_shell(self, run: RunIdentity, node: str = "") -> NodeShell:
+        self._called("node_shell", run.run_id, node)
         argv = ["sh", "-c", "echo this is a shell; exec cat"]
-        return NodeShell(self._find(run_id), Journal(state_dir()), node or "node1", argv)
+        return NodeShell(self._find(run.run_id, run.cluster), Journal(state_dir()), node or "node1", argv)
 
     def preview(self, ask: Ask) -> ActionPreview:
+        run_id = ask.run.run_id
         if ask.action == "signal":
-            return self.preview_signal(ask.run_id, ask.signal)
-        if ask.action in ("cancel", "fix", "auto", "lower_memory"):
-            return getattr(self, f"preview_{ask.action}")(ask.run_id)
-        return self.preview_resubmit(ask.run_id, ask.overrides, ask.exclude, ask.set_aside)
+            shown = self.preview_signal(run_id, ask.signal)
+        elif ask.action in ("cancel", "fix", "auto", "lower_memory"):
+            shown = getattr(self, f"preview_{ask.action}")(run_id)
+        else:
+            shown = self.preview_resubmit(run_id, ask.overrides, ask.exclude, ask.set_aside)
+        return msgspec.structs.replace(shown, run=ask.run)
 
     def carry_out(self, ask: Ask, shown: ActionPreview) -> str:
         if ask.action == "signal":
-            return self.send_signal(ask.run_id, ask.signal)
+            return self.send_signal(ask.run.run_id, ask.signal)
         if ask.action == "auto":
-            return self.auto(ask.run_id, on=shown.switches_on)
+            return self.auto(ask.run.run_id, on=shown.switches_on)
         if ask.action == "cancel":
-            return self.cancel(ask.run_id)
-        return self.resubmit(ask.run_id, shown.overrides, shown.exclude, shown.set_aside)
+            return self.cancel(ask.run.run_id)
+        return self.resubmit(ask.run.run_id, shown.overrides, shown.exclude, shown.set_aside)
 
     def preview_cancel(self, run_id: str) -> ActionPreview:
         self._called("preview_cancel", run_id)
         return ActionPreview(
-            run_id=run_id,
+            run=NOBODYS,
             title=f"Cancel {run_id}?",
             consequences=(
                 "It has run for 2m14 and is at step 412 of 1000.",
@@ -333,7 +338,7 @@ class FakeCockpit:
 
     def preview_signal(self, run_id: str, name: str) -> ActionPreview:
         self._called("preview_signal", run_id, name)
-        return ActionPreview(run_id=run_id, title=f"Send SIG{name} to {run_id}?", consequences=(), commands=())
+        return ActionPreview(run=NOBODYS, title=f"Send SIG{name} to {run_id}?", consequences=(), commands=())
 
     def send_signal(self, run_id: str, name: str) -> str:
         self._called("send_signal", run_id, name)

@@ -61,7 +61,7 @@ async def replay(
     try:
         app = ReplayApp(cockpit)
         async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: app.pictures.run(cockpit.run_id) is not None, "the first picture")
+            await until(pilot, lambda: app.pictures.run(cockpit.identity) is not None, "the first picture")
             await flushed(pilot)
             yield pilot
     finally:
@@ -141,9 +141,9 @@ def _answered(app: CockpitApp) -> bool:
         return False
     if isinstance(screen, RunsScreen):
         run = screen.table.pictured
-        return run is None or app.pictures.run(run.run_id) is not None
+        return run is None or app.pictures.run(run.identity) is not None
     if isinstance(screen, RunScreen):
-        return app.pictures.run(screen.run_id) is not None
+        return app.pictures.run(screen.identity) is not None
     return not isinstance(screen, LaunchScreen) or screen.review is not None
 
 

@@ -107,7 +107,7 @@ def test_a_line_of_why_one_died_belongs_to_its_actor() -> None:
 
 async def test_the_cursor_stays_on_its_actor_and_passes_over_why_one_died() -> None:
     async with cockpit(size=(120, 40)) as pilot:
-        pilot.app.open_run(RUNS[1].run_id, 2)
+        pilot.app.open_run(RUNS[1].identity, 2)
         await until_text(pilot, "RSS GIB")
         screen = pilot.app.screen
         pane = screen.mover()
@@ -128,7 +128,7 @@ async def test_the_cursor_stays_on_its_actor_and_passes_over_why_one_died() -> N
 
 async def test_enter_opens_the_log_of_an_actor() -> None:
     async with cockpit(fake := FakeCockpit(), size=(120, 40)) as pilot:
-        pilot.app.open_run(RUNS[1].run_id, 2)
+        pilot.app.open_run(RUNS[1].identity, 2)
         await until_text(pilot, "RSS GIB")
         await press(pilot, "j", "enter")
         await until(pilot, lambda: pilot.app.screen.tabs.current == "logs", "the log")
@@ -147,7 +147,7 @@ async def test_the_stack_of_one_process_is_asked_for_and_shown(monkeypatch: pyte
     async with cockpit(size=(120, 40)) as pilot:
         ran: list[tuple[str, ...]] = []
         monkeypatch.setattr(pilot.app.controller, "shell", lambda words, *_: ran.append(words) or ShellCommand(words))
-        pilot.app.open_run(RUNS[1].run_id, 1)
+        pilot.app.open_run(RUNS[1].identity, 1)
         await enter(pilot, "T")
         await until(pilot, lambda: "for the actors: 3 opens them" in notices(pilot), "where the key belongs")
         await enter(pilot, "3T")
@@ -156,7 +156,7 @@ async def test_the_stack_of_one_process_is_asked_for_and_shown(monkeypatch: pyte
         await press(pilot, "q")
         await until_text(pilot, "learner 0")
     async with cockpit(size=(120, 40), readonly=True) as pilot:
-        pilot.app.open_run(RUNS[1].run_id, 2)
+        pilot.app.open_run(RUNS[1].identity, 2)
         await enter(pilot, "T")
         await until(pilot, lambda: "read-only" in notices(pilot), "that it asks no process")
         assert "Ray" not in screen_text(pilot)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
 from pictures import cockpit, flushed, press
 from textual.keys import Keys
@@ -29,23 +30,23 @@ QUESTION = Question(kind="password", title="hpc", instructions=(), fields=(Field
 
 OPEN: dict[str, Callable[[CockpitApp], object]] = {
     "runs": lambda app: None,
-    "run": lambda app: app.open_run(app.pictures.ids[0]),
-    "metrics": lambda app: app.open_run(app.pictures.ids[0], 4),
-    "log": lambda app: app.open_run(app.pictures.ids[0], 5),
-    "samples": lambda app: app.open_run(app.pictures.ids[0], 8),
-    "config": lambda app: app.open_run(app.pictures.ids[0], 9),
+    "run": lambda app: app.open_run(next(iter(app.pictures.names))),
+    "metrics": lambda app: app.open_run(next(iter(app.pictures.names)), 4),
+    "log": lambda app: app.open_run(next(iter(app.pictures.names)), 5),
+    "samples": lambda app: app.open_run(next(iter(app.pictures.names)), 8),
+    "config": lambda app: app.open_run(next(iter(app.pictures.names)), 9),
     "launch": lambda app: app.open("launch"),
-    "why": lambda app: app.open("why", app.pictures.ids[0]),
+    "why": lambda app: app.open("why", next(iter(app.pictures.names))),
     "form": lambda app: app.open("form", "local/grpo-tiny", (), lambda _: None),
     "clusters": lambda app: app.open("clusters"),
     "jobs": lambda app: app.open("jobs"),
     "queue": lambda app: app.open("queue", "isambard"),
     "columns": lambda app: app.screen.act("columns"),
     "confirm": lambda app: app.push_screen(
-        ConfirmScreen(Ask("cancel", app.pictures.ids[0]), FakeCockpit().preview_cancel(app.pictures.ids[0]))
+        ConfirmScreen(Ask("cancel", next(iter(app.pictures.names))), FakeCockpit().preview_cancel(RUNS[0].run_id))
     ),
     "pick": lambda app: app.push_screen(PickScreen("which", ITEMS, marking=True)),
-    "nodes": lambda app: app.push_screen(NodesScreen(app.pictures.ids[0], ITEMS)),
+    "nodes": lambda app: app.push_screen(NodesScreen(next(iter(app.pictures.names)), ITEMS)),
     "palette": lambda app: app.push_screen(PaletteScreen("do", ITEMS)),
     "help": lambda app: app.open("help", RunsScreen.KEYS),
     "door": lambda app: app.push_screen(DoorScreen("hpc", QUESTION)),

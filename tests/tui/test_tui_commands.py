@@ -34,14 +34,14 @@ async def test_every_verb_of_the_shell_is_taken(verb: Any, monkeypatch: pytest.M
         ran: list[tuple[str, ...]] = []
         monkeypatch.setattr(app, "say", lambda text, *_: said.append(text))
         monkeypatch.setattr(app.controller, "shell", lambda words, *_: ran.append(words) or ShellCommand(words))
-        app.obey(f"{verb.name} {app.pictures.ids[0]}" if verb.name == "attach" else verb.name)
+        app.obey(f"{verb.name} {next(iter(app.pictures.names.values()))}" if verb.name == "attach" else verb.name)
         await flushed(pilot)
         assert not [text for text in said if any(word in text for word in REFUSED)]
         on_output = isinstance(app.screen, OutputScreen)
         assert on_output == (verb.name not in commands.OWN and verb.use != "terminal")
         assert bool(ran) == (on_output and verb.use == "reads")
         if ran and verb.takes == "run":
-            assert ran == [(verb.name, app.pictures.ids[0])]
+            assert ran == [(verb.name, next(iter(app.pictures.names.values())))]
 
 
 @pytest.mark.parametrize(

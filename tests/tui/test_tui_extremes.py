@@ -24,6 +24,7 @@ from rltui.tui.spans import cell_width, wrapped
 from rltui.tui.views import charts, history
 from rltui.tui.views.chart_view import ChartView
 from rltui.tui.widgets.bars import TabBar
+from rltui.watch.snapshots import RunIdentity
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ def test_what_waits_is_replaced_by_what_is_of_its_kind() -> None:
 
 def test_the_diagnosis_that_was_read_again_is_kept() -> None:
     def report(number: int) -> WhyReport:
-        return cast("WhyReport", SimpleNamespace(run_id=str(number)))
+        return cast("WhyReport", SimpleNamespace(run=RunIdentity("", str(number))))
 
     pictures = Pictures(lambda: 0.0)
     for number in (*range(KEPT_RUNS), 0, KEPT_RUNS):
         pictures.take_why(report(number))
-    assert (pictures.why("0") is None, pictures.why("1") is None) == (False, True)
+    assert tuple(pictures.why(RunIdentity("", number)) is None for number in "01") == (False, True)
 
 
 def test_a_cluster_that_waits_for_its_turn_is_not_asked_twice() -> None:

@@ -30,7 +30,7 @@ async def test_a_sweep_is_one_line_that_a_key_unfolds() -> None:
         assert len(table.lines) == len(ALL) + 1
         await press(pilot, "j", "enter")
         assert isinstance(pilot.app.screen, RunScreen)
-        assert pilot.app.screen.run_id == ALL[1].run_id
+        assert pilot.app.screen.identity.run_id == ALL[1].run_id
         await press(pilot, "q", "j", "+")
         assert isinstance(table.line, Fold), "from one of them the line is one again"
         await press(pilot, "enter")

@@ -19,6 +19,7 @@ from rltui.tui.views import gpus, hosts, overview
 from rltui.tui.views.gpu_map import MapTable
 from rltui.tui.views.gpus import ChosenTable
 from rltui.watch.node_samples import ProcessSample
+from rltui.watch.snapshots import RunIdentity
 
 if TYPE_CHECKING:
     from rltui.watch.snapshots import RunSnapshot
@@ -86,13 +87,13 @@ def test_the_overview_tells_once_of_a_stopped_process_and_gives_its_place_to_oth
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
 async def test_the_run_names_its_job(size: tuple[int, int]) -> None:
     async with cockpit(size=size) as pilot:
-        await opened(pilot, RUNS[1].run_id)
+        await opened(pilot, RUNS[1])
         await until_text(pilot, "stage training · job 4711198")
 
 
 async def test_gpus_are_shown_worst_first_on_a_key() -> None:
     async with cockpit() as pilot:
-        pilot.app.open_run(RUNS[1].run_id, 1)
+        pilot.app.open_run(RUNS[1].identity, 1)
         await until_text(pilot, "v wall")
         assert "worst first" not in screen_text(pilot)
         await press(pilot, "O")
@@ -161,7 +162,7 @@ def test_a_straggler_is_named_where_it_is_by_the_rule_of_the_verdict() -> None:
 
 async def test_cards_are_shown_by_role_and_filtered_by_anything() -> None:
     async with cockpit(size=(120, 40)) as pilot:
-        pilot.app.open_run(RUNS[1].run_id, 1)
+        pilot.app.open_run(RUNS[1].identity, 1)
         await until_text(pilot, "v wall")
         await press(pilot, "O", "O")
         await until_text(pilot, "by role")
@@ -215,7 +216,7 @@ async def test_the_cursor_of_the_map_names_a_node_and_leads_to_its_cards_and_bac
     picture, fake = _many(1000), FakeCockpit()
     fake.watch = lambda *_: picture
     async with cockpit(fake, size=(80, 24)) as pilot:
-        pilot.app.open_run(RUNS[1].run_id, 1)
+        pilot.app.open_run(RUNS[1].identity, 1)
         await until_text(pilot, "v cards")
         screen = pilot.app.screen
         await until_text(pilot, "worst GPU0 learner")
@@ -246,8 +247,8 @@ async def test_the_cursor_of_the_map_names_a_node_and_leads_to_its_cards_and_bac
 
 async def test_a_run_without_nodes_is_not_said_to_be_read_for_ever() -> None:
     class Bare(FakeCockpit):
-        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-            picture = super().watch(run_id, log)
+        def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:
+            picture = super().watch(run, log)
             self.gate.wait(60.0)
             return msgspec.structs.replace(picture, hosts=(), actors=())
 

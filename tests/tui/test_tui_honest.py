@@ -24,6 +24,7 @@ from rltui.watch.snapshots import (
     LogSnapshot,
     MetricsSnapshot,
     QueueSnapshot,
+    RunIdentity,
     RunSnapshot,
     StageSnapshot,
     StatusSnapshot,
@@ -92,8 +93,8 @@ def test_an_ended_run_has_neither_dead_actors_in_red_nor_queues() -> None:
 )
 async def test_of_an_ended_run_nothing_is_expected_any_more(state: str, log: str, metric: str) -> None:
     class Silent(FakeCockpit):
-        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-            return msgspec.structs.replace(super().watch(run_id), log=LogSnapshot(), metrics=MetricsSnapshot())
+        def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:
+            return msgspec.structs.replace(super().watch(run), log=LogSnapshot(), metrics=MetricsSnapshot())
 
     fake = Silent()
     async with cockpit(fake, open_run=next(run.run_id for run in RUNS if run.state == state)) as pilot:
@@ -124,8 +125,8 @@ def test_the_overview_of_a_run_without_reward_or_speed_shows_what_it_measures() 
 
 async def test_of_a_run_that_is_still_being_read_nothing_is_said_to_be_missing() -> None:
     class Slow(FakeCockpit):
-        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-            return RunSnapshot(summary=super().watch(run_id, log).summary, taken_at=NOW)
+        def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:
+            return RunSnapshot(summary=super().watch(run, log).summary, taken_at=NOW)
 
     run = next(run for run in RUNS if run.state == "running" and run.tokens_per_second_history)
     async with cockpit(Slow(), open_run=run.run_id) as pilot:
@@ -214,7 +215,7 @@ async def test_the_newest_failure_is_two_keys_away_and_times_are_told() -> None:
             "what is typed behind a filter is a word of its own"
         )
         await press(pilot, "!")
-        assert pilot.app.screen.run_id == screen.table.rows[0].run_id
+        assert pilot.app.screen.identity.run_id == screen.table.rows[0].run_id
 
 
 async def test_the_list_is_sorted_by_shifted_letters_and_escape_sorts_as_before() -> None:
@@ -278,8 +279,8 @@ def test_whether_a_log_is_seen_from_its_beginning(lines: tuple[str, ...], end_by
 class LongLog(FakeCockpit):
     """A log of which only the end is at hand."""
 
-    def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-        picture = super().watch(run_id, log)
+    def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:
+        picture = super().watch(run, log)
         return msgspec.structs.replace(picture, log=msgspec.structs.replace(picture.log, offset=165_000_000))
 
 

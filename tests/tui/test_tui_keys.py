@@ -23,23 +23,25 @@ from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.spans import width_of
 from rltui.tui.views.bars import footer
+from rltui.watch.snapshots import RunIdentity
 
 SCREENS = {
     name: getattr(import_module(f"rltui.tui.screens.{name}"), kind) for name, kind in {**PLACES, **DIALOGS}.items()
 } | {"nodes": NodesScreen}
-PREVIEW = ActionPreview(run_id="run-1", title="", consequences=(), commands=())
+RUN = RunIdentity("local", "run-1")
+PREVIEW = ActionPreview(run=RUN, title="", consequences=(), commands=())
 MADE_OF: dict[str, tuple[object, ...]] = {
-    "run": ("run-1", None, None),
-    "why": ("run-1",),
+    "run": (RUN, None, None),
+    "why": (RUN,),
     "form": ("local/grpo-tiny", (), lambda _: None),
     "queue": ("hpc",),
     "help": (keys.dialog_keys("nothing"),),
     "output": (("list",),),
-    "replay": (SimpleNamespace(run_id="run-1"),),
-    "confirm": (Ask("cancel", "run-1"), PREVIEW),
+    "replay": (SimpleNamespace(identity=RUN),),
+    "confirm": (Ask("cancel", RUN), PREVIEW),
     "pick": ("which", ()),
     "columns": ((),),
-    "nodes": ("run-1", ()),
+    "nodes": (RUN, ()),
 }
 """What a screen is made of, where it is anything."""
 CONTEXTS = [

@@ -39,7 +39,7 @@ async def test_three_keys_from_the_list_to_a_launched_run() -> None:
         await enter(pilot, "\n")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
         assert launches(fake) == [("local/grpo-tiny-coin",)]
-        assert pilot.app.screen.run_id == "grpo-tiny-coin-new11"
+        assert pilot.app.screen.identity.run_id == "grpo-tiny-coin-new11"
         await until_text(pilot, "first in line")
         await enter(pilot, "q")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen), "the list")

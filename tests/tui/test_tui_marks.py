@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from canned_runs import RUNS
 from fake_cockpit import FakeCockpit
+from msgspec import structs
 from pictures import cockpit, confirmation, enter, notices, press, screen_text, until, until_text
 
 from rltui.errors import RltuiError
@@ -54,7 +55,7 @@ async def test_of_marked_runs_one_that_fails_does_not_stop_the_others_and_marks_
         await until(pilot, lambda: "done for 1 of 2" in notices(pilot), "what was done")
         assert f"{FIRST}: another rltui was faster" in notices(pilot)
         assert [call[1] for call in fake.calls if call[0] == "resubmit"] == [FIRST, SECOND]
-        assert pilot.app.screen.table.marked == (FIRST, SECOND)
+        assert pilot.app.screen.table.marked == (RUNS[0].identity, RUNS[1].identity)
 
 
 async def test_marks_follow_what_is_shown_and_keys_of_one_run_say_so() -> None:
@@ -62,7 +63,7 @@ async def test_marks_follow_what_is_shown_and_keys_of_one_run_say_so() -> None:
         await press(pilot, "*")
         assert len(pilot.app.screen.table.marked) == len(RUNS)
         await enter(pilot, f"/{SECOND}\n")
-        assert pilot.app.screen.table.marked == (SECOND,)
+        assert pilot.app.screen.table.marked == (RUNS[1].identity,)
         assert "✓" in screen_text(pilot)
         await press(pilot, "m")
         assert "it is for one run, and 1 are marked" in notices(pilot)
@@ -96,3 +97,31 @@ async def test_a_baseline_is_kept_and_marked_runs_are_held_against_it() -> None:
         pilot.app.screen.table.pin(THIRD)
         await enter(pilot, " =")  # a baseline that was removed counts as none
         await until(pilot, lambda: "mark two runs or more" in notices(pilot), "the reason")
+
+
+async def test_of_two_runs_with_one_id_the_one_under_the_cursor_is_shown_marked_and_asked_about() -> None:
+    here, there = (structs.replace(RUNS[1], cluster=name) for name in ("local", "isambard"))
+    fake = FakeCockpit(all_runs=(here, there))
+    async with cockpit(fake, size=(120, 30)) as pilot:
+        table = pilot.app.screen.table
+        await enter(pilot, "j ")
+        assert table.marked == (there.identity,)
+        await enter(pilot, " c")
+        await confirmation(pilot)
+        assert pilot.app.screen.preview.run == there.identity
+        await enter(pilot, "n\n")
+        await until(pilot, lambda: pilot.app.screen.identity == there.identity, "its own screen")
+        await until(pilot, lambda: pilot.app.pictures.run(there.identity) is not None, "its picture")
+        assert pilot.app.screen.snapshot.summary.cluster == "isambard"
+        await press(pilot, "escape")
+        await enter(pilot, f":cancel {here.run_id}\n")
+        await until(pilot, lambda: f"could be {here.identity}, {there.identity}" in notices(pilot), "the refusal")
+        await enter(pilot, f":cancel {here.identity}\n")
+        await confirmation(pilot)
+        assert pilot.app.screen.preview.run == here.identity
+        await enter(pilot, "n*c")
+        await confirmation(pilot)
+        assert str(here.identity) in screen_text(pilot)
+        await enter(pilot, "n=")
+        await until(pilot, lambda: getattr(pilot.app.screen, "command", None) is not None, "the comparison")
+        assert pilot.app.screen.command.words == ("compare", str(here.identity), str(there.identity))

@@ -20,7 +20,7 @@ from rltui.tui.searches import Searches
 from rltui.tui.widgets import log_pane
 from rltui.tui.widgets.pane import changed_part
 from rltui.watch.log_search import LogHit, LogQuery, Searched, read_query
-from rltui.watch.snapshots import EndSnapshot, MetricsSnapshot
+from rltui.watch.snapshots import EndSnapshot, MetricsSnapshot, RunIdentity
 
 BELL, ESC = "\x07", "\x1b"
 
@@ -324,11 +324,14 @@ def test_completion(text: str, completed: str) -> None:
 
 
 def test_a_name_is_resolved_only_where_it_is_certain() -> None:
-    known = ["grpo-1", "grpo-12", "coin-1"]
-    assert commands.resolve("grpo-1", known) == "grpo-1"
-    assert commands.resolve("co", known) == "coin-1"
-    assert commands.resolve("grpo", known) == ""
-    assert commands.resolve("x", known) == ""
+    one, two, coin = (RunIdentity("local", run_id) for run_id in ("grpo-1", "grpo-12", "coin-1"))
+    known = [one, two, coin, there := RunIdentity("hpc", "coin-1")]
+    assert commands.resolve("grpo-1", known) == [one]
+    assert commands.resolve("grpo", known) == [one, two]
+    assert commands.resolve("coin-1", known) == [coin, there]
+    assert commands.resolve("co@hpc", known) == [there]
+    assert commands.resolve("x", known) == commands.resolve("", known) == commands.resolve("@hpc", known) == []
+    assert commands.no_run("coin-1", [coin, there]) == "'coin-1' could be coin-1@local, coin-1@hpc"
 
 
 @pytest.mark.parametrize(

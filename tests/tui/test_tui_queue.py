@@ -74,7 +74,7 @@ async def test_enter_opens_the_run_whose_job_it_is() -> None:
         await until_text(pilot, "[5 waiting]")
         await press(pilot, "v", "j", "enter")
         assert isinstance(pilot.app.screen, RunScreen)
-        assert pilot.app.screen.run_id == MINE.run_id
+        assert pilot.app.screen.identity.run_id == MINE.run_id
 
 
 async def test_hostile_names_are_only_text() -> None:

@@ -15,15 +15,15 @@ from rltui.tui.screens.confirm import ConfirmScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.run_tabs import TABS
 from rltui.tui.screens.runs import RunsScreen
-from rltui.watch.snapshots import RunSnapshot
+from rltui.watch.snapshots import RunIdentity, RunSnapshot, RunSummary
 
 FIRST = RUNS[0].run_id
 
 
-async def opened(pilot, run_id: str = FIRST, tab: str = "1") -> RunScreen:
-    pilot.app.open_run(run_id)
+async def opened(pilot, run: RunSummary = RUNS[0], tab: str = "1") -> RunScreen:
+    pilot.app.open_run(run.identity)
     await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
-    await until(pilot, lambda: pilot.app.pictures.run(run_id) is not None, "the first picture")
+    await until(pilot, lambda: pilot.app.pictures.run(run.identity) is not None, "the first picture")
     await enter(pilot, tab)
     return pilot.app.screen
 
@@ -70,7 +70,7 @@ async def test_a_click_opens_a_tab() -> None:
 @pytest.mark.parametrize("run", RUNS, ids=[run.state for run in RUNS])
 async def test_every_tab_of_a_run_in_any_state(run) -> None:
     async with cockpit() as pilot:
-        await opened(pilot, run.run_id)
+        await opened(pilot, run)
         for digit in "1234567890":
             await enter(pilot, digit)
             await flushed(pilot)
@@ -99,13 +99,13 @@ async def test_the_history_says_what_each_loss_cost(size: tuple[int, int]) -> No
 async def test_a_run_that_waits_has_no_history_yet() -> None:
     run = next(run for run in RUNS if run.state == "queued")
     async with cockpit() as pilot:
-        await opened(pilot, run.run_id, tab="8")
+        await opened(pilot, run, tab="8")
         await until_text(pilot, "no attempt has begun yet")
 
 
 async def test_gpus_of_two_nodes_with_their_roles() -> None:
     async with cockpit(size=(120, 40)) as pilot:
-        await opened(pilot, RUNS[1].run_id)
+        await opened(pilot, RUNS[1])
         await until_text(pilot, "GPUs 8 · L learner · E engine")
         rows = [row for row in screen_lines(pilot) if row.startswith(" nid0107") and "cpu" not in row]
         assert len(rows) == 2
@@ -117,14 +117,14 @@ async def test_gpus_of_two_nodes_with_their_roles() -> None:
 
 async def test_a_failed_run_says_why_at_the_top() -> None:
     async with cockpit() as pilot:
-        await opened(pilot, RUNS[5].run_id)
+        await opened(pilot, RUNS[5])
         await until_text(pilot, "✗ failed  CUDA out of memory in engine 3 on nid010798 (exit 1)")
         await until_text(pilot, "cuda_oom_gpu_shared  ! shows evidence and remedies")
 
 
 async def test_a_loading_run_shows_its_roles() -> None:
     async with cockpit() as pilot:
-        await opened(pilot, RUNS[2].run_id)
+        await opened(pilot, RUNS[2])
         await until_text(pilot, "engine 0 loading weights")
         await until_text(pilot, "67%")
 
@@ -245,7 +245,7 @@ async def test_long_lines_can_be_panned() -> None:
 async def test_log_text_cannot_act() -> None:
     fake = FakeCockpit(all_runs=HOSTILE_RUNS, lines=HOSTILE_LOG)
     async with cockpit(fake, size=(120, 30)) as pilot:
-        screen = await opened(pilot, HOSTILE_RUNS[1].run_id, tab="6")
+        screen = await opened(pilot, HOSTILE_RUNS[1], tab="6")
         await until_text(pilot, "[bold red]not markup[/]")
         text = screen_text(pilot)
         assert "\x1b" not in text
@@ -275,7 +275,7 @@ async def test_cancel_from_the_open_run() -> None:
 async def test_the_open_run_is_read_often_and_the_list_goes_on() -> None:
     fake = FakeCockpit()
     async with cockpit(fake) as pilot:
-        await opened(pilot, RUNS[1].run_id)
+        await opened(pilot, RUNS[1])
         fake.calls.clear()
         fake.all_runs = (*RUNS[:2], *RUNS[3:])  # the list changes, and its cursor is on another run
         await until(pilot, lambda: len([call for call in fake.calls if call[0] == "watch"]) >= 4, "four reads")
@@ -299,7 +299,7 @@ async def test_a_run_that_vanished_is_an_error_with_a_hint_and_keys_go_on() -> N
 async def test_a_run_can_be_opened_from_the_start() -> None:
     async with cockpit(open_run="grpo-7b-r2") as pilot:
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
-        assert pilot.app.screen.run_id == RUNS[5].run_id
+        assert pilot.app.screen.identity.run_id == RUNS[5].run_id
         await until_text(pilot, "CUDA out of memory")
 
 
@@ -311,8 +311,8 @@ async def test_a_run_that_is_not_there_at_the_start_leaves_the_list() -> None:
 
 async def test_the_problem_of_a_picture_stands_in_the_header() -> None:
     class Away(FakeCockpit):
-        def watch(self, run_id: str, log: str = "") -> RunSnapshot:
-            return msgspec.structs.replace(super().watch(run_id, log), problem="the relay is away")
+        def watch(self, run: RunIdentity, log: str = "") -> RunSnapshot:
+            return msgspec.structs.replace(super().watch(run, log), problem="the relay is away")
 
     async with cockpit(Away(), size=(120, 30)) as pilot:
         await opened(pilot)
@@ -372,7 +372,7 @@ async def test_hands_off_mode_is_switched_on_and_off_after_a_question() -> None:
     fake = FakeCockpit()
     run_id = RUNS[1].run_id
     async with cockpit(fake) as pilot:
-        await opened(pilot, run_id)
+        await opened(pilot, RUNS[1])
         for word, wanted in (("on", "hands-off"), ("off", "hands-off ended")):
             await enter(pilot, "H")
             await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the question")
@@ -384,7 +384,7 @@ async def test_hands_off_mode_is_switched_on_and_off_after_a_question() -> None:
 
 async def test_actors_have_their_gpus_and_memory_and_are_filtered() -> None:
     async with cockpit(size=(120, 40)) as pilot:
-        pilot.app.open_run(RUNS[1].run_id, 2)
+        pilot.app.open_run(RUNS[1].identity, 2)
         await until_text(pilot, "RSS GIB")
         rows = [row.split() for row in screen_text(pilot).splitlines() if "learner 0" in row]
         assert rows[0][-3:] == ["0", "61.3", "14.2"], rows

@@ -26,6 +26,7 @@ from rltui.tui.screens.help import HelpScreen
 from rltui.tui.screens.launch import LaunchScreen
 from rltui.tui.screens.run import RunScreen
 from rltui.tui.screens.runs import RunsScreen
+from rltui.watch.snapshots import RunIdentity
 
 FIRST, SECOND = RUNS[0].run_id, RUNS[1].run_id
 
@@ -68,7 +69,7 @@ async def test_enter_opens_and_q_comes_back() -> None:
     async with cockpit() as pilot:
         await press(pilot, "j", "enter")
         assert isinstance(pilot.app.screen, RunScreen)
-        assert pilot.app.screen.run_id == SECOND
+        assert pilot.app.screen.identity.run_id == SECOND
         await press(pilot, "q")
         assert isinstance(pilot.app.screen, RunsScreen)
         assert pilot.app.screen.table.selected.run_id == SECOND
@@ -80,7 +81,7 @@ async def test_a_click_selects_and_a_double_click_opens() -> None:
         assert pilot.app.screen.table.selected.run_id == RUNS[2].run_id
         await pilot.click("#table", offset=(5, 2), times=2)
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
-        assert pilot.app.screen.run_id == SECOND
+        assert pilot.app.screen.identity.run_id == SECOND
 
 
 async def test_filter_narrows_while_typing_and_escape_clears() -> None:
@@ -126,7 +127,7 @@ async def test_cancel_acts_on_the_run_it_was_asked_for_even_if_the_list_moves() 
         await confirmation(pilot)
         fake.all_runs = (summary("grpo-new-1", "running", "training", 1), *RUNS)
         pilot.app.controller.refresh()
-        await until(pilot, lambda: len(pilot.app.pictures.ids) == len(RUNS) + 1, "the new run")
+        await until(pilot, lambda: len(pilot.app.pictures.names) == len(RUNS) + 1, "the new run")
         await press(pilot, "y")
         await until(pilot, lambda: ("cancel", FIRST) in fake.calls, "the cancellation")
         await until(pilot, lambda: "asked to save and end" in notices(pilot), "what was done")
@@ -214,7 +215,7 @@ async def test_pause_stops_drawing_and_goes_on_with_the_newest() -> None:
         await until_text(pilot, "‖ paused")
         fake.all_runs = (summary("grpo-new-1", "queued", "queued", 1), *RUNS)
         pilot.app.controller.refresh()
-        await until(pilot, lambda: len(pilot.app.pictures.ids) == len(RUNS) + 1, "the new run")
+        await until(pilot, lambda: len(pilot.app.pictures.names) == len(RUNS) + 1, "the new run")
         await flushed(pilot)
         assert "grpo-new-1" not in screen_text(pilot)
         await press(pilot, "p")
@@ -272,11 +273,11 @@ async def test_commands_do_what_the_keys_do() -> None:
         await press(pilot, ":")
         await enter(pilot, "op grpo-7b-r2\n")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunScreen), "the run")
-        assert pilot.app.screen.run_id == RUNS[5].run_id
+        assert pilot.app.screen.identity.run_id == RUNS[5].run_id
         await press(pilot, "q", ":")
         await enter(pilot, "cancel grpo-tiny-4\n")
         await confirmation(pilot)
-        assert pilot.app.screen.preview.run_id == FIRST
+        assert pilot.app.screen.preview.run.run_id == FIRST
         await press(pilot, "n", ":")
         await enter(pilot, "theme light\n")
         assert pilot.app.theme == "rltui-light"
@@ -385,7 +386,7 @@ async def test_the_cursor_goes_to_a_launched_run_once_it_is_in_the_list_unless_i
         table = pilot.app.screen.table
         for run_id, keys, expected in (("new-1", (), "new-1"), ("new-2", ("j",), SECOND)):
             await press(pilot, "g")
-            table.choose(run_id)
+            table.choose(RunIdentity("local", run_id))
             await press(pilot, *keys)
             fake.all_runs = (*RUNS, summary(run_id, "queued", "submitted", 1))
             pilot.app.controller.refresh()

@@ -26,6 +26,7 @@ from rltui.errors import UsageError
 from rltui.tui.screens.runs import RunsScreen
 from rltui.watch.log_search import LogQuery, Searched, read_query
 from rltui.watch.samples import SampleQuery, SamplesFound
+from rltui.watch.snapshots import RunIdentity
 
 FIRST = RUNS[0].run_id
 SIZES = [(40, 10), (80, 24), (120, 40)]
@@ -130,7 +131,7 @@ async def test_hostile_samples_are_text(options: dict[str, bool]) -> None:
 
 async def test_a_run_without_samples_says_how_there_would_be() -> None:
     async with cockpit() as pilot:
-        await opened(pilot, RUNS[2].run_id, tab="9")
+        await opened(pilot, RUNS[2], tab="9")
         await until_text(pilot, "with trainer.rollout_data_dir=FOLDER")
 
 
@@ -183,12 +184,12 @@ async def test_verbs_open_the_tabs() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 async def test_what_was_found_while_another_tab_was_in_sight_is_there_when_one_comes_back(fails: bool) -> None:
     class Slow(FakeCockpit):
-        def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
+        def samples(self, run: RunIdentity, query: SampleQuery) -> Iterator[SamplesFound]:
             self.gate.wait(60.0)
             if "samples" in self.failing:
                 self.failing.clear()
                 raise self.error
-            yield from super().samples(run_id, query)
+            yield from super().samples(run, query)
 
     fake = Slow(failing={"samples"} if fails else set())
     async with cockpit(fake) as pilot:
@@ -203,8 +204,8 @@ async def test_what_was_found_while_another_tab_was_in_sight_is_there_when_one_c
 
 async def test_a_search_of_the_log_ends_none_of_samples() -> None:
     class Slow(FakeCockpit):
-        def samples(self, run_id: str, query: SampleQuery) -> Iterator[SamplesFound]:
-            for found in super().samples(run_id, query):
+        def samples(self, run: RunIdentity, query: SampleQuery) -> Iterator[SamplesFound]:
+            for found in super().samples(run, query):
                 yield found
                 self.gate.wait(60.0)
 
@@ -219,7 +220,7 @@ async def test_a_search_of_the_log_ends_none_of_samples() -> None:
 
 async def test_a_search_in_a_whole_log_ends_with_its_screen() -> None:
     class Endless(FakeCockpit):
-        def search_log(self, run_id: str, name: str, query: LogQuery) -> Iterator[Searched]:
+        def search_log(self, run: RunIdentity, name: str, query: LogQuery) -> Iterator[Searched]:
             while not self.gate.wait(0.01):
                 yield Searched((), 1, 100)
 
@@ -227,7 +228,7 @@ async def test_a_search_in_a_whole_log_ends_with_its_screen() -> None:
     async with cockpit(fake) as pilot:
         await opened(pilot)
         searches = pilot.app.controller.searches
-        searches.log(RUNS[0].run_id, "out.log", read_query("loss"))
+        searches.log(RUNS[0].identity, "out.log", read_query("loss"))
         await until(pilot, lambda: searches._logs.busy, "the search")
         await press(pilot, "escape")
         await until(pilot, lambda: isinstance(pilot.app.screen, RunsScreen), "the list")

@@ -106,7 +106,7 @@ async def test_a_confirmation_that_comes_late_does_not_open_over_something_else(
         assert isinstance(pilot.app.screen, RunsScreen)
         await enter(pilot, "c")
         await until(pilot, lambda: isinstance(pilot.app.screen, ConfirmScreen), "the confirmation")
-        assert pilot.app.screen.preview.run_id == RUNS[1].run_id
+        assert pilot.app.screen.preview.run.run_id == RUNS[1].run_id
 
 
 async def test_the_age_of_stale_data_stands_in_the_header(fake: Hanging) -> None:
@@ -137,8 +137,8 @@ async def test_answers_that_come_while_the_cockpit_closes_do_no_harm(fake: Hangi
             fake.gate.set()
             for answer in (
                 messages.RunsFetched(RunsSnapshot()),
-                messages.Launched("x"),
-                messages.FetchFailed("runs", "", "a", "b"),
+                messages.Launched((RUNS[0].identity,)),
+                messages.FetchFailed("runs", "a", "b"),
             ):
                 pilot.app.post_message(answer)
     fake.gate.set()
@@ -186,7 +186,7 @@ def test_a_thread_drops_what_is_out_of_date_and_that_of_actions_nothing() -> Non
 
 def test_a_poller_reads_the_new_target_at_once_and_rests_without_one() -> None:
     seen: list[str] = []
-    poller = Poller("test-poller", lambda target: (seen.append(target), HANG_S)[1], needs_target=True)
+    poller = Poller("test-poller", lambda target: None if target is None else (seen.append(target), HANG_S)[1])
     poller.start()
     poller.aim("a")
     wait_for(lambda: seen == ["a"], "the first read")
@@ -194,7 +194,7 @@ def test_a_poller_reads_the_new_target_at_once_and_rests_without_one() -> None:
     wait_for(lambda: seen == ["a", "b"], "the second read")
     poller.hurry()
     wait_for(lambda: seen == ["a", "b", "b"], "the hurried read")
-    poller.aim("")
+    poller.aim(None)
     poller.hurry()
     poller.stop()
     wait_for(lambda: not any(thread.name == "test-poller" for thread in threading.enumerate()), "the end")
@@ -216,9 +216,11 @@ def test_a_source_that_fails_is_told_once_and_slows_down() -> None:
 
 def test_a_run_of_the_list_as_last_seen_that_was_taken_away_since_is_no_failure() -> None:
     posted: list[object] = []
-    Controller(FakeCockpit(failing={"watch"}, error=UsageError("No run is called that.")), posted.append)._read_run("x")
+    Controller(FakeCockpit(failing={"watch"}, error=UsageError("No run is called that.")), posted.append)._read_run(
+        RUNS[0].identity
+    )
     assert posted == []
-    Controller(FakeCockpit(failing={"watch"}, error=ClusterError("away")), posted.append)._read_run("x")
+    Controller(FakeCockpit(failing={"watch"}, error=ClusterError("away")), posted.append)._read_run(RUNS[0].identity)
     assert [message.error for message in posted] == ["away"]
 
 

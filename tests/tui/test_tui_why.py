@@ -18,6 +18,7 @@ from rltui.tui.screens.runs import RunsScreen
 from rltui.tui.screens.why import WhyScreen
 from rltui.tui.spans import width_of
 from rltui.tui.views.why import confidence_word, why_lines
+from rltui.watch.snapshots import RunIdentity
 
 FAILED = RUNS[5].run_id
 
@@ -186,7 +187,7 @@ def test_hostile_words_are_text() -> None:
     finding = Diagnosis(
         id="x", summary="[red]no[/]", confidence=0.1, evidence=(Evidence(file="a\x1b[2J", line=1, text="\x1b]0;t\x07"),)
     )
-    lines = why_lines(WhyReport(run_id="x", headline="[b]", findings=(finding,)), 80, UNICODE)
+    lines = why_lines(WhyReport(run=RunIdentity("", "x"), headline="[b]", findings=(finding,)), 80, UNICODE)
     assert "\x1b" not in "".join(text for row in lines for text, _ in row.line.spans)
 
 
@@ -196,8 +197,8 @@ def test_sureness_is_a_word() -> None:
 
 async def test_a_run_without_a_cause_says_what_to_collect() -> None:
     class Clueless(FakeCockpit):
-        def why(self, run_id: str) -> WhyReport:
-            return msgspec.structs.replace(WHY, run_id=run_id, headline="No known cause is in its logs.", findings=())
+        def why(self, run: RunIdentity) -> WhyReport:
+            return msgspec.structs.replace(WHY, run=run, headline="No known cause is in its logs.", findings=())
 
     async with cockpit(Clueless()) as pilot:
         await asked(pilot)
@@ -231,9 +232,9 @@ async def test_logs_that_cannot_be_read_are_not_read_for_ever() -> None:
 
 async def test_without_a_cause_the_first_exception_leads_to_its_line() -> None:
     class Unexplained(FakeCockpit):
-        def why(self, run_id: str) -> WhyReport:
+        def why(self, run: RunIdentity) -> WhyReport:
             return WhyReport(
-                run_id=run_id, headline="No known cause is in its logs.", exception=("out.log", 1043, "ValueError: no"),
+                run=run, headline="No known cause is in its logs.", exception=("out.log", 1043, "ValueError: no"),
                 notes=("    /w/rewards.py:7 in grade", "Attempt 1 made steps up to 40; what is different since:"),
             )  # fmt: skip
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from watch_support import await_that
 
 from rltui import api
 from rltui.cli.follow import follow
@@ -20,14 +21,16 @@ from rltui.errors import ClusterError, RltuiError, UsageError
 from rltui.paths import cache_dir
 from rltui.service.actions import cancel, preview_cancel
 from rltui.service.all_clusters import AllClusters
+from rltui.service.cockpit import ActionPreview, Ask
 from rltui.service.context import Context
 from rltui.service.job_changes import hold, release, requeue, update
 from rltui.service.last_rows import HERE, LastRows
+from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.resubmit import preview_resubmit, resubmit
 from rltui.service.sampling import start_sampling
 from rltui.tui.glyphs import UNICODE
 from rltui.tui.views.runs import empty
-from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunIdentity, RunsSnapshot, RunSummary
 
 
 @pytest.fixture
@@ -62,12 +65,13 @@ def make_run(root: Path, run_id: str, created_at: float, cluster: str, *, over: 
     (root / run_id / "run.json").write_text(json.dumps(record))
 
 
-def kept_row(cluster: str, run_id: str) -> None:
+def kept_row(cluster: str, run_id: str) -> RunSummary:
     row = RunSummary(
         run_id=run_id, name="far", algorithm="grpo", cluster=cluster, state="running", attempt=1, created_at=50.0,
         nodes=1, gpus_per_node=8, gpu="H100",
     )  # fmt: skip
     LastRows(cache_dir(), cluster).keep(RunsSnapshot(runs=(row,), taken_at=1234.0))
+    return row
 
 
 def test_a_cluster_that_hangs_shows_its_last_rows_and_holds_up_nobody(
@@ -260,3 +264,65 @@ def test_no_process_is_sampled_in_the_place_of_one_that_has_ended(home: Path) ->
     with pytest.raises(RltuiError, match="has ended"):
         start_sampling(context, others, 1)
     clusters.close()
+
+
+SAME = "grpo-same-00ff"
+
+
+@pytest.fixture
+def two(home: Path) -> Iterator[AllClusters]:
+    """Runs of one id on this machine and on another cluster, which was seen before."""
+    make_run(home / "run_root", SAME, 300.0, "local")
+    make_run(home / "near", SAME, 250.0, "near")
+    before = AllClusters(["near"])
+    before.runs()
+    before.close()
+    clusters = AllClusters(["local", "near"])
+    yield clusters
+    clusters.close()
+
+
+def test_one_of_two_runs_with_one_id_is_never_guessed(two: AllClusters, home: Path) -> None:
+    for word in (SAME, SAME[:-1]):
+        with pytest.raises(UsageError, match="could be grpo-same-00ff@local, grpo-same-00ff@near"):
+            two.find(word)
+    for name, root in (("local", "run_root"), ("near", "near")):
+        for word in (f"{SAME}@{name}", f"grpo-sam@{name}"):
+            context, run = two.find(word)
+            assert (context.name, run.path) == (name, str(home / root / SAME))
+        alone = AllClusters([name])
+        assert alone.find(SAME)[1].path == str(home / root / SAME), "as with --cluster"
+        alone.close()
+    with pytest.raises(UsageError, match="No run is called 'grpo-same-00ff@elsewhere'"):
+        two.find(f"{SAME}@elsewhere")
+    assert main(["cancel", SAME, "--yes"]) == UsageError.exit_code
+    assert main(["show", f"{SAME}@near"]) == 0
+
+
+def test_the_cockpit_reads_and_acts_on_the_one_of_two_that_is_meant(
+    two: AllClusters, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = home / "config_dir" / "clusters.yaml"
+    clusters.write_text("".join(line for line in clusters.read_text().splitlines(True) if not line.startswith("gone")))
+    cockpit = LiveCockpit()
+    monkeypatch.setattr(
+        "rltui.service.asked.preview",
+        lambda context, run, _: ActionPreview.of(run.identity, run.path, (), context.name),
+    )
+    try:
+        await_that(lambda: len([one for one in cockpit.runs().runs if one.run_id == SAME]) == 2, "both are listed")
+        for name, root in (("local", "run_root"), ("near", "near")):
+            path, run = str(home / root / SAME), RunIdentity(name, SAME)
+            assert cockpit.watch(run).summary.path == cockpit.beside(run).summary.path == path
+            assert cockpit.why(run).run == run
+            shown = cockpit.preview(Ask("cancel", run))
+            assert (shown.run, shown.title, shown.commands) == (run, path, (name,))
+            assert shown.consequences == (f"it is the one on {name}: another cluster has a run of the same id",)
+    finally:
+        cockpit.close()
+
+
+def test_a_local_run_of_another_machine_is_not_the_one_of_this_machine(home: Path) -> None:
+    row = kept_row("gone", SAME)
+    here, there = structs.replace(row, cluster="local"), structs.replace(row, cluster="local", through="near")
+    assert (str(here.identity), str(there.identity)) == (f"{SAME}@local", f"{SAME}@near")

@@ -36,7 +36,7 @@ from rltui.service.cockpit import Ask
 from rltui.service.context import Context
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.run_jobs import with_failed_nodes
-from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunIdentity, RunSummary
 
 NOW = 1_793_000_000.0
 
@@ -339,10 +339,14 @@ def test_the_cockpits_reviews_and_the_verbs_offer_it_before_anything_is_submitte
         applied = cockpit.review("local/grpo-tiny", offer.fix, "hpc")
         assert "NODES" not in [one.code for one in applied.findings]
         assert "#SBATCH --exclude=n7" in applied.script
-        [warning] = [one for one in cockpit.preview(Ask("resubmit", run)).findings if one.code == "NODES"]
+        [warning] = [
+            one for one in cockpit.preview(Ask("resubmit", RunIdentity("hpc", run))).findings if one.code == "NODES"
+        ]
         assert "--exclude n7 leaves them out" in warning.message
-        assert "NODES" not in [one.code for one in cockpit.preview(Ask("exclude", run, exclude=("n7",))).findings]
-        assert cockpit.node_report(run, "n7").startswith("Node n7 of hpc: ")
+        assert "NODES" not in [
+            one.code for one in cockpit.preview(Ask("exclude", RunIdentity("hpc", run), exclude=("n7",))).findings
+        ]
+        assert cockpit.node_report(RunIdentity("hpc", run), "n7").startswith("Node n7 of hpc: ")
     finally:
         cockpit.close()
     assert main(["resubmit", run, "--dry-run"]) == 0

@@ -11,7 +11,7 @@ from msgspec import Struct
 from test_dialects import DIALECTS, follow, metrics
 
 from rltui.onnode.metric_names import canonical_values
-from rltui.watch.node_samples import HostSnapshot
+from rltui.watch.node_samples import HostSnapshot, ProcessSample
 from rltui.watch.owners import ROLE_NAMES, ActorSnapshot, Owners, patterns_of, role_letter, title_letter
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
@@ -97,3 +97,15 @@ def test_what_no_dialect_speaks_of_is_named_by_the_bundled_trainers_words() -> N
     assert title_letter("python learner.py") == ""
     assert title_letter("sglang::scheduler_TP0") == "E"
     assert (title_letter("VLLM::judge 0::EngineCore"), title_letter("ray::Judge.stream")) == ("J", "J")
+
+
+def test_a_process_is_not_the_actor_with_its_number_on_another_node() -> None:
+    actors = [
+        ActorSnapshot(actor_id="a", class_name="Learner", name="", state="ALIVE", node="n1", pid=300),
+        ActorSnapshot(actor_id="b", class_name="Engine", name="", state="ALIVE", node="n2", pid=200),
+    ]
+    child = ProcessSample(pid=300, title="VLLM::Worker_TP1", parent=200)
+    owners = Owners(actors)
+    assert owners.of(HostSnapshot(host="n1"), [300]).letter == "L"
+    assert owners.of(HostSnapshot(host="n2", processes=(child,)), [300]).letter == "E"
+    assert owners.of(HostSnapshot(host="n1.otherwise.named"), [300]).letter == "L", "Ray's name may be another"

@@ -13,6 +13,7 @@ from rltui.cli import export as verb
 from rltui.cli.main import main
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
+from trainers.export import _draft_of
 
 RUN = "grpo-tiny-1a2b"
 
@@ -86,3 +87,19 @@ def test_elsewhere_the_command_is_told(
     said = " ".join(capsys.readouterr().err.split())
     assert f"-m trainers.export --checkpoint {run}/checkpoints/step-000010 --to {run}/export/step-000010" in said
     assert not (run / "export").exists()
+
+
+def test_of_two_exports_to_one_folder_one_is_refused_and_what_a_killed_one_left_is_gone(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    left = tmp_path / ".exporting-model" / "half" / "weights"
+    left.parent.mkdir(parents=True)
+    left.write_text("of one that was killed")
+    with _draft_of(target) as draft:
+        assert not list(draft.iterdir())
+        draft.joinpath("config.json").write_text("{}")
+        with pytest.raises(ValueError, match=r"another export into .*model is under way"), _draft_of(target):
+            pass
+        draft.rename(target)
+    assert [file.name for file in target.iterdir()] == ["config.json"], "the second one has touched nothing"
+    with pytest.raises(ValueError, match="is there already"), _draft_of(target):
+        pass

@@ -353,7 +353,9 @@ def test_the_status_says_whether_a_decision_may_still_come(ended_s: float, words
 @pytest.mark.parametrize("is_live", [True, False])
 def test_the_switch_of_a_run_that_has_ended_says_that_it_starts_nothing(is_live: bool) -> None:
     state = "running" if is_live else "failed"
-    run = SimpleNamespace(run_id="r", hands_off="", is_adopted=False, share=None, state=state, is_live=is_live)
+    run = SimpleNamespace(
+        run_id="r", identity=None, hands_off="", is_adopted=False, share=None, state=state, is_live=is_live
+    )
     preview = hands_off_switch.preview_switch(SimpleNamespace(require_own=lambda _: None), run)  # type: ignore[arg-type]
     assert preview.consequences[0].startswith("It has ended") == (not is_live)
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
+from msgspec import structs
 
 from rltui.cli import auto
 from rltui.errors import RltuiError, UsageError
 from rltui.onnode import rundir
+from rltui.runs.journal import Journal
 from rltui.service import hands_off, hands_off_switch
 from rltui.service.hands_off import gpu_hours_of
 from rltui.service.hands_off_rules import CauseFix, Policy, Record, Situation, decide, policy_of, quiet_s
+
+STALL = (CauseFix(cause="run_stalled", recovery="restart", sentence="stood still"),)
 
 
 @pytest.mark.parametrize("decision", ["stop", "restart"])
@@ -82,3 +87,29 @@ def test_gpu_hours_are_those_of_the_cards_that_each_attempt_had(tmp_path: Path) 
         for name, told in files.items():
             (attempt / name).write_text(json.dumps(told))
     assert gpu_hours_of(tmp_path, 2) == 32 + 12 + 2
+
+
+def test_it_is_off_before_anybody_is_told_that_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = tmp_path / "grpo-1a2b" / "attempts" / "01"
+    attempt.mkdir(parents=True)
+    switch, seen = attempt.parents[1] / rundir.HANDS_OFF, []
+    switch.write_text(json.dumps({"on": True}))
+    now = Situation(now=1e9, attempt=1, outcome="failed", reason="a bug")
+    monkeypatch.setattr(
+        hands_off, "_once_ended", lambda *_: SimpleNamespace(run_id="grpo-1a2b", last_attempt=1, attempt=1)
+    )
+    monkeypatch.setattr(hands_off, "situation_of", lambda *_: now)
+    monkeypatch.setattr(hands_off, "tell_of", lambda *_, **__: seen.append(json.loads(switch.read_text())["on"]))
+    place: Any = SimpleNamespace(name="local", journal=Journal(tmp_path))
+    assert getattr(hands_off.take(place, attempt), "decision", "") == "stop"
+    assert seen == [False]
+
+
+def test_until_when_it_waits_is_the_nodes_time_of_day_wherever_it_is_read() -> None:
+    record = decide(
+        Policy(quiet_hours="00:00-23:59"), (), Situation(now=1e9, attempt=1, outcome="failed", causes=STALL)
+    )
+    there = structs.replace(record, until_clock="07:00")
+    assert (record.until, there.until, there.what) == ("23:59", "07:00", "attempt 2, not before 07:00")
+    of_old = structs.replace(there, until_clock="")
+    assert of_old.until == time.strftime("%H:%M", time.localtime(of_old.time + of_old.hold_s))

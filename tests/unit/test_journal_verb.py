@@ -58,12 +58,14 @@ def test_a_change_of_a_live_run_has_its_words_and_the_outcome_of_its_attempt(wri
 def test_an_interrupted_change_stays_open_and_is_no_part_of_another_runs(write: Callable[..., None]) -> None:
     write("replace", "intent", attempt=1, overrides=["a=1"])
     write("resubmit", "intent", attempt=2, run="other")
+    write("resubmit", "intent", attempt=2, cluster="another")
     write("submit", "done", attempt=3)
     write("resubmit", "intent", attempt=4)
     found = actions(Journal(state_dir()).entries())
     assert [(one.action, one.run, one.words) for one in found] == [
         ("replace", "grpo-1a2b", ("a=1",)),
         ("resubmit", "other", ()),
+        ("resubmit", "grpo-1a2b", ()),
         ("submit", "grpo-1a2b", ()),
         ("resubmit", "grpo-1a2b", ()),
     ]

@@ -27,10 +27,11 @@ from rltui.service.cockpit import Ask
 from rltui.service.failures import FailureWords
 from rltui.service.launch import RefusedError
 from rltui.service.live_cockpit import LiveCockpit
-from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunIdentity, RunSummary
 
 NOW = 1_793_000_000.0
 RUN = "grpo-tiny-1a2b"
+IDENTITY = RunIdentity("local", RUN)
 DEADLINE_S = 60.0
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.10 GiB. GPU 0 has a total capacity of 79.10 GiB"
 
@@ -98,54 +99,54 @@ def test_the_failure_word_comes_into_the_list_by_and_by(cockpit: LiveCockpit) ->
     [run] = cockpit.runs().runs
     assert (run.run_id, run.state) == (RUN, "failed")
     await_that(lambda: any(run.failure.startswith("cuda_oom") for run in cockpit.runs().runs), "the word comes")
-    assert cockpit.watch(RUN).summary.failure.startswith("cuda_oom")
+    assert cockpit.watch(IDENTITY).summary.failure.startswith("cuda_oom")
 
 
 def test_a_picture_has_all_logs_and_the_one_that_is_wanted(cockpit: LiveCockpit) -> None:
-    picture = cockpit.watch(RUN)
+    picture = cockpit.watch(IDENTITY)
     assert [(file.name, file.node) for file in picture.logs] == [("out.log", ""), ("node-n1.log", "n1")]
     assert picture.log.lines[-1] == OOM
-    assert cockpit.watch(RUN, "node-n1.log").log.lines == ("10:00:20 hello from n1",)
-    merged = cockpit.watch(RUN, "*").log
+    assert cockpit.watch(IDENTITY, "node-n1.log").log.lines == ("10:00:20 hello from n1",)
+    merged = cockpit.watch(IDENTITY, "*").log
     assert merged.name == "*"
     at = merged.lines.index("[node-n1] 10:00:20 hello from n1")
     assert {line.split()[1] for line in merged.lines[:at]} <= {f"10:00:{second:02d}" for second in range(21)}
-    assert cockpit.watch(RUN).log.lines[-1] == OOM
+    assert cockpit.watch(IDENTITY).log.lines[-1] == OOM
     assert [gpu.pids for host in picture.hosts for gpu in host.gpus] == [(77,)]
 
 
 def test_evidence_can_be_read_in_its_place(cockpit: LiveCockpit) -> None:
-    report = cockpit.why(RUN)
+    report = cockpit.why(IDENTITY)
     found = report.findings[0].evidence[0]
     file, line, text = found.file, found.line, found.text
-    part = cockpit.log_part(RUN, file, line)
+    part = cockpit.log_part(IDENTITY, file, line)
     assert OOM in text
     assert part.lines[line - part.first_line] == OOM
     with pytest.raises(RltuiError):
-        cockpit.log_part(RUN, "../../../run.json", 1)
+        cockpit.log_part(IDENTITY, "../../../run.json", 1)
     with pytest.raises(RltuiError):
-        cockpit.log_part(RUN, "nothing.log", 1)
+        cockpit.log_part(IDENTITY, "nothing.log", 1)
 
 
 def test_a_resubmission_is_previewed_with_its_difference_and_findings(cockpit: LiveCockpit) -> None:
-    preview = cockpit.preview(Ask("edit", RUN, ("train.steps=7",)))
+    preview = cockpit.preview(Ask("edit", IDENTITY, ("train.steps=7",)))
     assert "+ train.steps: 7" in preview.diff
     assert preview.overrides == ("train.steps=7",)
-    [command] = cockpit.preview(Ask("edit", RUN, ("slurm.exclude=[n1, n2]",))).commands
+    [command] = cockpit.preview(Ask("edit", IDENTITY, ("slurm.exclude=[n1, n2]",))).commands
     assert shlex.split(command) == ["rltui", "resubmit", RUN, "slurm.exclude=[n1, n2]"]
-    without = cockpit.preview(Ask("exclude", RUN, (), ("n1",))).consequences
+    without = cockpit.preview(Ask("exclude", IDENTITY, (), ("n1",))).consequences
     assert "runs on this machine all the same, the only one: nothing keeps away from n1" in without
 
 
 def test_the_form_of_a_run_is_of_its_newest_attempt(cockpit: LiveCockpit, attempt: Path) -> None:
-    fields = {one.key: one for one in cockpit.fields(cockpit.layout_file(RUN), ("train.steps=7",))}
+    fields = {one.key: one for one in cockpit.fields(cockpit.layout_file(IDENTITY), ("train.steps=7",))}
     assert (fields["train.steps"].value, fields["train.steps"].is_set) == (7, True)
     before = load_layout(resolve("local/grpo-tiny")).layout
     assert fields["train.steps"].before == before.train.steps
     assert fields["hardware.nodes"].value == before.hardware.nodes
     attempt.joinpath("layout.yaml").unlink()
     with pytest.raises(RltuiError, match="it runs a script"):
-        cockpit.layout_file(RUN)
+        cockpit.layout_file(IDENTITY)
 
 
 def test_a_cockpit_that_is_opened_later_is_the_live_one(attempt: Path) -> None:
@@ -305,8 +306,8 @@ def test_a_gpu_that_fell_off_the_bus_is_not_shown_as_free(attempt: Path, capsys:
 
 def test_what_was_estimated_for_each_role_stands_beside_its_cards(cockpit: LiveCockpit, attempt: Path) -> None:
     attempt.joinpath("layout.yaml").write_text(dump_layout(load_layout(resolve("opd/text-8")).layout))
-    assert cockpit.watch(RUN).role_memory == (), "the first picture does not wait for it"
-    found = {one.letter: one for one in cockpit.watch(RUN).role_memory}
+    assert cockpit.watch(IDENTITY).role_memory == (), "the first picture does not wait for it"
+    found = {one.letter: one for one in cockpit.watch(IDENTITY).role_memory}
     expected = {role.role: role.peak_gib for role in estimate_roles(load_layout(resolve("opd/text-8")).layout).roles}
     assert {one.letter: one.estimated_gib for one in found.values()} == {
         "L": expected["learner"], "E": expected["rollout"], "T": expected["teacher"],

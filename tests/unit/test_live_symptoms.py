@@ -29,8 +29,10 @@ from rltui.tui.glyphs import UNICODE
 from rltui.tui.views import gpus
 from rltui.tui.views import runs as rows
 from rltui.tui.views.stage import section
+from rltui.watch.snapshots import RunIdentity
 
 RUN = "grpo-tiny-1a2b"
+IDENTITY = RunIdentity("local", RUN)
 STEP = {"time/total": 60.0, "time/generate": 9.0, "time/reward": 41.0, "time/train": 8.0, "reward": 0.3}
 
 
@@ -79,7 +81,7 @@ def test_the_word_comes_into_the_list_and_goes_with_its_cause(attempt: Path, coc
     narrow = structs.replace(run, stage=structs.replace(run.stage, detail="evaluating the policy"))
     assert text_of([rows.row(narrow, rows.plan(90, 20), False, UNICODE)]).rstrip().endswith("reward-bound")
     assert matches(run, "why:reward")
-    picture = cockpit.watch(RUN)
+    picture = cockpit.watch(IDENTITY)
     assert picture.summary.symptom == "reward-bound"
     first = section(picture, UNICODE, ())
     assert "reward-bound  ! shows" in text_of(first.body(80, first.rows_wanted))
@@ -303,7 +305,7 @@ def test_a_lost_card_is_named_in_the_cockpit(attempt: Path, cockpit: LiveCockpit
     told = {"t": time.time(), "host": "n2", "cpus": 8, "cpu": 1.0, "mem": [1, 64], "gpus": [{"i": 3}]}
     attempt.joinpath("gpu-n2.jsonl").write_text(json.dumps(told) + "\n")
     await_that(lambda: symptoms(cockpit) == ["Xid 79: GPU 3 of n2 is lost"], "the fault comes")
-    page = gpus.GpuTable(cockpit.watch(RUN), 120, UNICODE, wall=False)
+    page = gpus.GpuTable(cockpit.watch(IDENTITY), 120, UNICODE, wall=False)
     assert "does not answer, Xid 79" in text_of(page.row(index) for index in range(page.count))
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import struct
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -76,4 +81,29 @@ def test_moments_and_zones(client: RelayClient) -> None:
         assert moment(said, 0.0, ZONE) == NEWEST
     with pytest.raises(UsageError, match="is no time"):
         moment("yesterday", 0.0, ZONE)
-    assert zone_of(client).utcoffset(None) == datetime.fromtimestamp(time.time()).astimezone().utcoffset()
+    here = datetime.fromtimestamp(time.time(), zone_of(client))
+    assert here.utcoffset() == here.astimezone().utcoffset()
+
+
+BERLIN = b"".join((header := struct.pack(">4sc15x6L", b"TZif", b"2", 0, 0, 0, 0, 1, 4), b"\0" * 6 + b"CET\0")) * 2
+BERLIN += b"\nCET-1CEST,M3.5.0,M10.5.0/3\n"
+
+
+def cluster_in(offsets: str) -> Any:
+    """A cluster whose machine is in Berlin and whose ``date`` says ``offsets``, of now and of half a year ago."""
+    said = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(out=offsets))
+    return SimpleNamespace(**vars(said), read=lambda *_: SimpleNamespace(data=BERLIN))
+
+
+def test_a_log_that_goes_over_a_change_of_the_clocks_is_read_with_both_offsets() -> None:
+    now = time.time()
+    rules = ZoneInfo.from_file(io.BytesIO(BERLIN))
+    said = [f"{datetime.fromtimestamp(at, rules):%z}" for at in (now, now - 182 * 86400.0)]
+    zone = zone_of(cluster_in("\n".join(said)))
+    change = datetime(2026, 10, 25, 1, tzinfo=timezone.utc).timestamp()
+    clock = Clock(zone, newest=change + 7200, oldest=change - 86400)
+    assert clock.read("2026-10-25 01:30:00 before") == change - 5400
+    assert clock.read("2026-10-25 03:30:00 after") == change + 5400
+    assert moment("2026-07-01T12:00", 0.0, zone) == datetime(2026, 7, 1, 10, tzinfo=timezone.utc).timestamp()
+    assert zone_of(cluster_in("+0000\n+0000")) == timezone.utc, "the account's own TZ counts, not the machine's"
+    assert zone_of(cluster_in(f"{said[0]}\ndate: illegal option")).utcoffset(None) is not None

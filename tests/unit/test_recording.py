@@ -337,7 +337,7 @@ def test_events_are_jumped_to_and_back_past_the_one_just_gone_to() -> None:
         assert found is not None
         assert found.text == "k e1100"
         with pytest.raises(UsageError, match="This is a recording"):
-            cockpit.preview(Ask("cancel", RUN))
+            cockpit.preview(Ask("cancel", cockpit.identity))
     finally:
         cockpit.close()
 
@@ -357,9 +357,9 @@ def test_a_straggler_is_named_at_its_moment() -> None:
     cockpit = ReplayCockpit(recorded({"job.json": b"{}", "gpu-n7.jsonl": text.encode()}, mtime=1000.0), at="5m")
     try:
         cockpit.clock.toggle()
-        assert cockpit.watch(RUN).stragglers == {("n7", 2)}
+        assert cockpit.watch(cockpit.identity).stragglers == {("n7", 2)}
         cockpit.clock.go_to(1800.0)
-        assert cockpit.watch(RUN).stragglers == frozenset()
+        assert cockpit.watch(cockpit.identity).stragglers == frozenset()
     finally:
         cockpit.close()
 

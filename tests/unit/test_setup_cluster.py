@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import os
+import pwd
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -316,3 +318,17 @@ def test_however_many_clusters_there_are_the_controller_is_asked_once_what_it_is
     relay: Any = SimpleNamespace(run=lambda *_, **__: answer)
     assert setup_cluster._other_clusters(relay) == ("north", "south")
     assert asked == [relay]
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_on_the_disk_of_a_project_each_member_has_a_run_root_of_his_own(is_own: bool, tmp_path: Path) -> None:
+    disk = tmp_path
+    if not is_own and os.getuid():
+        disk = Path("/tmp")
+    elif not is_own:
+        os.chown(disk, 65534, -1)
+    script = setup_cluster.LOOK_AROUND
+    variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PROJECT": str(disk)}
+    done = subprocess.run(["bash", "-c", script], env=variables, capture_output=True, text=True, check=True, timeout=60)
+    name = pwd.getpwuid(os.getuid()).pw_name
+    assert f"scratch={disk}{'' if is_own else f'/{name}'}\n" in done.stdout

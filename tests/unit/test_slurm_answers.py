@@ -140,6 +140,7 @@ UNKNOWN = [
     (1, "sbatch: error: Batch job submission failed: Unexpected message received"),
     (1, "sbatch: error: Batch job submission failed: Protocol authentication error"),
     (1, "sbatch: error: Batch job submission failed: Connection reset by peer"),
+    (1, "Slurm temporarily unable to accept job, retrying\nUnable to contact slurm controller (connect failure)"),
     (1, "the site's wrapper is down for lunch"),
     (1, ""),
     (-9, ""),

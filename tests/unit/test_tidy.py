@@ -22,6 +22,7 @@ from rltui.paths import run_root, state_dir
 from rltui.runs.journal import Journal, actions
 from rltui.service.run_filter import picked
 from rltui.service.tidy import REMOVED, run_sizes
+from rltui.watch.snapshots import RunIdentity
 
 MIB = 1 << 20
 
@@ -200,7 +201,9 @@ def test_a_filter_that_is_half_typed_picks_nothing_in_the_shell() -> None:
 def test_runs_of_one_id_on_two_clusters_are_two(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [SimpleNamespace(run_id="grpo-1", cluster=name, reader=name) for name in ("alps", "eiger")]
+    runs = [
+        SimpleNamespace(identity=RunIdentity(name, "grpo-1"), cluster=name, reader=name) for name in ("alps", "eiger")
+    ]
     clusters = SimpleNamespace(context=lambda name: name)
     monkeypatch.setattr(pick_runs, "open_clusters", lambda _: nullcontext(clusters))
     monkeypatch.setattr(pick_runs, "picked_runs", lambda *_: runs)
@@ -219,5 +222,5 @@ def test_runs_of_one_id_on_two_clusters_are_two(
     assert pick_runs.do_to_all(options, "Remove", preview, act) == 0  # type: ignore[arg-type]
     assert removed == ["eiger"]
     assert told(capsys) == {
-        "schema": 1, "done": ["grpo-1 on eiger"], "failed": {}, "left": {"grpo-1 on alps": "it is running"}
+        "schema": 1, "done": ["grpo-1@eiger"], "failed": {}, "left": {"grpo-1@alps": "it is running"}
     }  # fmt: skip

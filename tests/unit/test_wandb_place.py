@@ -17,9 +17,10 @@ from rltui.errors import RltuiError
 from rltui.runs.journal import Journal
 from rltui.service.live_cockpit import LiveCockpit
 from rltui.service.wandb_place import wandb_place
-from rltui.watch.snapshots import RunSummary
+from rltui.watch.snapshots import RunIdentity, RunSummary
 
 RUN = "grpo-tiny-1a2b"
+IDENTITY = RunIdentity("local", RUN)
 PAGE = "https://wandb.example.org:8443/ada/tiny/runs/0c0ffee0"
 
 
@@ -31,13 +32,13 @@ def test_files_and_page_of_a_run_on_this_machine(own_folders: Path) -> None:
     try:
         live.runs()
         with pytest.raises(RltuiError, match="no files of W&B"):
-            live.wandb(RUN)
+            live.wandb(IDENTITY)
         attempt.joinpath("out.log").write_text(f"wandb: View run at \x1b[34m{PAGE}\x1b[0m\nstep 1\n")
-        assert live.wandb(RUN)[1:] == (PAGE, None, "", None, "", ())
+        assert live.wandb(IDENTITY) == (PAGE, None, "", None, "", ())
         for name in ("offline-run-20261124_1-a", "run-20261124_2-a", "latest-run.txt"):
             folder.joinpath("wandb", name).mkdir(parents=True)
             folder.joinpath("wandb", name, "run-a.wandb").touch()
-        place = live.wandb(RUN)
+        place = live.wandb(IDENTITY)
     finally:
         live.close()
     assert place.page == PAGE

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import inspect
 import json
@@ -29,6 +30,8 @@ from typing import Any, TextIO
 from trainers.environments import Policy, Task
 from trainers.rewards.own_worker import find, mute, stream_apart
 
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
 MOST_FILES = 1 << 16
 """More are no use, and programs that close all that they may have had open would take long."""
 
@@ -92,7 +95,7 @@ class AgentHost:
             end(process)
 
     def _start(self, question: dict[str, Any]) -> None:
-        limit_s, ends = question["limit_s"], tuple[int, ...]()
+        limit_s, ends, host = question["limit_s"], tuple[int, ...](), os.getpid()
         try:
             reading, writing = ends = os.pipe()
             process = os.fork()
@@ -103,7 +106,7 @@ class AgentHost:
             return
         if not process:
             self._answers.close()  # else who reads them would not hear of this process's end while a sample goes on
-            in_fork(self._play, question, writing)
+            in_fork(self._play, question, writing, host)
         os.set_blocking(reading, False)
         os.close(writing)
         self._running[process] = Running(question["key"], reading, time.monotonic() + limit_s, limit_s)
@@ -134,9 +137,15 @@ class AgentHost:
         say(self._answers, {"key": one.key, **found})
 
 
-def in_fork(play: Callable[[Task, Policy], Any], question: dict[str, Any], writing: int) -> None:
-    """Play a sample in the process that was forked for it, and end that."""
+def in_fork(play: Callable[[Task, Policy], Any], question: dict[str, Any], writing: int, host: int) -> None:
+    """Play a sample in the process that was forked for it, and end that; the kernel ends it where ``host`` is killed.
+
+    Its sample is lost then, and it would go on asking the engines for what nobody hears.
+    """
     try:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != host:  # killed before the kernel was told
+            return
         # a fork has its parent's descriptor, and a signal to it would wake that
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

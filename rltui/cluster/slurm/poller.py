@@ -17,6 +17,7 @@ from rltui.cluster.jobs import JobsSnapshot
 from rltui.cluster.slurm.ids import base_id
 from rltui.cluster.slurm.queries import by_id, is_same_job, placed, waiting_among
 from rltui.errors import ClusterError
+from rltui.threads import backed_off_s
 
 if TYPE_CHECKING:
     from rltui.cluster.jobs import JobSnapshot
@@ -72,8 +73,7 @@ def next_look_s(needs: Needs, chance: float) -> float:
     else:
         delay = UNWATCHED_S
     if needs.failures:
-        # bounded: 2.0 ** 1024 is an OverflowError, and a controller may be away for days
-        delay = min(LONGEST_S, delay * 2.0 ** min(needs.failures, 10))
+        delay = backed_off_s(delay, needs.failures, LONGEST_S)
     elif needs.changed_ago_s is not None and 0 <= needs.changed_ago_s <= CHANGE_WINDOW_S:
         delay = AFTER_CHANGE_S
     return delay * (1 + 0.2 * chance)

@@ -118,10 +118,16 @@ def read_trouble(said: str, rc: int, tool: str) -> Trouble:
         if re.search(sign.pattern, text):
             lines = [line for line in said.splitlines() if re.search(sign.pattern, line.lower())]
             sentence = telling_line(lines[-1]) if lines else sentence
-            return Trouble(sign.kind, sentence, sign.hint, sign.nothing_done and rc >= 0)
+            others = "\n".join(line for line in text.splitlines() if not re.search(sign.pattern, line))
+            return Trouble(sign.kind, sentence, sign.hint, sign.nothing_done and rc >= 0 and not _may_be_done(others))
     if rc > 0 and _REFUSAL.search(text):
         return Trouble("refused", sentence, "", nothing_done=True)
     return Trouble("unknown", sentence)
+
+
+def _may_be_done(text: str) -> bool:
+    """Whether a tool that tried again, and could not even connect then, may have been heard the first time."""
+    return any(re.search(sign.pattern, text) for sign in SIGNS if sign.kind == "controller" and not sign.nothing_done)
 
 
 def is_format_refused(said: str) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
     from rltui.tui.widgets.prompt import Complete, Prompt
-    from rltui.watch.snapshots import RunSummary
+    from rltui.watch.snapshots import RunIdentity, RunSummary
 
 
 class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
@@ -34,12 +34,14 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
     SOURCE: ClassVar[Source] = "runs"
     """The source whose age the header shows."""
 
-    def __init__(self, run_id: str = "") -> None:
+    def __init__(self, run: RunIdentity | None = None) -> None:
         super().__init__()
-        self.run_id = run_id
+        self.identity = run
         self.header = HeaderBar()
         self.footer = FooterBar()
         self.prompting = Prompting(self)
+        self.launching = ""
+        """The verb phrase of the launch that it waits for; empty: none."""
 
     @property
     def prompt(self) -> Prompt | None:
@@ -49,7 +51,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
     @property
     def target(self) -> RunSummary | None:
         """The run that this is about, as it was last seen; None where it is about none."""
-        return self.cockpit.pictures.summary(self.run_id)
+        return self.cockpit.pictures.summary(self.identity)
 
     def body(self) -> Sequence[Widget]:
         """What stands between header and footer."""
@@ -95,7 +97,7 @@ class CockpitScreen(KeyedScreen[None], inherit_bindings=False):
 
     def tick(self) -> None:
         """Bring header and footer up to date."""
-        self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE, self.run_id))
+        self.header.show(self.crumbs(), self.state_spans(), self.cockpit.health(self.SOURCE, self.identity))
         self.footer.show(self.bound.hints(self.key_context(), self.cockpit.glyphs))
 
     def tick_s(self) -> float:
@@ -193,6 +195,12 @@ class Part:
     def cockpit(self) -> Host:
         """The application, as screens see it."""
         return self._screen.cockpit
+
+    @property
+    def _identity(self) -> RunIdentity:
+        """The run that its screen is about; only of parts of a run's own screen."""
+        assert self._screen.identity is not None
+        return self._screen.identity
 
 
 class Prompting:

@@ -22,6 +22,7 @@ from rltui.tui.picking import fits
 from rltui.tui.screens.base import CockpitScreen
 from rltui.tui.spans import Line, Role, clip_start, line, pad, rule, wrapped
 from rltui.tui.widgets.list_pane import ItemsPane
+from rltui.watch.snapshots import RunIdentity
 
 _needs_set = keys.needs(attrgetter("has_overrides"), "this key is as the file has it")
 _needs_changes = keys.first_of(keys.what_is_wrong, keys.may_change)
@@ -52,7 +53,7 @@ class FormScreen(CockpitScreen):
         preset: The layout, by name or path; of a run, nothing.
         overrides: What is set already.
         changed: Is told all that is set whenever that changes.
-        run_id: The run that is to be resubmitted; empty: a launch.
+        run: The run that is to be resubmitted; None: a launch.
     """
 
     KEYS: ClassVar[KeyTable] = KEYS
@@ -65,14 +66,14 @@ class FormScreen(CockpitScreen):
         preset: str,
         overrides: tuple[str, ...],
         changed: Callable[[tuple[str, ...]], None] = lambda _: None,
-        run_id: str = "",
+        run: RunIdentity | None = None,
     ) -> None:
         super().__init__()
         self.pane = FormPane(id="form")
         self.overrides = overrides
         self._preset = preset
         self._changed = changed
-        self._run_id = run_id
+        self._run = run
         self._key = self._shown = ""
         """The key whose value is being typed, and the value as it stood there first."""
 
@@ -82,7 +83,7 @@ class FormScreen(CockpitScreen):
         self._read()
 
     def _read(self) -> None:
-        self.cockpit.controller.ask_fields(self._preset, self.overrides, self._run_id)
+        self.cockpit.controller.ask_fields(self._preset, self.overrides, self._run)
 
     def receive(self, message: CockpitMessage) -> None:
         """Take the keys as they are with what is set now."""
@@ -93,11 +94,11 @@ class FormScreen(CockpitScreen):
 
     @override
     def crumbs(self) -> Sequence[str]:
-        return [self._run_id, "resubmit with"] if self._run_id else ["launch", self._preset]
+        return [self._run.run_id, "resubmit with"] if self._run is not None else ["launch", self._preset]
 
     def key_context(self) -> KeyContext:
         """Whether the key under the cursor is set, and whether there is a resubmission to preview."""
-        one, is_run = self.pane.selected, bool(self._run_id)
+        one, is_run = self.pane.selected, self._run is not None
         problem = "" if is_run and self.overrides else "nothing is set yet" if is_run else "this is for a launch: q"
         is_set = one is not None and one.is_set
         return KeyContext(readonly=self.cockpit.readonly, has_overrides=is_set, problem=problem)
@@ -119,7 +120,8 @@ class FormScreen(CockpitScreen):
     def do_resubmit(self) -> None:
         """Go back, and preview the resubmission with what is set."""
         self.do_back()
-        self.cockpit.ask(Ask("edit", self._run_id, self.overrides))
+        if self._run is not None:
+            self.cockpit.ask(Ask("edit", self._run, self.overrides))
 
     def do_filter(self) -> None:
         """Open the prompt for words that a row has to have."""

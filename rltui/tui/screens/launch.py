@@ -101,8 +101,6 @@ class LaunchScreen(CockpitScreen):
         self._asked: tuple[str, tuple[str, ...], str, Sweep] = ("", (), "", NO_SWEEP)
         self._reviewed: PresetSummary | None = None
         self._settling: Timer | None = None
-        self.launching = ""
-        """What was asked for by the launch that has not been answered yet, in words; empty: none is under way."""
         self._opened = ""
 
     @override

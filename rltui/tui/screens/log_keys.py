@@ -92,7 +92,7 @@ class LogKeys(Part):
             query: What it was found by.
         """
         self._wanted_part, self._wanted_query = (name, line), query
-        self.cockpit.controller.ask_log_part(self._screen.run_id, name, line, offset)
+        self.cockpit.controller.ask_log_part(self._identity, name, line, offset)
         self._tabs.open(NUMBERS["logs"])
         self.expect()
 
@@ -121,7 +121,7 @@ class LogKeys(Part):
     def _ask_piece(self, step: int, name: str, place: Mapping[str, int] | None, at: float | None = None) -> None:
         self._step_wanted = step
         self.in_log(lambda pane: pane.expect(name))
-        self.cockpit.controller.ask_log_piece(self._screen.run_id, name, place, at)
+        self.cockpit.controller.ask_log_piece(self._identity, name, place, at)
 
     def _take_piece(self, part: LogPart) -> None:
         """Show the lines that were asked for; where there are none behind the last one, the end of the log."""
@@ -162,7 +162,7 @@ class LogKeys(Part):
         self._whole, self._here = None, here
         if query.pattern and pane.is_piece:
             pane.tell("searching")
-            self.cockpit.controller.searches.log(self._screen.run_id, self._log, query)
+            self.cockpit.controller.searches.log(self._identity, self._log, query)
         return ""
 
     def clear(self) -> None:

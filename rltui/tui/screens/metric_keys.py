@@ -16,7 +16,7 @@ from rltui.tui.widgets.metrics_pane import MetricsPane
 
 if TYPE_CHECKING:
     from rltui.service.wandb_place import WandbPlace
-    from rltui.watch.snapshots import RunSnapshot
+    from rltui.watch.snapshots import RunIdentity, RunSnapshot
 
 AGAIN_S = 5.0
 """Between two looks at a live run that is drawn beside."""
@@ -44,8 +44,8 @@ class MetricKeys(Part):
     def __init__(self, screen: CockpitScreen, tabs: Tabs) -> None:
         super().__init__(screen)
         self._tabs = tabs
-        self._beside = ""
-        """The run that is drawn beside; empty: none."""
+        self._beside: RunIdentity | None = None
+        """The run that is drawn beside."""
         self._asked_at = 0.0
         self._wants_wandb = False
 
@@ -63,38 +63,40 @@ class MetricKeys(Part):
 
     def _ask(self, at: float) -> None:
         self._asked_at = at
-        self.cockpit.controller.ask_beside(self._screen.run_id, self._beside)
+        if self._beside is not None:
+            self.cockpit.controller.ask_beside(self._identity, self._beside)
 
     def receive(self, message: BesideFetched | WandbFound) -> None:
         """Draw the run beside, if it is still the one that is wanted; or offer what W&B has of this run."""
         if isinstance(message, WandbFound):
             self._offer(message.place)
-        elif (pane := self._tabs.opened(MetricsPane)) is not None and message.snapshot.summary.run_id == self._beside:
+        elif (pane := self._tabs.opened(MetricsPane)) is not None and message.snapshot.summary.identity == self._beside:
             if not message.snapshot.metrics.series:
-                self.cockpit.say(f"{self._beside} has no series yet", "warning")
+                self.cockpit.say(f"{message.snapshot.summary.run_id} has no series yet", "warning")
             pane.show_beside(message.snapshot)
 
     def choose(self, text: str) -> str:
         """Draw the run that was typed; why it cannot be drawn comes back."""
         name, pictures = text.strip(), self.cockpit.pictures
-        named = (run.run_id for run in pictures.runs.runs if run.name == name and run.run_id != self._screen.run_id)
-        run_id = commands.resolve(name, pictures.ids) or next(named, "")
-        if not run_id:
-            return commands.no_run(name)
-        if run_id == self._screen.run_id:
+        named = (run.identity for run in pictures.runs.runs if run.name == name and run.identity != self._identity)
+        fitting = commands.resolve(name, pictures.names)
+        found = fitting[0] if len(fitting) == 1 else next(named, None)
+        if found is None:
+            return commands.no_run(name, fitting)
+        if found == self._identity:
             return "this is the run itself: name another"
-        self._beside = run_id
+        self._beside = found
         self._ask(0.0)
         return ""
 
     def do_beside(self) -> None:
         """Ask which run is drawn beside, or draw it no more."""
-        if self._beside:
-            self._beside = ""
+        if self._beside is not None:
+            self._beside = None
             if self._pane is not None:
                 self._pane.show_beside(None)
             return
-        ids = [run_id for run_id in self.cockpit.pictures.ids if run_id != self._screen.run_id]
+        ids = [name for run, name in self.cockpit.pictures.names.items() if run != self._identity]
         complete = partial(commands.extend, choices=ids)
         hint = "a run's id, its beginning, or a name; tab completes"
         self._screen.prompting.ask("beside", "beside", hint=hint, complete=complete)
@@ -112,7 +114,7 @@ class MetricKeys(Part):
         """Look where W&B has this run."""
         self.cockpit.say(f"looking for W&B{self.cockpit.glyphs.ellipsis}")
         self._wants_wandb = True
-        self.cockpit.controller.ask_wandb(self._screen.run_id)
+        self.cockpit.controller.ask_wandb(self._identity)
 
     def _offer(self, place: WandbPlace) -> None:
         """Let what can be done with it be chosen, unless the user has turned to something else."""

@@ -16,6 +16,7 @@ from rltui.tui.picking import PickItem, fits
 from rltui.tui.screens.keyed import BoxScreen, KeyedScreen
 from rltui.tui.spans import Line, Span, cell_width, line, pad, rule
 from rltui.tui.widgets.list_pane import ItemsPane
+from rltui.watch.snapshots import RunIdentity
 
 MAX_WIDTH = 84
 
@@ -141,15 +142,15 @@ class NodesScreen(PickScreen, inherit_bindings=False):
 
     KEYS: ClassVar[keys.KeyTable] = NODE_KEYS
 
-    def __init__(self, run_id: str, items: Sequence[PickItem]) -> None:
-        title, hint = f"keep away from which node of {run_id}", "space marks, enter takes, y reports"
+    def __init__(self, run: RunIdentity, items: Sequence[PickItem]) -> None:
+        title, hint = f"keep away from which node of {run.run_id}", "space marks, enter takes, y reports"
         super().__init__(title, items, marking=True, hint=hint)
-        self._run_id = run_id
+        self._run = run
 
     def do_report(self) -> None:
         """Ask for the report on the node under the cursor; it is copied when it is there."""
         if self.pane.selected is not None:
-            self.cockpit.controller.ask_node_report(self._run_id, self.pane.selected.id)
+            self.cockpit.controller.ask_node_report(self._run, self.pane.selected.id)
 
 
 class PaletteScreen(PickScreen, inherit_bindings=False):

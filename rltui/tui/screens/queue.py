@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rltui.service.cluster_queue import ClusterQueue
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.spans import Line, Role, Span
-    from rltui.watch.snapshots import RunSummary
+    from rltui.watch.snapshots import RunIdentity, RunSummary
 
 LOOK_S = 2.0
 """Between two questions to the services, which ask the scheduler at its own, slower pace."""
@@ -190,25 +190,28 @@ class QueueScreen(CockpitScreen, inherit_bindings=False):
         return ((f"{view.mine_words(queue)}  ", "accent"), (age, "dim"), *(problem if queue.problem else []))
 
     @property
-    def _run_id(self) -> str:
-        """The run whose job is under the cursor; empty where it is none."""
+    def _run_of_job(self) -> RunIdentity | None:
+        """The run whose job is under the cursor; None where it is none."""
         job = self.pane.selected
         if job is None or not job.is_mine:
-            return ""
-        runs = [run for run in self.cockpit.pictures.runs.runs if run.cluster == self.cluster]
+            return None
+        runs = [run for run in self.cockpit.pictures.runs.runs if run.identity.cluster == self.cluster]
         # the tickets of this machine's queue have the run's id for a name
-        found = (run.run_id for run in runs if job.job_id == _job_id(run) or run.run_id == job.name)
-        return next(found, "")
+        found = (run.identity for run in runs if job.job_id == _job_id(run) or run.run_id == job.name)
+        return next(found, None)
 
     def key_context(self) -> KeyContext:
         """The job under the cursor decides."""
         return KeyContext(
-            readonly=self.cockpit.readonly, has_job=self.pane.selected is not None, can_open=bool(self._run_id)
+            readonly=self.cockpit.readonly,
+            has_job=self.pane.selected is not None,
+            can_open=self._run_of_job is not None,
         )
 
     def do_open(self) -> None:
         """Open the run whose job it is."""
-        self.cockpit.open_run(self._run_id)
+        if self._run_of_job is not None:
+            self.cockpit.open_run(self._run_of_job)
 
     def do_again(self) -> None:
         """Ask the cluster for its queue once more."""

@@ -65,7 +65,7 @@ class ReplayScreen(RunScreen, inherit_bindings=False):
     KEYS: ClassVar[KeyTable] = KeyTable((CLOCK, *(_ACT if group is ACT else group for group in RunScreen.KEYS.groups)))
 
     def __init__(self, recording: ReplayCockpit) -> None:
-        super().__init__(recording.run_id, None, None)
+        super().__init__(recording.identity, None, None)
         self._recording = recording
         self._bar = ReplayBar(recording)
 

@@ -27,7 +27,7 @@ from rltui.tui.widgets.gpus_pane import GpusPane
 from rltui.tui.widgets.list_pane import ListPane
 from rltui.tui.widgets.run_panes import OverviewPane
 from rltui.tui.widgets.samples_pane import SamplesPane
-from rltui.watch.snapshots import RunSnapshot, RunSummary
+from rltui.watch.snapshots import RunIdentity, RunSnapshot, RunSummary
 
 
 class RunScreen(CockpitScreen, inherit_bindings=False):
@@ -39,8 +39,9 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     snapshot: var[RunSnapshot | None] = var(None, init=False)
 
-    def __init__(self, run_id: str, summary: RunSummary | None, known: RunSnapshot | None, tab: int = 0) -> None:
-        super().__init__(run_id)
+    def __init__(self, run: RunIdentity, summary: RunSummary | None, known: RunSnapshot | None, tab: int = 0) -> None:
+        super().__init__(run)
+        self.identity: RunIdentity = run
         self.tabs = Tabs(self, self._opened)
         self.tabs.first = tab
         self.logs = LogKeys(self, self.tabs, lambda: self.snapshot.logs if self.snapshot is not None else ())
@@ -72,7 +73,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         """Read this run often again."""
         super().on_screen_resume()
         self.cockpit.controller.watch_log(self.logs.log_name)
-        self.cockpit.controller.watch_run(self.run_id, is_open=True)
+        self.cockpit.controller.watch_run(self.identity, is_open=True)
 
     def on_unmount(self) -> None:
         """Search no more in what nobody looks at."""
@@ -85,7 +86,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     def catch_up(self) -> None:
         """Show the newest picture of this run."""
-        self.snapshot = self.cockpit.pictures.run(self.run_id) or self.snapshot
+        self.snapshot = self.cockpit.pictures.run(self.identity) or self.snapshot
 
     def receive(self, message: CockpitMessage) -> None:
         """Take pictures of this run, and what was asked for of it."""
@@ -93,7 +94,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if isinstance(message, messages.RequestFailed):
             self.logs.in_log(lambda pane: pane.expect_nothing())
             self._failed(message)
-        elif getattr(message, "run_id", "") != self.run_id:
+        elif getattr(message, "run", None) != self.identity:
             return
         elif isinstance(message, messages.RunFetched):
             self.snapshot = message.snapshot
@@ -111,7 +112,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         self.samples.opened()
         self._show_tab()
         if self.tabs.config_pane is not None:
-            self.cockpit.controller.ask_config(self.run_id)
+            self.cockpit.controller.ask_config(self.identity)
         self.tick()
 
     def _show_tab(self) -> None:
@@ -157,7 +158,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
 
     @override
     def crumbs(self) -> Sequence[str]:
-        return [self.run_id]
+        return [self.identity.run_id]
 
     def state_spans(self) -> Sequence[Span]:
         """State and size of the run."""
@@ -209,7 +210,8 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
     def do_stack(self) -> None:
         """Show what the process of the actor under the cursor is doing."""
         if self.tabs.actor is not None:
-            self.cockpit.open("output", ("actors", self.run_id, "--stack", self.tabs.actor.actor_id), False)
+            name = self.cockpit.pictures.name(self.identity)
+            self.cockpit.open("output", ("actors", name, "--stack", self.tabs.actor.actor_id), False)
 
     def do_queue(self) -> None:
         """Open the queue of the run's cluster."""
@@ -221,7 +223,7 @@ class RunScreen(CockpitScreen, inherit_bindings=False):
         if self.tabs.current == "logs" and self.tabs.log_pane is not None:
             self.cockpit.copy(self.tabs.log_pane.line_to_copy, "log line")
         else:
-            self.cockpit.copy(self.run_id, "run id")
+            self.cockpit.copy(self.identity.run_id, "run id")
 
     def do_escape(self) -> None:
         """Clear the search, then leave what is shown alone, then clear the order or the window, else go back."""

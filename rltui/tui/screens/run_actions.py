@@ -16,7 +16,7 @@ from rltui.tui.keys import Key, KeyContext, KeyGroup
 from rltui.tui.messages import CockpitMessage, NodeShellReady, WhyFetched, shell_phrase
 from rltui.tui.picking import PickItem
 from rltui.tui.screens.base import CockpitScreen, Part
-from rltui.watch.snapshots import LIVE_STATES, RunSnapshot, RunSummary
+from rltui.watch.snapshots import LIVE_STATES, RunIdentity, RunSnapshot, RunSummary
 
 if TYPE_CHECKING:
     from rltui.service.node_shell import NodeShell
@@ -68,7 +68,7 @@ ACT = KeyGroup(
 
 def nodes_of(run: RunSummary | None, host: Host) -> tuple[str, ...]:
     """Nodes of a run, as far as they are known by name."""
-    return known_nodes(run, host.pictures.run(run.run_id)) if run is not None else ()
+    return known_nodes(run, host.pictures.run(run.identity)) if run is not None else ()
 
 
 def lend_terminal(host: Host, shell: NodeShell, otherwise: str) -> None:
@@ -90,18 +90,18 @@ class Target(NamedTuple):
 
     Attributes:
         run: The run that is selected or open, as it was last seen.
-        marked: Ids of the runs that are marked, for which actions are instead.
+        marked: The runs that are marked, for which actions are instead.
         node: The node that is in sight; empty where none is looked at.
     """
 
     run: RunSummary | None
-    marked: tuple[str, ...] = ()
+    marked: tuple[RunIdentity, ...] = ()
     node: str = ""
 
     @property
-    def run_ids(self) -> tuple[str, ...]:
+    def runs(self) -> tuple[RunIdentity, ...]:
         """The runs that an action is for: where several are marked, the cursor may be on a line that is no run."""
-        return self.marked or ((self.run.run_id,) if self.run is not None else ())
+        return self.marked or ((self.run.identity,) if self.run is not None else ())
 
 
 class RunActions(Part):
@@ -115,9 +115,9 @@ class RunActions(Part):
     def __init__(self, screen: CockpitScreen, target: Callable[[], Target]) -> None:
         super().__init__(screen)
         self._target = target
-        self._picking: tuple[str, PickScreen] | None = None
+        self._picking: tuple[RunIdentity, PickScreen] | None = None
         """The run whose nodes are being picked, and where."""
-        self._shell_of = ""
+        self._shell_of: RunIdentity | None = None
         """The run a shell of which was asked for."""
 
     @property
@@ -136,7 +136,7 @@ class RunActions(Part):
         if marked:
             self.cockpit.ask(Ask(action, marked[0], others=marked[1:], signal=signal))
         elif run is not None:
-            self.cockpit.ask(Ask(action, run.run_id, signal=signal))
+            self.cockpit.ask(Ask(action, run.identity, signal=signal))
 
     do_cancel = partialmethod(_ask_for, "cancel")
     do_resubmit = partialmethod(_ask_for, "resubmit")
@@ -147,17 +147,17 @@ class RunActions(Part):
     def do_edit(self) -> None:
         """Type what a resubmission is to change."""
         if self._run is not None:
-            self._screen.ask_changes(Ask("edit", self._run.run_id))
+            self._screen.ask_changes(Ask("edit", self._run.identity))
 
     def do_form(self) -> None:
         """Make the changes of a resubmission in a form."""
         if self._run is not None:
-            self.cockpit.open("form", "", (), lambda _: None, self._run.run_id)
+            self.cockpit.open("form", "", (), lambda _: None, self._run.identity)
 
     def do_why(self) -> None:
         """Say why it died or stands still."""
         if self._run is not None:
-            self.cockpit.open("why", self._run.run_id)
+            self.cockpit.open("why", self._run.identity)
 
     def do_actions(self) -> None:
         """A menu of all of these."""
@@ -171,12 +171,12 @@ class RunActions(Part):
         """Let one of ``items`` be chosen, and do it unless the list has moved meanwhile."""
         from rltui.tui.screens.pick import PickScreen
 
-        wanted = self._target().run_ids
+        wanted = self._target().runs
 
         def chosen(ids: tuple[str, ...] | None) -> None:
             if ids and self._screen.on_top:
                 # the list below may have moved while the menu was open
-                if self._target().run_ids == wanted:
+                if self._target().runs == wanted:
                     do(ids[0])
                 else:
                     self.cockpit.say("the list has changed: nothing was done", "warning")
@@ -195,18 +195,18 @@ class RunActions(Part):
         run = self._run
         if run is None:
             return
-        report = self.cockpit.pictures.why(run.run_id)
-        screen = NodesScreen(run.run_id, node_items(nodes_of(run, self.cockpit), report))
-        self._picking = (run.run_id, screen)
+        report = self.cockpit.pictures.why(run.identity)
+        screen = NodesScreen(run.identity, node_items(nodes_of(run, self.cockpit), report))
+        self._picking = (run.identity, screen)
 
         def chosen(ids: tuple[str, ...] | None) -> None:
             self._picking = None
             if ids:
-                self.cockpit.ask(Ask("exclude", run.run_id, exclude=ids))
+                self.cockpit.ask(Ask("exclude", run.identity, exclude=ids))
 
         self._screen.app.push_screen(screen, chosen)
         if report is None:
-            self.cockpit.controller.ask_why(run.run_id)
+            self.cockpit.controller.ask_why(run.identity)
 
     def do_shell(self) -> None:
         """Open a shell on the only node, or on one that is picked: the one in sight comes first."""
@@ -217,28 +217,30 @@ class RunActions(Part):
             return
         nodes = nodes_of(run, self.cockpit) if run.cluster != LOCAL else ()
         if len(nodes) < 2:
-            self._open_shell(run.run_id, "")
+            self._open_shell(run.identity, "")
             return
         nodes = tuple(sorted(nodes, key=lambda node: node != in_sight))
-        self._pick("a shell on", node_items(nodes, None), partial(self._open_shell, run.run_id))
+        self._pick("a shell on", node_items(nodes, None), partial(self._open_shell, run.identity))
 
-    def _open_shell(self, run_id: str, node: str) -> None:
-        self._shell_of = run_id
-        self.cockpit.say(f"{shell_phrase(run_id)} {self.cockpit.glyphs.ellipsis}")
-        self.cockpit.controller.ask_node_shell(run_id, node)
+    def _open_shell(self, run: RunIdentity, node: str) -> None:
+        self._shell_of = run
+        self.cockpit.say(f"{shell_phrase(run)} {self.cockpit.glyphs.ellipsis}")
+        self.cockpit.controller.ask_node_shell(run, node)
 
     def _take_shell(self, message: NodeShellReady) -> None:
         """Give the terminal to a shell that was asked for here, unless the user has turned to something else."""
-        wanted, self._shell_of = self._shell_of, ""
-        if not self._screen.on_top or wanted != message.run_id:
+        wanted, self._shell_of = self._shell_of, None
+        if not self._screen.on_top or wanted != message.run:
             return
-        otherwise = f"this terminal cannot be lent: rltui shell {message.run_id} in another one"
+        otherwise = (
+            f"this terminal cannot be lent: rltui shell {self.cockpit.pictures.name(message.run)} in another one"
+        )
         lend_terminal(self.cockpit, message.shell, otherwise)
 
     def _take_why(self, report: WhyReport) -> None:
         """A diagnosis is there: its nodes come first in a picker that is open."""
-        if self._picking is not None and self._picking[0] == report.run_id:
-            nodes = nodes_of(self.cockpit.pictures.summary(report.run_id), self.cockpit)
+        if self._picking is not None and self._picking[0] == report.run:
+            nodes = nodes_of(self.cockpit.pictures.summary(report.run), self.cockpit)
             self._picking[1].pane.show(node_items(nodes, report))
 
 

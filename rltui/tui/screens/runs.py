@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.refresh import Source
     from rltui.tui.spans import Span
-    from rltui.watch.snapshots import RunState, RunSummary
+    from rltui.watch.snapshots import RunIdentity, RunState, RunSummary
 
 SETTLE_S = 0.08
 """Seconds that the cursor rests before the run under it is read: moving fast reads nothing."""
@@ -92,7 +92,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         if isinstance(message, messages.RunsFetched):
             self.snapshot = message.snapshot
             self.tick()
-        elif isinstance(message, messages.RunFetched) and message.run_id == self._selected_id:
+        elif isinstance(message, messages.RunFetched) and message.run == self._selected:
             self._show_detail()
         elif isinstance(message, messages.ClustersFetched):
             self._name_clusters()
@@ -131,7 +131,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
     def _watch_selected(self) -> None:
         if self.on_top:
             self.cockpit.controller.watch_log("")  # what was chosen for an open run is no log of another
-            self.cockpit.controller.watch_run(self._selected_id, is_open=False)
+            self.cockpit.controller.watch_run(self._selected, is_open=False)
 
     def _show_detail(self) -> None:
         run = self.table.pictured
@@ -139,7 +139,7 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             self.detail.show(None, ())
             self.tail.show(None)
             return
-        known = self.cockpit.pictures.run(run.run_id)
+        known = self.cockpit.pictures.run(run.identity)
         snapshot = known or RunSnapshot(summary=run, taken_at=self.snapshot.taken_at)
         self.detail.show(snapshot, self._title(snapshot.summary))
         self.tail.show(snapshot)
@@ -189,10 +189,10 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
             on_fold=self.table.line is not None and run is None,
         )
 
-    def _state_of(self, marked: Sequence[str]) -> RunState:
+    def _state_of(self, marked: Sequence[RunIdentity]) -> RunState:
         """A live one's where there is one: what can be done to one of them can be asked for."""
         known = set(marked)
-        states = [run.state for run in self.table.rows if run.run_id in known]
+        states = [run.state for run in self.table.rows if run.identity in known]
         return next((state for state in states if state in LIVE_STATES), states[0])
 
     def state_spans(self) -> Sequence[Span]:
@@ -209,16 +209,17 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
         return (*spans, *(cluster_views.stale_words(cluster, now, glyphs) for cluster in away))
 
     @property
-    def _selected_id(self) -> str:
+    def _selected(self) -> RunIdentity | None:
         """The run whose picture is shown."""
-        return self.table.pictured.run_id if self.table.pictured is not None else ""
+        return self.table.pictured.identity if self.table.pictured is not None else None
 
     def do_open(self) -> None:
         """Open the selected run, or show each of several."""
         if self.table.selected is None and self.table.line is not None:
             self.do_fold()
             return
-        self.cockpit.open_run(self._selected_id)
+        if self._selected is not None:
+            self.cockpit.open_run(self._selected)
 
     def do_fold(self) -> None:
         """Show each of several runs that stand as one line, or put them together again."""
@@ -249,11 +250,13 @@ class RunsScreen(CockpitScreen, inherit_bindings=False):
 
     def do_compare(self) -> None:
         """Show the marked runs side by side, against the baseline where there is one."""
-        self.cockpit.open("output", ("compare", *self.table.compared), False)
+        words = map(self.cockpit.pictures.name, self.table.compared)
+        self.cockpit.open("output", ("compare", *words), False)
 
     def do_copy(self) -> None:
         """Copy the id of the selected run."""
-        self.cockpit.copy(self._selected_id, "run id")
+        if self._selected is not None:
+            self.cockpit.copy(self._selected.run_id, "run id")
 
     def do_help(self) -> None:
         """Show the keys, and the saved filters."""

@@ -106,10 +106,10 @@ class ListKeys(_OfTable):
         table = self._table
         run = table.selected
         assert run is not None
-        pinned = "" if run.run_id == table.baseline else run.run_id
+        pinned = "" if run.identity.is_called(table.baseline) else str(run.identity)
         problem = keep(BASELINE, pinned)
         table.pin(pinned)
-        done = f"{pinned} is the baseline of =" if pinned else "there is no baseline any more"
+        done = f"{run.run_id} is the baseline of =" if pinned else "there is no baseline any more"
         self.cockpit.say(problem or done, "warning" if problem else "information")
 
     # --- columns

@@ -63,7 +63,7 @@ class SampleKeys(Part):
         if pane is None or one is None:
             return
         if not pane.knows(one):
-            self.cockpit.controller.ask_sample(self._screen.run_id, one, pane.query_shown.evaluation)
+            self.cockpit.controller.ask_sample(self._identity, one, pane.query_shown.evaluation)
 
     def search(self, text: str) -> str:
         """Search for what was typed, in the order at hand; why it cannot be searched comes back."""
@@ -98,7 +98,7 @@ class SampleKeys(Part):
         pane = self._tabs.samples_pane
         if pane is not None:
             pane.expect(query)
-            self.cockpit.controller.searches.samples(self._screen.run_id, query)
+            self.cockpit.controller.searches.samples(self._identity, query)
 
     def _order(self, order: Order) -> None:
         pane = self._tabs.samples_pane

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rltui.tui.messages import CockpitMessage
     from rltui.tui.screens.run import RunScreen
     from rltui.tui.spans import Span
+    from rltui.watch.snapshots import RunIdentity
 
 
 END_FILE = "end.json"
@@ -47,45 +48,46 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
 
     pane: WhyPane
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id)
+    def __init__(self, run: RunIdentity) -> None:
+        super().__init__(run)
+        self.identity: RunIdentity = run
         self.pane = WhyPane(id="why")
         self._asked_of = ("", 0)
 
     def on_mount(self) -> None:
         """Show what is known, and read the logs again."""
         super().on_mount()
-        known = self.cockpit.pictures.why(self.run_id)
+        known = self.cockpit.pictures.why(self.identity)
         if known is not None:
             self.pane.show(known)
         self._ask()
 
     def _ask(self) -> None:
         self._asked_of = self._run_is()
-        self.cockpit.controller.ask_why(self.run_id)
+        self.cockpit.controller.ask_why(self.identity)
 
     def _run_is(self) -> tuple[str, int]:
         """State and attempt: what is said of one is wrong of the next."""
-        run = self.cockpit.pictures.summary(self.run_id)
+        run = self.cockpit.pictures.summary(self.identity)
         return (run.state, run.attempt) if run is not None else self._asked_of
 
     def receive(self, message: CockpitMessage) -> None:
         """Take the report of this run, or that there is none; ask again once the run has begun, ended or gone on."""
         if isinstance(message, messages.RunsFetched | messages.RunFetched) and self._run_is() != self._asked_of:
             self._ask()
-        elif isinstance(message, messages.WhyFetched) and message.report.run_id == self.run_id:
+        elif isinstance(message, messages.WhyFetched) and message.report.run == self.identity:
             self.pane.show(message.report)
             self.tick()
-        elif isinstance(message, messages.RequestFailed) and message.asked == messages.why_phrase(self.run_id):
+        elif isinstance(message, messages.RequestFailed) and message.asked == messages.why_phrase(self.identity):
             self.pane.fail(message.error)
 
     @override
     def crumbs(self) -> Sequence[str]:
-        return [self.run_id, "why"]
+        return [self.identity.run_id, "why"]
 
     @override
     def state_spans(self) -> Sequence[Span]:
-        run = self.cockpit.pictures.summary(self.run_id)
+        run = self.cockpit.pictures.summary(self.identity)
         return stage.state_spans(run, self.cockpit.glyphs) if run is not None else ()
 
     def key_context(self) -> KeyContext:
@@ -114,11 +116,11 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
         from rltui.tui.screens.run import RunScreen
 
         below = self.app.screen_stack[-2] if len(self.app.screen_stack) > 1 else None
-        if isinstance(below, RunScreen) and below.run_id == self.run_id:
+        if isinstance(below, RunScreen) and below.identity == self.identity:
             self.app.pop_screen()
             return below
         pictures = self.cockpit.pictures
-        opened = RunScreen(self.run_id, pictures.summary(self.run_id), pictures.run(self.run_id))
+        opened = RunScreen(self.identity, pictures.summary(self.identity), pictures.run(self.identity))
         self.app.push_screen(opened)
         return opened
 
@@ -127,11 +129,11 @@ class WhyScreen(CockpitScreen, inherit_bindings=False):
             self.cockpit.say("this cockpit is read-only", "warning")
             return
         action: Action = "exclude" if fix.exclude and not fix.overrides else "edit"
-        self.cockpit.ask(Ask(action, self.run_id, fix.overrides, fix.exclude))
+        self.cockpit.ask(Ask(action, self.identity, fix.overrides, fix.exclude))
 
     def do_fix(self) -> None:
         """Preview one fix for all causes."""
-        self.cockpit.ask(Ask("fix", self.run_id))
+        self.cockpit.ask(Ask("fix", self.identity))
 
     def do_again(self) -> None:
         """Read the logs anew: the run may have said more meanwhile."""

@@ -81,8 +81,8 @@ def alone(page: ChartPage, name: str, width: int, height: int, glyphs: Glyphs) -
     return [*charts.chart(page, name, width, height - 1, glyphs), axis]
 
 
-def first_row(page: ChartPage, name: str, width: int, glyphs: Glyphs) -> int:
-    """The row of :func:`rows` with which a series' chart begins."""
+def first_rows(page: ChartPage, width: int, glyphs: Glyphs) -> dict[str, int]:
+    """The row of :func:`rows` with which the chart of each series begins, in their order."""
+    above, abreast = len(step_time.chart(page.run.metrics, width, glyphs)), len(charts.chart_columns(width))
     names = charts.ordered_names(page.run.metrics)
-    above = len(step_time.chart(page.run.metrics, width, glyphs))
-    return above + names.index(name) // len(charts.chart_columns(width)) * charts.CELL_HEIGHT
+    return {name: above + place // abreast * charts.CELL_HEIGHT for place, name in enumerate(names)}

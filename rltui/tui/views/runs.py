@@ -267,7 +267,7 @@ def row(
     if layout.marks:
         spans.insert(1, (glyphs.done if marked else " ", "match"))
     if layout.baseline:
-        spans.insert(1, (BASELINE if summary.run_id == layout.baseline else " ", "accent"))
+        spans.insert(1, (BASELINE if summary.identity.is_called(layout.baseline) else " ", "accent"))
     for column in layout.columns:
         text = pad(column.value(summary, glyphs, now), column.width, column.right)
         spans.append((f" {text}", column.role if summary.is_live else "dim"))

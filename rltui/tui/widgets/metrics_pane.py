@@ -85,13 +85,12 @@ class MetricsPane(LinesPane):
         """Show the first chart in sight alone, or all again, with that one in sight."""
         if self._snapshot is None or not self.names:
             return
-        page, width = self._chart_page(self._snapshot), self.size.width
-        rows = {name: metrics.first_row(page, name, width, self.glyphs) for name in self.names}
+        rows = metrics.first_rows(self._chart_page(self._snapshot), self.size.width, self.glyphs)
         if self.alone:
             row, self.alone = rows.get(self.alone, 0), ""
             self.top = min(max(self.top, row + charts.CELL_HEIGHT - self.room), row)
         else:
-            in_sight = (name for name in self.names if rows[name] >= self.top)
+            in_sight = (name for name, row in rows.items() if row >= self.top)
             self.alone = next(in_sight, self.names[-1])
         self.anew()
 

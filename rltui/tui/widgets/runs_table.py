@@ -11,7 +11,7 @@ from rltui.service.run_filter import expanded, matches
 from rltui.tui.spans import Line
 from rltui.tui.views import runs as view
 from rltui.tui.widgets.list_pane import ListPane
-from rltui.watch.snapshots import RunsSnapshot, RunSummary
+from rltui.watch.snapshots import RunIdentity, RunsSnapshot, RunSummary
 
 
 class RunsTable(ListPane):
@@ -37,10 +37,10 @@ class RunsTable(ListPane):
         self._several = False
         self._away: Mapping[str, float] = {}
         self._now = 0.0
-        self._marks: set[str] = set()
-        self._awaited = ""
+        self._marks: set[RunIdentity] = set()
+        self._awaited: RunIdentity | None = None
         self.baseline = ""
-        """The run that others are held against; empty: none."""
+        """The run that others are held against, as a word; empty: none."""
         self._layout = view.plan(80, 14)
 
     def show(self, snapshot: RunsSnapshot, several_clusters: bool = False) -> None:
@@ -111,15 +111,15 @@ class RunsTable(ListPane):
         self._name_cells, self._wide_cells = view.name_cells(self.rows), view.wide_cells(self.rows)
         self._fold(chosen)
 
-    def _fold(self, chosen: str | None) -> None:
+    def _fold(self, chosen: str | RunIdentity | None) -> None:
         """Put runs together that belong together, and the cursor where it was."""
         self.lines = []
         for one in folded(self.rows):
             self.lines.append(one)
             if isinstance(one, Fold) and one.key in self._open:
                 self.lines += one.runs
-        if any(run.run_id == self._awaited for run in self.rows):
-            chosen, self._awaited = self._awaited, ""
+        if any(run.identity == self._awaited for run in self.rows):
+            chosen, self._awaited = self._awaited, None
         ids = [self._line_id(one) for one in self.lines]
         if chosen in ids:
             self.cursor = ids.index(chosen)
@@ -130,12 +130,12 @@ class RunsTable(ListPane):
         self.repaint()
 
     @staticmethod
-    def _holds(one: RunSummary | Fold, run_id: str) -> bool:
-        return isinstance(one, Fold) and any(run.run_id == run_id for run in one.runs)
+    def _holds(one: RunSummary | Fold, chosen: str | RunIdentity) -> bool:
+        return isinstance(one, Fold) and any(run.identity == chosen for run in one.runs)
 
     @staticmethod
-    def _line_id(one: RunSummary | Fold) -> str:
-        return one.key if isinstance(one, Fold) else one.run_id
+    def _line_id(one: RunSummary | Fold) -> str | RunIdentity:
+        return one.key if isinstance(one, Fold) else one.identity
 
     def unfold(self) -> bool:
         """Show each run of the line under the cursor, or put it and those that belong to it together again.
@@ -163,33 +163,33 @@ class RunsTable(ListPane):
         self.repaint()
 
     @property
-    def marked(self) -> tuple[str, ...]:
-        """Ids of the marked runs that are shown, in the order of the list: what is out of sight is not acted on."""
-        return tuple(run.run_id for run in self.rows if run.run_id in self._marks)
+    def marked(self) -> tuple[RunIdentity, ...]:
+        """The marked runs that are shown, in the order of the list: what is out of sight is not acted on."""
+        return tuple(run.identity for run in self.rows if run.identity in self._marks)
 
     def mark(self) -> None:
         """Mark what is under the cursor, one run or all of a line, or take the mark away, and go to the next."""
         if self.line is not None:
-            ids = {run.run_id for run in self._runs_of(self.line)}
+            ids = {run.identity for run in self._runs_of(self.line)}
             self._marks = self._marks - ids if ids <= self._marks else self._marks | ids
             self.move(1)
             self.repaint()
 
     def do_mark_all(self) -> None:
         """Mark all that are shown; where they are, none."""
-        shown = {run.run_id for run in self.rows}
+        shown = {run.identity for run in self.rows}
         self._marks = set() if shown <= self._marks else shown
         self.repaint()
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """Ids of the runs that a comparison is of: the baseline, also out of sight, and the marked ones."""
-        known = any(run.run_id == self.baseline for run in self._snapshot.runs)
-        return tuple(dict.fromkeys((*((self.baseline,) if known else ()), *self.marked)))
+    def compared(self) -> tuple[RunIdentity, ...]:
+        """The runs that a comparison is of: the baseline, also out of sight, and the marked ones."""
+        known = (run.identity for run in self._snapshot.runs if run.identity.is_called(self.baseline))
+        return tuple(dict.fromkeys((*known, *self.marked)))
 
-    def pin(self, run_id: str) -> None:
+    def pin(self, word: str) -> None:
         """Make a run the baseline; empty: none."""
-        self.baseline = run_id
+        self.baseline = word
         self.repaint()
 
     def unmark(self) -> None:
@@ -197,14 +197,14 @@ class RunsTable(ListPane):
         self._marks.clear()
         self.repaint()
 
-    def choose(self, run_id: str) -> None:
+    def choose(self, run: RunIdentity) -> None:
         """Put the cursor on a run once it is shown: one that was launched a moment ago is in no picture yet."""
-        self._awaited = run_id
+        self._awaited = run
         self._fold(self._line_id(self.line) if self.line is not None else None)
 
     def go_to(self, index: int) -> None:
         """Put the cursor at a row; whoever moves it waits for no run any more."""
-        self._awaited = ""
+        self._awaited = None
         super().go_to(index)
 
     @property
@@ -235,7 +235,7 @@ class RunsTable(ListPane):
 
     def _plan(self) -> view.Plan:
         several, marks = self._several and not self.cluster, bool(self.marked)
-        baseline = next((run.run_id for run in self.rows if run.run_id == self.baseline), "")
+        baseline = next((self.baseline for run in self.rows if run.identity.is_called(self.baseline)), "")
         return view.plan(
             self.size.width,
             self._name_cells,
@@ -260,7 +260,7 @@ class RunsTable(ListPane):
         """One run, or several that belong together."""
         run = self.lines[index]
         if isinstance(run, Fold):
-            marked = self._marks.issuperset(one.run_id for one in run.runs)
+            marked = self._marks.issuperset(one.identity for one in run.runs)
             here = self.is_selected(index)
             return view.fold_row(run, self._layout, here, self.glyphs, run.key in self._open, marked)
         return view.row(
@@ -270,7 +270,7 @@ class RunsTable(ListPane):
             self.glyphs,
             self._snapshot.taken_at,
             self._stale_s(run),
-            run.run_id in self._marks,
+            run.identity in self._marks,
         )
 
     def empty(self) -> Sequence[Line]:
