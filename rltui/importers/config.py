@@ -99,11 +99,13 @@ class _Chain(NamedTuple):
         key: Under which it names them.
         find: The file that a name beside another file means, if it is there.
         read: Its values, out of its text and name.
+        section: The dotted section in which what a name means belongs; empty at the top.
     """
 
     key: str
     find: Callable[[Path, Any], Path | None]
     read: Callable[[str, str], dict[str, Any]]
+    section: Callable[[Any], str] = lambda _: ""
 
     def whole(self, values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
         """``values`` of the file ``path`` over those that it builds on, and the names of files that are not there.
@@ -127,7 +129,10 @@ class _Chain(NamedTuple):
             if target.resolve() in seen or len(seen) > MAX_FILES:
                 raise UsageError(f"{path}: its {self.key} come back to {target.name}.", "Break the circle.")
             base = self.read(read_source(target), str(target))
-            result = merged(result, self._over(base, target, (*seen, target.resolve()), missing))
+            inner = self._over(base, target, (*seen, target.resolve()), missing)
+            for part in reversed(self.section(name).split(".") if self.section(name) else []):
+                inner = {part: inner}
+            result = merged(result, inner)
         return merged(result, {key: value for key, value in values.items() if key != self.key})
 
 
@@ -145,6 +150,38 @@ def _default(path: Path, name: object) -> Path | None:
     """The file that an entry of ``defaults`` names, if it is there."""
     targets = (path.parent / f"{name}{ending}" for ending in ("", ".yaml", ".yml"))
     return next((target for target in targets if is_file(target)), None)
+
+
+def with_hydra_defaults(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+    """A file of Hydra's with all that its ``defaults`` name, and those that are not there; the file itself wins.
+
+    What Hydra brings along itself (``override hydra/job_logging: stdout``) says nothing of a training.
+    """
+    listed = values.get("defaults")
+    if not isinstance(listed, list):
+        return values, []
+    own = [entry for entry in listed if not _of_hydra(entry).startswith("override ")]
+    return _Chain("defaults", _hydra_file, read_yaml, _hydra_section).whole({**values, "defaults": own}, path)
+
+
+def _of_hydra(entry: object) -> str:
+    """An entry of Hydra's ``defaults`` as ``group/option@section``, also one that is ``group@section: option``."""
+    if not isinstance(entry, dict) or len(entry) != 1:
+        return str(entry)
+    ((group, option),) = entry.items()
+    name, at, section = str(group).partition("@")
+    return f"{name}/{option}{at}{section}"
+
+
+def _hydra_file(path: Path, entry: object) -> Path | None:
+    return _default(path, _of_hydra(entry).partition("@")[0])
+
+
+def _hydra_section(entry: object) -> str:
+    """Where a file of a group belongs: behind the ``@``, else the group's own name."""
+    name, at, section = _of_hydra(entry).partition("@")
+    found = section if at else name.rpartition("/")[0].replace("../", "").replace("/", ".").strip(".")
+    return "" if found in ("_global_", "_here_") else found
 
 
 def settings_beside(path: Path, name: str) -> Settings | None:

@@ -22,6 +22,7 @@ from rltui.importers.config import (
     read_yaml,
     toml_chain,
     with_defaults,
+    with_hydra_defaults,
 )
 from rltui.importers.facts import Facts
 from rltui.importers.source import one_beside, read_source
@@ -75,8 +76,11 @@ def _by_name(script: Path, words: Sequence[str], flags: Settings) -> Facts | Non
     target = next((found for place in places if (found := one_beside(script, place))), None)
     if target is None:
         return _unknown(roll.NAME, file) if _ROLL.fullmatch(words[0].rsplit("/", 1)[-1]) else None
-    values = interpolated(_overridden(read_yaml(read_source(target), str(target)), words[1:]))
-    return next((system.from_config(values) for system in (roll, rlinf) if system.is_config(values)), None)
+    own, missing = with_hydra_defaults(read_yaml(read_source(target), str(target)), target)
+    values = interpolated(_overridden(own, words[1:]))
+    if rlinf.is_config(values):
+        return rlinf.from_config(values, missing)
+    return roll.from_config(values) if roll.is_config(values) else None
 
 
 def _trinity(script: Path, words: Sequence[str]) -> Facts | None:

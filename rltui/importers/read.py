@@ -34,7 +34,7 @@ from rltui.importers import (
     verl,
 )
 from rltui.importers.arguments import from_mapping
-from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults
+from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults, with_hydra_defaults
 from rltui.importers.facts import NO_FRAMEWORK, Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
@@ -205,8 +205,9 @@ def _from_task(task: Task, path: Path, environ: Mapping[str, str]) -> tuple[Fact
 
 
 def _from_yaml(own: dict[str, Any], path: Path) -> Facts:
-    if rlinf.is_config(own):  # before NeMo-RL's, whose recipes have a cluster as well
-        return rlinf.from_config(interpolated(own))
+    whole, lacking = with_hydra_defaults(own, path)
+    if rlinf.is_config(whole):  # before NeMo-RL's, whose recipes have a cluster as well
+        return rlinf.from_config(interpolated(whole), lacking)
     if nemo_rl.is_recipe(own) or nemo_rl.builds_on(own, path.name):
         values, missing = with_defaults(own, path)
         return nemo_rl.from_config(interpolated(values), missing, path.name)

@@ -316,3 +316,39 @@ def test_a_node_of_prime_rl_starts_as_many_engines_as_it_holds(tmp_path: Path, w
         f"[inference.vllm]\ntensor_parallel_size = 4\n{words}"
     )
     assert read(tmp_path, text, "rl.toml").rollout_engines == engines
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ("{actor: '0-1:0-3,2-3:4-5', rollout: 4-7}", (8, 8, 4, 4, 2, 2)),
+        ("{actor: {placement: 0-3}, rollout: 4-7}", (8, 8, 4, 4, 2, 2)),
+    ],
+)
+def test_processes_behind_any_colon_of_rlinf_are_no_gpus(
+    tmp_path: Path, placement: str, expected: tuple[int | None, ...]
+) -> None:
+    assert counts(read(tmp_path, RLINF.format(placement=placement), "run.yaml")) == expected
+
+
+def test_a_cluster_of_rlinf_that_counts_its_gpus_has_them_all(tmp_path: Path) -> None:
+    text = RLINF.format(placement="{'actor,rollout': all}").replace(
+        "num_nodes: 1", "num_nodes: 2, num_gpus_per_node: 8"
+    )
+    assert "num_gpus_per_node" in text
+    assert counts(read(tmp_path, text, "run.yaml")) == (16, 16, 16, 16, 2, 8)
+
+
+def test_rlinf_builds_on_the_files_of_hydras_defaults(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(RLINF.format(placement="{'actor,rollout': 0-7}"))
+    (tmp_path / "engines").mkdir()
+    (tmp_path / "engines" / "fsdp.yaml").write_text("strategy: fsdp\nsharding_strategy: shard_grad_op\n")
+    listed = "defaults:\n  - base\n  - engines/fsdp@actor.fsdp_config\n  - override hydra/job_logging: stdout\n"
+    text = f"{listed}actor: {{training_backend: fsdp}}\nalgorithm: {{clip_ratio_high: 0.28, ratio_clip_eps: 0.2}}\n"
+    found = read(tmp_path, text, "run.yaml")
+    assert counts(found) == (8, 8, 8, 8, 2, 4)
+    assert found.layout is not None
+    assert found.layout["roles"]["learner"]["zero_stage"] == 2
+    assert (found.layout["grpo"]["clip_low"], found.layout["grpo"]["clip_high"]) == (0.2, 0.28)
+    lost = read(tmp_path, f"defaults: [base, nowhere]\n{text.partition('stdout')[2]}", "run.yaml")
+    assert any("nowhere is not there" in line for line in lost.unmapped)
