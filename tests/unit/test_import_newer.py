@@ -352,3 +352,18 @@ def test_rlinf_builds_on_the_files_of_hydras_defaults(tmp_path: Path) -> None:
     assert (found.layout["grpo"]["clip_low"], found.layout["grpo"]["clip_high"]) == (0.2, 0.28)
     lost = read(tmp_path, f"defaults: [base, nowhere]\n{text.partition('stdout')[2]}", "run.yaml")
     assert any("nowhere is not there" in line for line in lost.unmapped)
+
+
+@pytest.mark.parametrize(
+    ("flags", "stage", "recomputes"),
+    [
+        ("--num_learners_per_node 4 --activation_memory_budget 0.5", 3, True),
+        ("--num_learners_per_node 4 --fsdp_shard_degree 1 --gradient_checkpointing", 0, False),
+        ("--single_gpu_mode --deepspeed_stage 2", 0, False),
+    ],
+)
+def test_open_instruct_on_olmo_core_has_fsdp(tmp_path: Path, flags: str, stage: int, recomputes: bool) -> None:
+    script = f"python open_instruct/grpo.py --model_name_or_path Qwen/Qwen3-4B {flags}\n"
+    settings = read_facts(script, tmp_path / "run.sh")[0].settings
+    assert settings["roles.learner.zero_stage"] == stage
+    assert settings["roles.learner.gradient_checkpointing"] is recomputes
