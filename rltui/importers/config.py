@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import yaml
 from rltui.errors import UsageError
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.source import one_beside, read_source
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, is_known, to_bool, to_float, to_int
 from rltui.paths import is_file
 
 MAX_DEPTH = 40
@@ -130,9 +130,8 @@ class _Chain(NamedTuple):
                 raise UsageError(f"{path}: its {self.key} come back to {target.name}.", "Break the circle.")
             base = self.read(read_source(target), str(target))
             inner = self._over(base, target, (*seen, target.resolve()), missing)
-            for part in reversed(self.section(name).split(".") if self.section(name) else []):
-                inner = {part: inner}
-            result = merged(result, inner)
+            section = self.section(name)
+            result = merged(result, nested(section.split("."), inner) if section else inner)
         return merged(result, {key: value for key, value in values.items() if key != self.key})
 
 
@@ -199,6 +198,30 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         before = result.get(key)
         result[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return result
+
+
+def nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """A value as the only one in mappings of these names, the outermost first."""
+    for key in reversed(keys[1:]):
+        value = {key: value}
+    return {keys[0]: value}
+
+
+def plain_value(text: str) -> Any:
+    """A word of a command as YAML and TOML would have it; a hole where it is not known."""
+    if not is_known(text):
+        return HOLE
+    bare = text.strip().strip("'\"")
+    if bare in ("null", "None", "~"):
+        return None
+    if to_int(bare) is not None:
+        return to_int(bare)
+    if bare.lower() in ("true", "false"):
+        return to_bool(bare)
+    if re.fullmatch(r"\[?\d+(?:\s*,\s*\d+)*\]?", bare) and ("," in bare or "[" in bare):
+        return [int(piece) for piece in re.findall(r"\d+", bare)]
+    number = to_float(bare)
+    return bare if number is None else number
 
 
 def interpolated(values: dict[str, Any]) -> dict[str, Any]:
