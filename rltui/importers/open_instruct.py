@@ -128,6 +128,8 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
         rollout_engines=engines,
         reference=bool(source.flag("load_ref_policy", default=True) and source.number("beta", default=0.05)),
         source=source,
+        # grpo.py takes the flag, and only its own budget makes it recompute
+        unsure=("roles.learner.gradient_checkpointing",) if entry == "grpo.py" else (),
         settings=_settings(source) | (_olmo_core(source, trainer) if entry == "grpo.py" else {}) | variant.found,
         notes=(*notes, *variant.notes, *remarks(source, "--")),
     )
@@ -164,9 +166,8 @@ def _olmo_core(source: Settings, trainer: int | None) -> dict[str, Any]:
     stage = {"roles.learner.zero_stage": 3 if divides else 0}
     # what its compiler recomputes follows from the share of activations that may stay
     budget = source.number("activation_memory_budget", default=1.0)
-    by_module = source.text("activation_checkpointing_mode") == "selected_modules"
-    known = by_module or budget is not None
-    return stage | ({"roles.learner.gradient_checkpointing": by_module or (budget or 0) < 1.0} if known else {})
+    recomputes = source.text("activation_checkpointing_mode") == "selected_modules" or (budget or 1.0) < 1.0
+    return stage | ({"roles.learner.gradient_checkpointing": True} if recomputes else {})
 
 
 def _no_rl(algorithm: str, source: Settings, head: list[str], nodes: int | None, per_node: int | None) -> Facts:

@@ -39,7 +39,7 @@ from rltui.importers.facts import NO_FRAMEWORK, Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
-from rltui.importers.script import Script, bad_environments, read_script, servers, strays, visible_gpus
+from rltui.importers.script import Script, bad_environments, launched, read_script, servers, strays, visible_gpus
 from rltui.importers.source import read_source
 from rltui.importers.tasks import Task, task_of
 from rltui.importers.values import is_known, printable, product, total
@@ -268,7 +268,8 @@ def _of_commands(script: Script) -> Facts:
         if found:
             facts = _with_surroundings(_agreed(found), script, dialect.from_script)
             faults = bad_environments(script)
-            return replace(_with_card(facts, script), strays=strays(script), bad_environments=faults)
+            started = launched(script)
+            return replace(_with_card(facts, script), strays=strays(script), bad_environments=faults, launched=started)
     slurm = script.slurm
     if slurm.present:
         note = f"no training that is known is started here{_programs(script)}; only the #SBATCH lines are read"

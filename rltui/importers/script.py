@@ -24,6 +24,10 @@ SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_se
 _OWNERS = {"serve": "vllm", "rollout": "swift"}
 _BEFORE_VARIABLES = frozenset({"env", "nohup", "exec", "setsid", "time", "srun", "sudo"})
 _STRAY = re.compile(r"(?:--(?=[a-z])|\+{0,2}(?=[a-z_]\w*\.))([a-z][\w.-]*)(?:=|\Z)")
+_LAUNCHERS = {
+    "torchrun": "torchrun", "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
+    "accelerate": "accelerate", "accelerate.commands.launch": "accelerate", "deepspeed": "deepspeed",
+}  # fmt: skip
 _ENVIRONMENT = "--runtime-env-json"
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
@@ -79,6 +83,25 @@ def strays(script: Script) -> tuple[tuple[int, str], ...]:
     """Line and name of options that stand as commands of their own, for the line above does not go on."""
     found = ((command.line, match.group(1)) for command in script.commands if (match := _STRAY.match(command.words[0])))
     return tuple(dict.fromkeys(found))
+
+
+def launched(script: Script) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Options of sbatch, and of each launcher in front of the program that it starts, under their long names."""
+    found = [("sbatch", tuple(name for name in script.slurm.options if len(name) > 1))]
+    for command in script.commands:
+        words = list(command.words)
+        starts = (word.rsplit("/", 1)[-1] for word in words)
+        at = next((at for at, name in enumerate(starts) if name in _LAUNCHERS), len(words))
+        end = next((end for end in range(at + 1, len(words)) if _begins_program(words, end)), at)
+        options = [word[2:].partition("=")[0] for word in words[at + 1 : end] if word.startswith("--") and word[2:]]
+        if at < len(words):
+            found.append((_LAUNCHERS[words[at].rsplit("/", 1)[-1]], tuple(name for name in options if is_known(name))))
+    return tuple(dict.fromkeys((program, names) for program, names in found if names))
+
+
+def _begins_program(words: Sequence[str], at: int) -> bool:
+    """Whether what a launcher starts stands here: a file of Python, or the name of a module."""
+    return words[at].endswith(".py") or words[at - 1] in ("-m", "--module")
 
 
 def bad_environments(script: Script) -> tuple[tuple[int, str], ...]:

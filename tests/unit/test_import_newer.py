@@ -358,12 +358,13 @@ def test_rlinf_builds_on_the_files_of_hydras_defaults(tmp_path: Path) -> None:
     ("flags", "stage", "recomputes"),
     [
         ("--num_learners_per_node 4 --activation_memory_budget 0.5", 3, True),
-        ("--num_learners_per_node 4 --fsdp_shard_degree 1 --gradient_checkpointing", 0, False),
-        ("--single_gpu_mode --deepspeed_stage 2", 0, False),
+        ("--num_learners_per_node 4 --fsdp_shard_degree 1", 0, None),
+        ("--single_gpu_mode --deepspeed_stage 2", 0, None),
     ],
 )
-def test_open_instruct_on_olmo_core_has_fsdp(tmp_path: Path, flags: str, stage: int, recomputes: bool) -> None:
+def test_open_instruct_on_olmo_core_has_fsdp(tmp_path: Path, flags: str, stage: int, recomputes: bool | None) -> None:
     script = f"python open_instruct/grpo.py --model_name_or_path Qwen/Qwen3-4B {flags}\n"
-    settings = read_facts(script, tmp_path / "run.sh")[0].settings
-    assert settings["roles.learner.zero_stage"] == stage
-    assert settings["roles.learner.gradient_checkpointing"] is recomputes
+    facts, _ = read_facts(script, tmp_path / "run.sh")
+    assert facts.settings["roles.learner.zero_stage"] == stage
+    assert facts.settings.get("roles.learner.gradient_checkpointing") is recomputes
+    assert "roles.learner.gradient_checkpointing" in facts.unsure
