@@ -368,3 +368,23 @@ def test_open_instruct_on_olmo_core_has_fsdp(tmp_path: Path, flags: str, stage: 
     assert facts.settings["roles.learner.zero_stage"] == stage
     assert facts.settings.get("roles.learner.gradient_checkpointing") is recomputes
     assert "roles.learner.gradient_checkpointing" in facts.unsure
+
+
+@pytest.mark.parametrize(
+    "options", ["--config_file zero.yaml --num_processes=4 --main_process_port 9", "--num_processes 4"]
+)
+def test_options_may_stand_between_a_launchers_switch_and_the_module(tmp_path: Path, options: str) -> None:
+    (tmp_path / "zero.yaml").write_text("distributed_type: DEEPSPEED\nnum_processes: 8\n")
+    facts, _ = read_facts(f"accelerate launch -m {options} trainer.dpo --learning_rate 1e-5\n", tmp_path / "run.sh")
+    assert (facts.algorithm, facts.program, facts.trainer_gpus, facts.rollout_gpus) == ("dpo", "trainer.dpo", 4, 0)
+
+
+@pytest.mark.parametrize("name", ["actor_rollout_ref.rollout.n_agent", "env.rollout.n"])
+def test_systems_on_verl_count_samples_by_a_name_of_their_own(tmp_path: Path, name: str) -> None:
+    script = (
+        f"python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=1 {name}=5 "
+        "data.train_batch_size=64 trainer.n_gpus_per_node=8 trainer.nnodes=1\n"
+    )
+    facts, _ = read_facts(script, tmp_path / "run.sh")
+    assert facts.settings["train.samples_per_prompt"] == 5
+    assert "train.samples_per_prompt" in facts.unsure
