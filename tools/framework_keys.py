@@ -61,7 +61,8 @@ def _text(spans: dict[str, dict[str, _Span]]) -> str:
         names = {
             name: span
             for name, span in spans[section].items()
-            if f"{name}*" not in spans[section] and not {name[1:], f"{name[1:]}*"} & spans[section].keys()
+            if f"{name}*" not in spans[section]
+            and not (name.startswith("~") and {name[1:], f"{name[1:]}*"} & spans[section].keys())
         }
         words = [f"{name}@{span.since}-{span.until}" if any(span) else name for name, span in sorted(names.items())]
         lines.append(f"{section}: {' '.join(words)}")
@@ -224,7 +225,9 @@ def _parsed(text: str, path: str) -> _Parsed:
     classes: dict[str, _Class] = defaultdict(_Class)
     values: Any = None
     flags: list[str] = []
-    if path.endswith(".py"):
+    if path.endswith(".c"):
+        flags = list(_slurm_options(text))
+    elif path.endswith(".py"):
         _classes_of(text, classes)
         flags = [flag.replace("-", "_") for flag in _flags(text)]
     else:
@@ -244,10 +247,21 @@ def _out(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, check=True).stdout.decode("utf-8", "replace")
 
 
+def _slurm_options(text: str) -> Iterator[str]:
+    """Options that sbatch takes; those that only srun takes, behind ``srun.``."""
+    for name, setters in re.findall(r"slurm_cli_opt_t \w+ = \{\s*\.name = \"([\w-]+)\",(.*?)\n\};", text, re.DOTALL):
+        taken = set(re.findall(r"\.set_func(\w*) =", setters))
+        if taken & {"", "_sbatch"}:
+            yield name
+        elif "_srun" in taken:
+            yield f"srun.{name}"
+
+
 def _flags(text: str) -> Iterator[str]:
-    yield from re.findall(
-        r"""(?:add_argument|reset_arg)\(\s*(?:parser,\s*)?(?:["']-\w["'],\s*)?f?["']--([A-Za-z][\w.-]+)["']""", text
-    )
+    for names in re.findall(
+        r"""(?:add_argument|reset_arg)\(\s*(?:parser,\s*)?((?:f?["']--?[A-Za-z][\w.-]*["'],?\s*)+)""", text
+    ):
+        yield from re.findall(r"""["']--([A-Za-z][\w.-]+)["']""", names)
 
 
 class _Class:

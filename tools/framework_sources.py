@@ -121,4 +121,9 @@ SOURCES: dict[str, tuple[Source, ...]] = {
             dated=False,
         ),
     ),
+    "sbatch": (Source("SchedMD/slurm", r"src/common/slurm_opt\.c", "flat", dated=False),),
+    "accelerate": (Source("huggingface/accelerate", r"src/accelerate/commands/launch\.py", "flat", dated=False),),
+    "deepspeed": (Source("deepspeedai/DeepSpeed", r"deepspeed/launcher/runner\.py", "flat", dated=False),),
+    "torchrun": (Source("pytorch/pytorch", r"torch/distributed/(run|launch)\.py", "flat", dated=False),),
 }  # fmt: skip
+"""By system; the last are programs that start others, whose tables are those of their own options."""

@@ -12,10 +12,11 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from rltui.check.findings import Finding
-from rltui.check.frameworks import BY_DIALECT, MODULES, spelling
+from rltui.check.frameworks import BY_DIALECT, MODULES, launchers, spelling
 from rltui.check.frameworks.terms import Asked
 from rltui.check.run import Report, check_text, worst_first
 from rltui.errors import UsageError
+from rltui.importers.arguments import Settings
 from rltui.importers.facts import Facts
 from rltui.importers.layout_of import as_yaml
 from rltui.importers.read import Imported, imported, read_facts
@@ -81,10 +82,9 @@ def _unreadable(path: Path, error: UsageError) -> Report:
 
 def _asserted(facts: Facts, place: Callable[[str], tuple[str, int]]) -> list[Finding]:
     """What the framework itself would refuse."""
-    if facts.source is None:
-        return []
-    asked = Asked(facts.source, facts, place)
-    rules = (*BY_DIALECT.get(facts.dialect, ()), *spelling.REGISTRY.values())
+    asked = Asked(facts.source or Settings({}), facts, place)
+    own = () if facts.source is None else (*BY_DIALECT.get(facts.dialect, ()), *spelling.REGISTRY.values())
+    rules = (*own, *launchers.REGISTRY.values())
     return [finding for rule in rules for finding in rule.findings(asked)]
 
 
@@ -110,9 +110,14 @@ def _in_words_of(finding: Finding, facts: Facts, place: Callable[[str], tuple[st
     return replace(finding, key=names.get(finding.key, finding.key), file=file, line=line, fix=fix)
 
 
+def _without_comment(line: str) -> str:
+    """A line that is no comment; an ``#SBATCH`` line is none."""
+    return "" if line.lstrip().startswith("#") and not line.startswith("#SBATCH") else line
+
+
 def _places(text: str, name: str) -> Callable[[str], tuple[str, int]]:
     """What finds the line of a setting: the last line that sets it, for the last of several wins; 0 where none does."""
-    lines = [line.partition("#")[0] if line.lstrip().startswith("#") else line for line in text.splitlines()]
+    lines = [_without_comment(line) for line in text.splitlines()]
 
     def place(key: str) -> tuple[str, int]:
         if not key:

@@ -87,11 +87,11 @@ def trained_states(script: Script, config: Settings, machine: Settings, source: 
         return _learner(to_int(str(stages.get("zero_stage", ""))), stages, "{}_device")
     if kind == "FSDP" or machine.flag("use_fsdp"):
         own = {name: _first(machine, name) for name in machine.values if name.startswith("fsdp_")}
-        return _fsdp({**_section(config, "fsdp_config"), **own})
-    return _fsdp_of_transformers(source)
+        return fsdp_states({**_section(config, "fsdp_config"), **own})
+    return fsdp_of_transformers(source)
 
 
-def _fsdp_of_transformers(source: Settings) -> dict[str, Any]:
+def fsdp_of_transformers(source: Settings) -> dict[str, Any]:
     """What ``--fsdp "full_shard auto_wrap offload"`` of transformers' own arguments says."""
     words = " ".join(str(word) for word in source.words("fsdp")).split()
     stage = 3 if {"full_shard", "hybrid_shard"} & {*words} else 2 if "shard_grad_op" in words else None
@@ -132,9 +132,10 @@ def _learner(stage: int | None, devices: Mapping[str, Any], name: str) -> dict[s
     return found
 
 
-def _fsdp(values: Mapping[str, Any]) -> dict[str, Any]:
+def fsdp_states(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the learner that FSDP's own say, under accelerate's names (``fsdp_sharding_strategy``)."""
     found: dict[str, Any] = {}
-    strategy = str(values.get("fsdp_sharding_strategy") or values.get("fsdp_reshard_after_forward") or "").upper()
+    strategy = str(values.get("fsdp_sharding_strategy") or values.get("fsdp_reshard_after_forward", "")).upper()
     if strategy in (*_FULL, "TRUE"):
         found["roles.learner.zero_stage"] = 3
     elif strategy in (*_GRADIENTS, "FALSE"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import yaml
 from rltui.errors import UsageError
 from rltui.importers.arguments import Settings, from_mapping
 from rltui.importers.source import one_beside, read_source
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, is_known, to_bool, to_float, to_int
 from rltui.paths import is_file
 
 MAX_DEPTH = 40
@@ -99,11 +99,13 @@ class _Chain(NamedTuple):
         key: Under which it names them.
         find: The file that a name beside another file means, if it is there.
         read: Its values, out of its text and name.
+        section: The dotted section in which what a name means belongs; empty at the top.
     """
 
     key: str
     find: Callable[[Path, Any], Path | None]
     read: Callable[[str, str], dict[str, Any]]
+    section: Callable[[Any], str] = lambda _: ""
 
     def whole(self, values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
         """``values`` of the file ``path`` over those that it builds on, and the names of files that are not there.
@@ -127,7 +129,9 @@ class _Chain(NamedTuple):
             if target.resolve() in seen or len(seen) > MAX_FILES:
                 raise UsageError(f"{path}: its {self.key} come back to {target.name}.", "Break the circle.")
             base = self.read(read_source(target), str(target))
-            result = merged(result, self._over(base, target, (*seen, target.resolve()), missing))
+            inner = self._over(base, target, (*seen, target.resolve()), missing)
+            section = self.section(name)
+            result = merged(result, nested(section.split("."), inner) if section else inner)
         return merged(result, {key: value for key, value in values.items() if key != self.key})
 
 
@@ -147,6 +151,38 @@ def _default(path: Path, name: object) -> Path | None:
     return next((target for target in targets if is_file(target)), None)
 
 
+def with_hydra_defaults(values: dict[str, Any], path: Path) -> tuple[dict[str, Any], list[str]]:
+    """A file of Hydra's with all that its ``defaults`` name, and those that are not there; the file itself wins.
+
+    What Hydra brings along itself (``override hydra/job_logging: stdout``) says nothing of a training.
+    """
+    listed = values.get("defaults")
+    if not isinstance(listed, list):
+        return values, []
+    own = [entry for entry in listed if not _of_hydra(entry).startswith("override ")]
+    return _Chain("defaults", _hydra_file, read_yaml, _hydra_section).whole({**values, "defaults": own}, path)
+
+
+def _of_hydra(entry: object) -> str:
+    """An entry of Hydra's ``defaults`` as ``group/option@section``, also one that is ``group@section: option``."""
+    if not isinstance(entry, dict) or len(entry) != 1:
+        return str(entry)
+    ((group, option),) = entry.items()
+    name, at, section = str(group).partition("@")
+    return f"{name}/{option}{at}{section}"
+
+
+def _hydra_file(path: Path, entry: object) -> Path | None:
+    return _default(path, _of_hydra(entry).partition("@")[0])
+
+
+def _hydra_section(entry: object) -> str:
+    """Where a file of a group belongs: behind the ``@``, else the group's own name."""
+    name, at, section = _of_hydra(entry).partition("@")
+    found = section if at else name.rpartition("/")[0].replace("../", "").replace("/", ".").strip(".")
+    return "" if found in ("_global_", "_here_") else found
+
+
 def settings_beside(path: Path, name: str) -> Settings | None:
     """The settings of the YAML file ``name`` beside ``path``; None where it is not there, as ``one_beside`` looks."""
     target = one_beside(path, name)
@@ -162,6 +198,30 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         before = result.get(key)
         result[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return result
+
+
+def nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """A value as the only one in mappings of these names, the outermost first."""
+    for key in reversed(keys[1:]):
+        value = {key: value}
+    return {keys[0]: value}
+
+
+def plain_value(text: str) -> Any:
+    """A word of a command as YAML and TOML would have it; a hole where it is not known."""
+    if not is_known(text):
+        return HOLE
+    bare = text.strip().strip("'\"")
+    if bare in ("null", "None", "~"):
+        return None
+    if to_int(bare) is not None:
+        return to_int(bare)
+    if bare.lower() in ("true", "false"):
+        return to_bool(bare)
+    if re.fullmatch(r"\[?\d+(?:\s*,\s*\d+)*\]?", bare) and ("," in bare or "[" in bare):
+        return [int(piece) for piece in re.findall(r"\d+", bare)]
+    number = to_float(bare)
+    return bare if number is None else number
 
 
 def interpolated(values: dict[str, Any]) -> dict[str, Any]:

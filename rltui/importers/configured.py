@@ -1,8 +1,8 @@
 """Commands that name a configuration file.
 
-They are prime-rl's ``rl @ FILE.toml``, NeMo-RL's and AReaL's ``--config FILE.yaml`` and ROLL's ``--config_path FOLDER
---config_name NAME``. The file is read where it lies beside the script or in a folder above it; what the command sets
-goes over it.
+They are NeMo-RL's and AReaL's ``--config FILE.yaml``, ROLL's and RLinf's ``--config_path FOLDER --config_name NAME``
+and prime-rl's ``rl @ FILE.toml`` (``prime_rl_commands.py``). The file is read where it lies beside the script or in a
+folder above it; what the command sets goes over it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from rltui.importers import areal, nemo_rl, prime_rl, rlinf, roll, trinity
+from rltui.importers import areal, nemo_rl, prime_rl_commands, rlinf, roll, trinity
 from rltui.importers.arguments import Settings, from_flags
 from rltui.importers.config import (
     interpolated,
     merged,
-    read_toml,
+    nested,
+    plain_value,
     read_yaml,
-    toml_chain,
     with_defaults,
+    with_hydra_defaults,
 )
 from rltui.importers.facts import Facts
 from rltui.importers.source import one_beside, read_source
-from rltui.importers.values import HOLE, HOLES, is_known, to_bool, to_float, to_int
+from rltui.importers.values import HOLE, HOLES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +47,7 @@ _OTHERS = ("grpo_fast", "verl", "openrlhf")
 def from_script(script: Script) -> list[Facts]:
     """What each training needs that the script starts with a configuration file."""
     found = [facts for command in script.commands if (facts := _one(script, list(command.words)))]
+    found = found or prime_rl_commands.from_parts(script)
     return [_with_machine(facts, script) for facts in found]
 
 
@@ -53,7 +55,7 @@ def _one(script: Script, words: list[str]) -> Facts | None:
     names = [word.rsplit("/", 1)[-1] for word in words]
     if "@" in words:
         at = next((index for index, name in enumerate(names[: words.index("@")]) if name in _PRIME), None)
-        return None if at is None else _prime(script.path, words[at + 1 :])
+        return None if at is None else prime_rl_commands.from_words(script.path, words[at + 1 :])
     entry = next((index for index, name in enumerate(names) if name.endswith(".py") or name.startswith("areal.")), None)
     if "trinity" in names and "run" in names:
         return _trinity(script.path, words)
@@ -75,8 +77,11 @@ def _by_name(script: Path, words: Sequence[str], flags: Settings) -> Facts | Non
     target = next((found for place in places if (found := one_beside(script, place))), None)
     if target is None:
         return _unknown(roll.NAME, file) if _ROLL.fullmatch(words[0].rsplit("/", 1)[-1]) else None
-    values = interpolated(_overridden(read_yaml(read_source(target), str(target)), words[1:]))
-    return next((system.from_config(values) for system in (roll, rlinf) if system.is_config(values)), None)
+    own, missing = with_hydra_defaults(read_yaml(read_source(target), str(target)), target)
+    values = interpolated(_overridden(own, words[1:]))
+    if rlinf.is_config(values):
+        return rlinf.from_config(values, missing)
+    return roll.from_config(values) if roll.is_config(values) else None
 
 
 def _trinity(script: Path, words: Sequence[str]) -> Facts | None:
@@ -163,68 +168,5 @@ def _overridden(values: dict[str, Any], words: Sequence[str]) -> dict[str, Any]:
         match = None if word.startswith("-") else _OVERRIDE.match(word)
         if match is None or (match[3] is None and match[1] != "~"):
             continue
-        values = merged(values, _nested(match[2].split("."), None if match[1] == "~" else _plain(match[3])))
-    return values
-
-
-def _nested(keys: Sequence[str], value: Any) -> dict[str, Any]:
-    for key in reversed(keys[1:]):
-        value = {key: value}
-    return {keys[0]: value}
-
-
-def _plain(text: str) -> Any:
-    """A word as a plain value; a hole where it is not known."""
-    if not is_known(text):
-        return HOLE
-    bare = text.strip().strip("'\"")
-    if bare in ("null", "None", "~"):
-        return None
-    if to_int(bare) is not None:
-        return to_int(bare)
-    if bare.lower() in ("true", "false"):
-        return to_bool(bare)
-    if re.fullmatch(r"\[?\d+(?:\s*,\s*\d+)*\]?", bare) and ("," in bare or "[" in bare):
-        return [int(piece) for piece in re.findall(r"\d+", bare)]
-    number = to_float(bare)
-    return bare if number is None else number
-
-
-def _prime(script: Path, words: list[str]) -> Facts:
-    """prime-rl: ``rl @ a.toml @ b.toml --trainer @ c.toml --key.sub-key value``; the last of several wins."""
-    values: dict[str, Any] = {}
-    over: dict[str, Any] = {}
-    missing: list[str] = []
-    place: list[str] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        at += 1
-        if word == "@" and at < len(words):
-            table = _toml(script, words[at], missing)
-            values = merged(values, _nested(place, table) if place else table)
-            at += 1
-            place = []
-        elif word.startswith("--"):
-            key, equals, value = word[2:].partition("=")
-            place = key.replace("-", "_").split(".")
-            follows = words[at] if at < len(words) else "--"
-            if not equals and follows == "@":
-                continue
-            taken = not equals and not follows.startswith("--")
-            over = merged(over, _nested(place, _plain(value if equals else follows if taken else "true")))
-            at += taken
-            place = []
-    if missing:
-        return _unknown(prime_rl.NAME, ", ".join(missing))
-    return prime_rl.from_config(merged(values, over))
-
-
-def _toml(script: Path, name: str, missing: list[str]) -> dict[str, Any]:
-    target = one_beside(script, name)
-    if target is None:
-        missing.append(name)
-        return {}
-    values, lost = toml_chain(read_toml(read_source(target), str(target)), target)
-    missing.extend(lost)
+        values = merged(values, nested(match[2].split("."), None if match[1] == "~" else plain_value(match[3])))
     return values

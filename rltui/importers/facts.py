@@ -68,6 +68,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         visible_gpus: GPUs of a node that ``CUDA_VISIBLE_DEVICES`` leaves the training.
         strays: Line and name of options that stand as commands of their own.
         bad_environments: Line and fault of environments for Ray's workers that are no JSON.
+        launched: Slurm's and launchers' options in front of what they start, by program, under their long names.
     """
 
     dialect: str
@@ -97,6 +98,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     visible_gpus: int | None = None
     strays: tuple[tuple[int, str], ...] = ()
     bad_environments: tuple[tuple[int, str], ...] = ()
+    launched: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def framework(self) -> str:

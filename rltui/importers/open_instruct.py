@@ -57,6 +57,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "lengths.response": 256,
     "lengths.pack": 512,
     "roles.learner.zero_stage": 0,
+    "roles.rollout.memory_utilization": 0.9,
     "grpo.kl_coefficient": 0.05,
     "checkpoint.every": 200,
 }
@@ -127,7 +128,9 @@ def _facts(source: Settings, entry: str, nodes: int | None, per_node: int | None
         rollout_engines=engines,
         reference=bool(source.flag("load_ref_policy", default=True) and source.number("beta", default=0.05)),
         source=source,
-        settings=_settings(source) | variant.found,
+        # grpo.py takes the flag, and only its own budget makes it recompute
+        unsure=("roles.learner.gradient_checkpointing",) if entry == "grpo.py" else (),
+        settings=_settings(source) | (_olmo_core(source, trainer) if entry == "grpo.py" else {}) | variant.found,
         notes=(*notes, *variant.notes, *remarks(source, "--")),
     )
     # no launcher: the command runs on the machine it is typed on, which has to hold what the roles need
@@ -155,6 +158,16 @@ def _settings(source: Settings) -> dict[str, Any]:
     if first and "\0" not in first[0]:
         found["data.train"] = first[0]
     return found
+
+
+def _olmo_core(source: Settings, trainer: int | None) -> dict[str, Any]:
+    """How ``grpo.py`` trains, which has no DeepSpeed: OLMo-core's FSDP divides all states, unless over one rank."""
+    divides = source.integer("fsdp_shard_degree", default=trainer) != 1 and not source.flag("single_gpu_mode")
+    stage = {"roles.learner.zero_stage": 3 if divides else 0}
+    # what its compiler recomputes follows from the share of activations that may stay
+    budget = source.number("activation_memory_budget", default=1.0)
+    recomputes = source.text("activation_checkpointing_mode") == "selected_modules" or (budget or 1.0) < 1.0
+    return stage | ({"roles.learner.gradient_checkpointing": True} if recomputes else {})
 
 
 def _no_rl(algorithm: str, source: Settings, head: list[str], nodes: int | None, per_node: int | None) -> Facts:

@@ -34,12 +34,12 @@ from rltui.importers import (
     verl,
 )
 from rltui.importers.arguments import from_mapping
-from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults
+from rltui.importers.config import interpolated, read_toml, read_yaml, toml_chain, with_defaults, with_hydra_defaults
 from rltui.importers.facts import NO_FRAMEWORK, Facts
 from rltui.importers.layout_of import Unmappable, layout_of
 from rltui.importers.overrides import given, read_overrides
 from rltui.importers.python_launcher import from_python
-from rltui.importers.script import Script, bad_environments, read_script, servers, strays, visible_gpus
+from rltui.importers.script import Script, bad_environments, launched, read_script, servers, strays, visible_gpus
 from rltui.importers.source import read_source
 from rltui.importers.tasks import Task, task_of
 from rltui.importers.values import is_known, printable, product, total
@@ -205,8 +205,9 @@ def _from_task(task: Task, path: Path, environ: Mapping[str, str]) -> tuple[Fact
 
 
 def _from_yaml(own: dict[str, Any], path: Path) -> Facts:
-    if rlinf.is_config(own):  # before NeMo-RL's, whose recipes have a cluster as well
-        return rlinf.from_config(interpolated(own))
+    whole, lacking = with_hydra_defaults(own, path)
+    if rlinf.is_config(whole):  # before NeMo-RL's, whose recipes have a cluster as well
+        return rlinf.from_config(interpolated(whole), lacking)
     if nemo_rl.is_recipe(own) or nemo_rl.builds_on(own, path.name):
         values, missing = with_defaults(own, path)
         return nemo_rl.from_config(interpolated(values), missing, path.name)
@@ -267,7 +268,8 @@ def _of_commands(script: Script) -> Facts:
         if found:
             facts = _with_surroundings(_agreed(found), script, dialect.from_script)
             faults = bad_environments(script)
-            return replace(_with_card(facts, script), strays=strays(script), bad_environments=faults)
+            started = launched(script)
+            return replace(_with_card(facts, script), strays=strays(script), bad_environments=faults, launched=started)
     slurm = script.slurm
     if slurm.present:
         note = f"no training that is known is started here{_programs(script)}; only the #SBATCH lines are read"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rltui.importers.arguments import Settings, from_mapping
@@ -26,6 +26,7 @@ _TABLE: Mapping[str, str] = {
     "actor.optim.lr": "train.learning_rate",
     "actor.optim.weight_decay": "train.weight_decay",
     "actor.optim.clip_grad": "train.gradient_clip",
+    "actor.fsdp_config.gradient_checkpointing": "roles.learner.gradient_checkpointing",
     **megatron_cuts("actor.model."),
     "rollout.gpu_memory_utilization": "roles.rollout.memory_utilization",
     "rollout.enforce_eager": "roles.rollout.enforce_eager",
@@ -33,6 +34,14 @@ _TABLE: Mapping[str, str] = {
     "runner.save_interval": "checkpoint.every",
     "runner.val_check_interval": "data.eval_every",
 }
+_DEFAULTS: Mapping[str, Any] = {"roles.learner.micro_batch": 1, "roles.rollout.memory_utilization": 0.65}
+"""What RLinf takes where a configuration is silent."""
+
+_STAGES = {"full_shard": 3, "hybrid_shard": 3, "shard_grad_op": 2, "no_shard": 0}
+"""FSDP's strategies, and the stages of ZeRO that divide as much."""
+
+_MODEL = ("actor.model.model_path", "rollout.model.model_path", "rollout.model_dir")  # the last until autumn 2025
+_PENALTIES = ("algorithm.kl_beta", "algorithm.reinpp_kl_beta")
 _CUTS = ("actor.model.pipeline_model_parallel_size", "actor.model.context_parallel_size")
 
 
@@ -42,21 +51,26 @@ def is_config(values: Mapping[str, Any]) -> bool:
     return isinstance(cluster, dict) and isinstance(cluster.get(_PLACEMENT), dict)
 
 
-def from_config(values: Mapping[str, Any]) -> Facts:
+def from_config(values: Mapping[str, Any], missing: Sequence[str] = ()) -> Facts:
     """What a configuration needs.
 
     Args:
         values: The configuration, interpolated.
+        missing: Files that it builds on and that are not there; what they would say is not known.
     """
     source = from_mapping(values)
+    source = source.cut() if missing else source
     nodes = source.integer("cluster.num_nodes", default=1)
-    placed = dict(_placed(values["cluster"][_PLACEMENT]))
+    # until September 2025 the cluster itself said how many GPUs a node has
+    said = source.integer("cluster.num_gpus_per_node") if source.has("cluster.num_gpus_per_node") else None
+    placed = dict(_placed(values["cluster"][_PLACEMENT], product(nodes, said)))
     if source.flag("reward.use_reward_model") is not True:
         placed.pop("reward", None)  # rules that are computed beside the GPUs
+    has_critic = placed.get("critic", frozenset()) != frozenset() and source.flag("critic.use_critic_model") is True
     actor, rollout = placed.get("actor", frozenset()), placed.get("rollout", frozenset())
     everywhere = None if None in placed.values() else frozenset().union(*(gpus or () for gpus in placed.values()))
     source.has(*(name for name in source.values if name.startswith("cluster.")))
-    per_node = quotient(max(everywhere) + 1, nodes) if everywhere else None
+    per_node = said or (quotient(max(everywhere) + 1, nodes) if everywhere else None)
     size = source.integer("rollout.tensor_parallel_size", key="roles.rollout.tensor_parallel")
     pipeline = source.integer("rollout.pipeline_parallel_size", default=1)
     engines = None if rollout is None else len(rollout)
@@ -64,7 +78,7 @@ def from_config(values: Mapping[str, Any]) -> Facts:
     return Facts(
         dialect=NAME,
         algorithm=_algorithm(source),
-        model=source.text("actor.model.model_path", "rollout.model.model_path", key="roles.learner.model"),
+        model=source.text(*_MODEL, key="roles.learner.model"),
         colocated=_colocated(actor, rollout, same=_together(values["cluster"][_PLACEMENT])),
         nodes=nodes,
         gpus_per_node=per_node,
@@ -73,8 +87,8 @@ def from_config(values: Mapping[str, Any]) -> Facts:
         rollout_gpus=engines,
         rollout_tp=size,
         rollout_engines=quotient(engines, product(size, pipeline)),
-        critic="shared" if "critic" in placed else "none",
-        reference=(source.number("algorithm.kl_beta", default=0.0) or 0.0) > 0,
+        critic="shared" if has_critic else "none",
+        reference=any((source.number(name, default=0.0) or 0.0) > 0 for name in _PENALTIES),
         together=None if actor is None or rollout is None else len(actor | rollout),
         other_gpus=_others(placed, actor, rollout),
         source=source,
@@ -84,6 +98,7 @@ def from_config(values: Mapping[str, Any]) -> Facts:
             *(("train.samples_per_prompt",) if source.text("algorithm.adv_type", default="grpo") != "grpo" else ()),
         ),
         notes=(
+            *(f"defaults: {name} is not there, so what it sets is not known" for name in missing),
             *(
                 f"{_PLACEMENT}: {name} is on all GPUs, and no node's are counted"
                 for name, gpus in placed.items()
@@ -94,18 +109,22 @@ def from_config(values: Mapping[str, Any]) -> Facts:
     )
 
 
-def _placed(placement: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[int] | None]]:
+def _placed(placement: Mapping[str, Any], every: int | None) -> Iterator[tuple[str, frozenset[int] | None]]:
     """Each component with its GPUs; None where they are all of a cluster whose nodes are not counted, or not known."""
     for names, place in placement.items():
         for name in str(names).split(","):
-            yield name.strip(), _gpus(place)
+            yield name.strip(), _gpus(place, every)
 
 
-def _gpus(place: object) -> frozenset[int] | None:
-    """GPUs in ``0-3``, ``0-3,8`` or ``0-1:0-3``, which has processes behind the colon."""
-    text = str(place).partition(":")[0]
-    ranges = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
-    if isinstance(place, dict) or not is_known(text) or None in ranges:
+def _gpus(place: object, every: int | None) -> frozenset[int] | None:
+    """GPUs in ``0-3``, ``0-3,8`` or ``0-1:0-3,2-3:4-5``, which has processes behind each colon, or ``all``."""
+    if isinstance(place, dict):
+        return None if "node_group" in place else _gpus(place.get("placement"), every)
+    if place == "all":
+        return None if every is None else frozenset(range(min(every, 100_000)))
+    text = str(place)
+    ranges = [_RANGE.fullmatch(part.partition(":")[0].strip()) for part in text.split(",") if part.strip()]
+    if not ranges or not is_known(text) or None in ranges:
         return None
     spans = [(int(span[1]), int(span[2] or span[1])) for span in ranges if span]
     return frozenset(gpu for start, end in spans for gpu in range(start, min(end, start + 100_000) + 1))
@@ -136,25 +155,39 @@ def _colocated(actor: frozenset[int] | None, rollout: frozenset[int] | None, *, 
 
 def _algorithm(source: Settings) -> str:
     kind = source.text("runner.task_type", default="reasoning")
+    if "eval" in kind or source.flag("runner.only_eval"):
+        return f"{kind} of RLinf, an evaluation"
     if "embodied" in kind or "sft" in kind or "offline" in kind:
         return f"{kind} training of RLinf"
     return "ppo" if source.text("algorithm.adv_type", default="grpo") == "gae" else "grpo"
 
 
 def _settings(source: Settings) -> dict[str, Any]:
-    found = mapped(source, _TABLE)
+    found = mapped(source, _TABLE, _DEFAULTS)
     whole, prompt = source.integer("runner.seq_length"), found.get("lengths.prompt")
+    longest = source.integer("algorithm.sampling_params.max_new_tokens")
     if whole and prompt and whole > prompt:
-        found["lengths.response"] = whole - prompt
+        found["lengths.response"] = min(whole - prompt, longest or whole)
     budget = source.integer("runner.max_tokens_per_mbs")
     if budget and source.flag("runner.enable_dynamic_batch_size"):
         found["lengths.pack"] = budget
     clip = source.number("algorithm.ratio_clip_eps")
-    if clip is not None:
-        found |= {"grpo.clip_low": clip, "grpo.clip_high": clip}
-    found |= {"roles.learner.zero_stage": 3}
+    sides = {side: source.number(f"algorithm.clip_ratio_{side}", default=clip) for side in ("low", "high")}
+    found |= {f"grpo.clip_{side}": value for side, value in sides.items() if value is not None}
     if source.text("actor.training_backend") == "megatron":
         found |= MEGATRON
+    else:
+        found |= _fsdp(source)
     if files := source.words("data.train_data_paths"):
         found["data.train"] = str(files[0])
     return found
+
+
+def _fsdp(source: Settings) -> dict[str, Any]:
+    """How FSDP divides the states: its first version by a strategy, its second by what it keeps between the passes."""
+    keeps = source.flag("actor.fsdp_config.reshard_after_forward", default=True) is False
+    stage = _STAGES.get(source.text("actor.fsdp_config.sharding_strategy", default="full_shard"))
+    if source.text("actor.fsdp_config.strategy", default="fsdp") == "fsdp2":
+        stage = 2 if keeps else 3
+    found: dict[str, Any] = {} if stage is None else {"roles.learner.zero_stage": stage}
+    return found | ({"roles.learner.offload": "all"} if source.flag("actor.fsdp_config.cpu_offload") else {})

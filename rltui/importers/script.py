@@ -23,7 +23,12 @@ TRL_COPIES = frozenset({"vllm_serve.py", "vllm_server.py"})
 SERVERS = (*TRL_SERVERS, "sglang.launch_server", "vllm.entrypoints.openai.api_server", "serve", "rollout")
 _OWNERS = {"serve": "vllm", "rollout": "swift"}
 _BEFORE_VARIABLES = frozenset({"env", "nohup", "exec", "setsid", "time", "srun", "sudo"})
+_MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?<!\.yaml)(?<!\.yml)(?<!\.json)(?<!\.toml)")
 _STRAY = re.compile(r"(?:--(?=[a-z])|\+{0,2}(?=[a-z_]\w*\.))([a-z][\w.-]*)(?:=|\Z)")
+_LAUNCHERS = {
+    "torchrun": "torchrun", "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
+    "accelerate": "accelerate", "accelerate.commands.launch": "accelerate", "deepspeed": "deepspeed",
+}  # fmt: skip
 _ENVIRONMENT = "--runtime-env-json"
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
@@ -79,6 +84,32 @@ def strays(script: Script) -> tuple[tuple[int, str], ...]:
     """Line and name of options that stand as commands of their own, for the line above does not go on."""
     found = ((command.line, match.group(1)) for command in script.commands if (match := _STRAY.match(command.words[0])))
     return tuple(dict.fromkeys(found))
+
+
+def launched(script: Script) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Options of sbatch, and of each launcher in front of the program that it starts, under their long names."""
+    found = [("sbatch", tuple(name for name in script.slurm.options if len(name) > 1))]
+    for command in script.commands:
+        words = list(command.words)
+        starts = (word.rsplit("/", 1)[-1] for word in words)
+        at = next((at for at, name in enumerate(starts) if name in _LAUNCHERS), len(words))
+        end = next((end for end in range(at + 1, len(words)) if begins_program(words, end)), at)
+        options = [word[2:].partition("=")[0] for word in words[at + 1 : end] if word.startswith("--") and word[2:]]
+        if at < len(words):
+            found.append((_LAUNCHERS[words[at].rsplit("/", 1)[-1]], tuple(name for name in options if is_known(name))))
+    return tuple(dict.fromkeys((program, names) for program, names in found if names))
+
+
+def begins_program(words: Sequence[str], at: int) -> bool:
+    """Whether what a launcher starts stands here: a file of Python, or the name of a module.
+
+    ``-m`` is a switch of accelerate and torchrun, so that other options may stand between it and the name.
+    """
+    switches = [index for index, word in enumerate(words[:at]) if word in ("-m", "--module")]
+    named = bool(switches) and (
+        (switches[0] == at - 1 and not words[at].startswith("-")) or bool(_MODULE.fullmatch(words[at]))
+    )
+    return words[at].endswith(".py") or named
 
 
 def bad_environments(script: Script) -> tuple[tuple[int, str], ...]:

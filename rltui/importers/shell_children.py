@@ -37,6 +37,8 @@ _SWITCHES = frozenset({
 _TMUX = frozenset({"send-keys", "send", "new-session", "new", "new-window", "neww"})
 _TMUX_VALUES = frozenset({"-t", "-s", "-n", "-c", "-e", "-x", "-y", "-N"})
 _TEXT_FOLLOWS = frozenset({"-c", "-lc", "-ec", "-xc", "-exc"})
+_TAKE_TEXT = frozenset({"script", "su", "runuser", "flock"})
+_TEXT_OPTION = re.compile(r"-[a-z]*c|--command")
 ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 _ENTER = frozenset({"c-m", "enter", "kpenter"})
 _SLURM_VALUES = frozenset("AaBbCcDdeFGiJLMmNnopqStwx")
@@ -60,6 +62,10 @@ def child_of(words: Sequence[str], environ: Mapping[str, str], stdin: str = "") 
         stdin: What it reads; a shell or ``sbatch`` that names no file runs that.
     """
     names = [word.rsplit("/", 1)[-1] for word in words]
+    if names[0] in _TAKE_TEXT:
+        at = next((index for index, word in enumerate(words) if _TEXT_OPTION.fullmatch(word)), len(words))
+        if at + 1 < len(words):
+            return Child("", text=words[at + 1])
     for index, name in enumerate(names[:-2]):
         if name in ("bash", "sh") and words[index + 1] in _TEXT_FOLLOWS:
             return Child("", tuple(words[index + 4 :]), text=words[index + 2])

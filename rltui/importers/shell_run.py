@@ -21,7 +21,7 @@ from rltui.importers.shell_starts import Started as Started
 from rltui.importers.shell_starts import Starts
 from rltui.importers.shell_streams import PRINTED
 from rltui.importers.shell_variables import REACH
-from rltui.importers.values import HOLE
+from rltui.importers.values import HOLE, to_int
 
 MAX_STEPS = 20_000
 MAX_ROUNDS = 8
@@ -60,6 +60,7 @@ def read_shell(
         ScriptError: It is not a script that can be read, or it goes on without end.
     """
     follower = _Follower(dict(environ or {}), beside)
+    follower.variables.setdefault("BASH", "/bin/bash")
     try:
         block, notes = syntax.parse(text)
         follower.notes.extend(notes)
@@ -225,7 +226,10 @@ class _Follower(Starts):
         self.loops += 1
         tested = " ".join(word for test in node.condition if isinstance(test, syntax.Command) for word in test.words)
         counts = _ARGUMENTS.search(tested)
-        if counts is None or (self.arguments and counts[0] == "getopts"):
+        options = expand_words(tested.split(), self.scope, self.line) if self.arguments and counts else []
+        if options[:1] == ["getopts"] and HOLE not in "".join([*options, *(self.arguments or ())]):
+            self.loop_over_options(node.body, *options[1:3])
+        elif counts is None or options[:1] == ["getopts"]:
             self.branches([node.body, ()])
         else:
             self.loop_over_arguments(node.body)
@@ -252,6 +256,26 @@ class _Follower(Starts):
         while not self.left and self.arguments and len(self.arguments) < left:
             left = len(self.arguments)
             self.round(body)
+
+    def loop_over_options(self, body: syntax.Block, known: str = "", name: str = "") -> None:
+        """Follow the body for each option that ``getopts KNOWN NAME`` finds; letters with a colon take a value."""
+        words = list(self.arguments or ())
+        at = (to_int(str(self.variables.get("OPTIND", 1))) or 1) - 1
+        while not self.left and at < len(words) and re.match(r"-[^-]", words[at]):
+            letters = words[at][1:]
+            at += 1
+            while letters and not self.left:
+                letter, letters = letters[0], letters[1:]
+                value = ""
+                if f"{letter}:" in known and letters:
+                    value, letters = letters, ""
+                elif f"{letter}:" in known:
+                    value = "".join(words[at : at + 1])
+                    at += 1
+                self.variables |= {name: letter if letter in known else "?", "OPTARG": value, "OPTIND": str(at + 1)}
+                self.round(body)
+        at += words[at : at + 1] == ["--"]
+        self.variables |= {name: "?", "OPTIND": str(at + 1)}
 
     def round(self, body: syntax.Block) -> None:
         """Follow a loop's body once."""

@@ -101,7 +101,8 @@ class Variables:
                 elif name in self.variables:
                     self.variables[name] = HOLE  # without one of its items
         elif head == "shift":
-            self.arguments = self.arguments and self.arguments[to_int("".join(words[1:2])) or 1 :]
+            count = to_int(words[1]) if words[1:] else 1
+            self.arguments = self.arguments and self.arguments[1 if count is None else count :]
         elif head == "let":
             for word in words[1:]:
                 self.variables |= assigned(word, self.scope.get)

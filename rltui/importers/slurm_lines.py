@@ -11,7 +11,9 @@ from rltui.importers.values import HOLE, product, quotient, to_int
 
 _LINE = re.compile(r"^#SBATCH[ \t]+(.*?)\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_OPTION = re.compile(r"(?:^|(?<=\s))(--[a-z][a-z-]*|-[A-Za-z])(?:=\s*|\s+(?!-)|(?=[^\s-]))?(\"[^\"]*\"|'[^']*'|\S*)")
+_OPTION = re.compile(
+    r"(?:^|(?<=\s))(--[a-z][a-z0-9_-]*|-[A-Za-z])(?:=\s*|\s+(?!-)|(?=[^\s-]))?(\"[^\"]*\"|'[^']*'|\S*)"
+)
 _SHORT = {
     "-N": "nodes", "-G": "gpus", "-n": "ntasks", "-p": "partition", "-A": "account", "-q": "qos", "-t": "time",
     "-x": "exclude", "-J": "job-name", "-c": "cpus-per-task", "-C": "constraint", "-D": "chdir", "-L": "licenses",

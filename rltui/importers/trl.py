@@ -15,6 +15,7 @@ from rltui.importers.script import (
     TRL_SERVERS,
     Script,
     Server,
+    begins_program,
     named_gpus,
     servers,
     visible_devices,
@@ -234,8 +235,8 @@ def _colocated(generates: bool, apart: bool, uses: bool | None) -> bool | None:
 
 def _divided(words: list[str]) -> tuple[list[str], list[str]]:
     """The launcher's words, and those from the program on."""
-    for index, word in enumerate(words[1:], start=1):
-        if word.endswith(".py") or (index > 1 and words[index - 1] in ("-m", "--module")):
+    for index in range(1, len(words)):
+        if begins_program(words, index):
             return words[:index], words[index:]
     if words and words[0].rsplit("/", 1)[-1] == "trl":
         return words, words[1:]

@@ -49,6 +49,9 @@ _OVERRIDE = re.compile(r"\+{0,2}[a-z_]+(?:\.\w+)+=")
 _TABLE: Mapping[str, str] = {
     "data.train_batch_size": "train.prompts_per_step",
     f"{_ROLLOUT}.n": "train.samples_per_prompt",
+    # Search-R1's and verl-agent's own, beside which verl's stays 1
+    f"{_ROLLOUT}.n_agent": "train.samples_per_prompt",
+    "env.rollout.n": "train.samples_per_prompt",
     f"{_ACTOR}.optim.lr": "train.learning_rate",
     f"{_ACTOR}.optim.lr_warmup_steps": "train.warmup_steps",
     f"{_ACTOR}.optim.weight_decay": "train.weight_decay",
@@ -358,7 +361,11 @@ def _unsure(source: Settings) -> tuple[str, ...]:
         keys.append("roles.rollout")
     # several baselines need no siblings, and systems built on verl count them in settings of their own
     built_on = any("." in name and name.split(".")[0] not in _SECTIONS for name in source.values)
-    if built_on or source.text("algorithm.adv_estimator", default="gae") not in ("gae", "grpo"):
+    if (
+        built_on
+        or source.has(f"{_ROLLOUT}.n_agent")
+        or source.text("algorithm.adv_estimator", default="gae") not in ("gae", "grpo")
+    ):
         keys.append("train.samples_per_prompt")
     return tuple(keys)
 

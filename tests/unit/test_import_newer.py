@@ -316,3 +316,75 @@ def test_a_node_of_prime_rl_starts_as_many_engines_as_it_holds(tmp_path: Path, w
         f"[inference.vllm]\ntensor_parallel_size = 4\n{words}"
     )
     assert read(tmp_path, text, "rl.toml").rollout_engines == engines
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        ("{actor: '0-1:0-3,2-3:4-5', rollout: 4-7}", (8, 8, 4, 4, 2, 2)),
+        ("{actor: {placement: 0-3}, rollout: 4-7}", (8, 8, 4, 4, 2, 2)),
+    ],
+)
+def test_processes_behind_any_colon_of_rlinf_are_no_gpus(
+    tmp_path: Path, placement: str, expected: tuple[int | None, ...]
+) -> None:
+    assert counts(read(tmp_path, RLINF.format(placement=placement), "run.yaml")) == expected
+
+
+def test_a_cluster_of_rlinf_that_counts_its_gpus_has_them_all(tmp_path: Path) -> None:
+    text = RLINF.format(placement="{'actor,rollout': all}").replace(
+        "num_nodes: 1", "num_nodes: 2, num_gpus_per_node: 8"
+    )
+    assert "num_gpus_per_node" in text
+    assert counts(read(tmp_path, text, "run.yaml")) == (16, 16, 16, 16, 2, 8)
+
+
+def test_rlinf_builds_on_the_files_of_hydras_defaults(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(RLINF.format(placement="{'actor,rollout': 0-7}"))
+    (tmp_path / "engines").mkdir()
+    (tmp_path / "engines" / "fsdp.yaml").write_text("strategy: fsdp\nsharding_strategy: shard_grad_op\n")
+    listed = "defaults:\n  - base\n  - engines/fsdp@actor.fsdp_config\n  - override hydra/job_logging: stdout\n"
+    text = f"{listed}actor: {{training_backend: fsdp}}\nalgorithm: {{clip_ratio_high: 0.28, ratio_clip_eps: 0.2}}\n"
+    found = read(tmp_path, text, "run.yaml")
+    assert counts(found) == (8, 8, 8, 8, 2, 4)
+    assert found.layout is not None
+    assert found.layout["roles"]["learner"]["zero_stage"] == 2
+    assert (found.layout["grpo"]["clip_low"], found.layout["grpo"]["clip_high"]) == (0.2, 0.28)
+    lost = read(tmp_path, f"defaults: [base, nowhere]\n{text.partition('stdout')[2]}", "run.yaml")
+    assert any("nowhere is not there" in line for line in lost.unmapped)
+
+
+@pytest.mark.parametrize(
+    ("flags", "stage", "recomputes"),
+    [
+        ("--num_learners_per_node 4 --activation_memory_budget 0.5", 3, True),
+        ("--num_learners_per_node 4 --fsdp_shard_degree 1", 0, None),
+        ("--single_gpu_mode --deepspeed_stage 2", 0, None),
+    ],
+)
+def test_open_instruct_on_olmo_core_has_fsdp(tmp_path: Path, flags: str, stage: int, recomputes: bool | None) -> None:
+    script = f"python open_instruct/grpo.py --model_name_or_path Qwen/Qwen3-4B {flags}\n"
+    facts, _ = read_facts(script, tmp_path / "run.sh")
+    assert facts.settings["roles.learner.zero_stage"] == stage
+    assert facts.settings.get("roles.learner.gradient_checkpointing") is recomputes
+    assert "roles.learner.gradient_checkpointing" in facts.unsure
+
+
+@pytest.mark.parametrize(
+    "options", ["--config_file zero.yaml --num_processes=4 --main_process_port 9", "--num_processes 4"]
+)
+def test_options_may_stand_between_a_launchers_switch_and_the_module(tmp_path: Path, options: str) -> None:
+    (tmp_path / "zero.yaml").write_text("distributed_type: DEEPSPEED\nnum_processes: 8\n")
+    facts, _ = read_facts(f"accelerate launch -m {options} trainer.dpo --learning_rate 1e-5\n", tmp_path / "run.sh")
+    assert (facts.algorithm, facts.program, facts.trainer_gpus, facts.rollout_gpus) == ("dpo", "trainer.dpo", 4, 0)
+
+
+@pytest.mark.parametrize("name", ["actor_rollout_ref.rollout.n_agent", "env.rollout.n"])
+def test_systems_on_verl_count_samples_by_a_name_of_their_own(tmp_path: Path, name: str) -> None:
+    script = (
+        f"python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=1 {name}=5 "
+        "data.train_batch_size=64 trainer.n_gpus_per_node=8 trainer.nnodes=1\n"
+    )
+    facts, _ = read_facts(script, tmp_path / "run.sh")
+    assert facts.settings["train.samples_per_prompt"] == 5
+    assert "train.samples_per_prompt" in facts.unsure

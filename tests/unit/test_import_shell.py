@@ -54,6 +54,13 @@ def words(script: str, program: str = "run") -> list[str]:
         ("[[ a == a && ! 1 -gt 2 ]] && A=1\n((A == 1)) && B=2\nrun $A $B", ["1", "2"]),
         ("for x in 5; do run $x; done", ["5"]),
         ("N=2\nwhile [[ $# -gt 0 ]]; do case $1 in --n) N=$2; shift 2 ;; esac; done\nrun $N", ["2"]),
+        (
+            'f() { local n=1; while getopts "n:m:v" o; do case $o in n) n=$OPTARG ;; m) M=$OPTARG ;; esac; done; '
+            'shift $((OPTIND-1)); run $n $M "$@"; }\nf -v -n 4 -mx --beta 0',
+            ["4", "x", "--beta", "0"],
+        ),
+        ('f() { while getopts "ab:" o; do :; done; shift $((OPTIND-1)); run "$@"; }\nf -ab 3 -- x y', ["x", "y"]),
+        ('f() { shift 0; run "$@"; }\nf x y', ["x", "y"]),
         ('N=2\nwhile getopts n: o; do N=$OPTARG; done\nfor a in "$@"; do N=$a; done\nrun $N', ["2"]),
         (
             "f() { while (($#)); do case $1 in --n) N=$2; shift 2 ;; --) shift; W=($@); break ;; *) shift; esac\n"
@@ -63,6 +70,9 @@ def words(script: str, program: str = "run") -> list[str]:
         ("f() { local -n to=$1; to=(a $2); g in; }\ng() { local -n to=$1; to=(b); }\nf W 1\nrun ${W[@]}", ["a", "1"]),
         ('srun bash -c "cd x && run 1 \\\n 2" &>> log', ["1", "2"]),
         ('eval "run 1"', ["1"]),
+        ('script -q -c "run 1" log', ["1"]),
+        ('script -qefc "run 1 2" /dev/null', ["1", "2"]),
+        ("flock -n lock -c 'run 1'", ["1"]),
         ("export A=1 B=2\nlocal C=3\nrun $A$B$C", ["123"]),
         ('run --json=\'{"a": "b"}\' "{\\"a\\": 1}"', ['--json={"a": "b"}', '{"a": 1}']),
     ],

@@ -78,7 +78,8 @@ class Table(Struct, frozen=True):
             if known is None or section in self.free:
                 return ""
             if part not in known:
-                below = (".".join(parts[start:]) for start in range(1, len(parts) - 1))
+                # an end of two names is that of too many settings, among them a fork's own (env.rollout.n)
+                below = (".".join(parts[start:]) for start in range(1, len(parts) - 2))
                 found = next((rest for rest in below if self.knows(rest)), "")
                 return found or self._instead(section, part, parts[index + 1 :], known)
             section = f"{section}.{part}".lstrip(".")

@@ -239,10 +239,11 @@ TABLE = (
     ),
     never(
         "F323",
-        "The reference is to follow the policy, and with adapters there is no model of its own.",
+        "The reference is to follow the policy, and with adapters there is no model of its own; refused since 2026.",
         _TRAINER,
         (_GRPO, on("sync_ref_model"), on("use_peft")),
         Setting("sync_ref_model"),
         "False",
+        severity="warning",
     ),
 )

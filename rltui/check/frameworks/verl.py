@@ -222,7 +222,7 @@ TABLE = (
         (
             one_of("algorithm.adv_estimator", "grpo"),
             exactly(_SAMPLES, 1),
-            absent("env.rollout.n"),
+            absent("env.rollout.n", "actor_rollout_ref.rollout.n_agent"),
             off("distillation.enabled"),
         ),
         _SAMPLES,
