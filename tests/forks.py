@@ -20,6 +20,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import runpy
 import select
 import shlex
@@ -45,6 +46,19 @@ IMPORTED = (
     "transformers.models.qwen3.modeling_qwen3",
     "trainers.roles.hf_engine",
     "trainers.roles.processes",
+    # what Ray imports, and its agents: three quarters of the CPU seconds of its import
+    "aiohttp.web",
+    "click",
+    "google.protobuf.internal.builder",
+    "google.protobuf.json_format",
+    "http.cookiejar",
+    "jsonschema",
+    "pdb",
+    "prometheus_client",
+    "pydantic",
+    "requests",
+    "tracemalloc",
+    "uvloop",
 )
 """Ray is not among them: it reads a worker's job from the environment as it is imported."""
 READ_AT_IMPORT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
@@ -52,6 +66,10 @@ READ_AT_IMPORT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 ASK = "ask"
 OF_OUR_RAY = "*ray_start.leave_out*"
 """What the product's ``ray start`` of a layout has in its program, and no other process of an attempt."""
+PYTHON_OF_RAYLET = re.compile(rf"(?<=_command=){re.escape(sys.executable)}( -u)?(?= )")
+"""In an option of a raylet, by what it starts a worker or an agent."""
+TRAINERS = "-mtrainers.*|*/tests/cluster/ray_job.py*"
+"""What a layout's trainer has for its first words, and what stands for one."""
 N_STREAMS = 3
 HEAD_BYTES = 16
 ROOM_BYTES = 16384
@@ -96,7 +114,7 @@ def forked(path: str) -> list[str]:
 
 
 def workers_asked(path: str) -> str:
-    """Python by which the ``ray start`` after it has its raylet ask the server at ``path`` for workers."""
+    """Python by which the ``ray start`` after it has its raylet ask the server at ``path`` for workers and agents."""
     return f"{HERE_IMPORTED}forks.use({path!r}); "
 
 
@@ -110,20 +128,21 @@ def forking_python(python: str, path: str = "") -> str:
 
     Args:
         python: The interpreter.
-        path: The server that forks them; without one, roles start as a user's do.
+        path: The server that forks them, and Ray itself; without one, both start as a user's do.
     """
-    own = f"{HERE_IMPORTED}forks.be_bare(); "
+    own, ray = f"{HERE_IMPORTED}forks.be_bare(); ", python
     trainers = ""
     if path:
         own += f"forks.use({path!r}); "
-        trainers = f'-mtrainers.*) exec {shlex.join(forked(path))} "$@" ;;\n'
+        ray = shlex.join(forked(path))
+        trainers = f'{TRAINERS}) exec {ray} "$@" ;;\n'
     return f"""#!/bin/sh
 export RAY_worker_niceness=0
 case $1$2 in
 -c{OF_OUR_RAY})
   program="{own}$2"
   shift 2
-  exec {python} -c "$program" "$@" ;;
+  exec {ray} -c "$program" "$@" ;;
 {trainers}esac
 exec {python} "$@"
 """
@@ -143,13 +162,14 @@ def be_bare() -> None:
 
 
 def use(path: str) -> None:
-    """Let the ``ray start`` that follows in this process have its raylet ask at ``path`` for workers."""
+    """Let the ``ray start`` that follows in this process have its raylet ask at ``path`` for workers and agents."""
     services: Any = importlib.import_module("ray._private.services")
-    whole, alone = services.start_ray_process, f"--python_worker_command={sys.executable} "
-    asking = alone.replace(sys.executable, " ".join(forked(path)))
+    whole, asking = services.start_ray_process, forked(path)
 
     def start(command: list[str], *others: Any, **options: Any) -> Any:
-        return whole([word.replace(alone, asking) for word in command], *others, **options)
+        begins = asking if command[0] == sys.executable else command[:1]  # that of the dashboard is a Python
+        told = [PYTHON_OF_RAYLET.sub(" ".join(asking), word) for word in command[1:]]
+        return whole([*begins, *told], *others, **options)
 
     services.start_ray_process = start
 
@@ -267,6 +287,7 @@ def become(
     show_environment(environment)
     forget_other_code(environment)
     importlib.import_module("numpy").random.seed()  # else all draw the same
+    importlib.import_module("tempfile").tempdir = None  # else that of the server
     context: Any = importlib.import_module("ray._private.runtime_env.context").RuntimeEnvContext
     context.exec_worker = in_this_process(context.exec_worker)
     with noted_code():

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from forks import write_forking_python
+from forks import server_of_session, write_forking_python
 from rltui.onnode import processes, ray_head, ray_process, rundir
 from rltui.onnode.environment import read_environment
 from waiting import DEADLINE_S, eventually
@@ -86,7 +86,7 @@ class Attempt:
 def attempts(tmp_path: Path) -> Iterator[Callable[..., Attempt]]:
     made: list[Attempt] = []
 
-    write_forking_python(tmp_path / "python")
+    write_forking_python(tmp_path / "python", server_of_session())
 
     def make(then: str, python: str = str(tmp_path / "python"), **changes: object) -> Attempt:
         made.append(Attempt(tmp_path / f"run-{len(made)}", then, python, **changes))
@@ -157,9 +157,9 @@ def test_gpus_that_this_machine_has_not_are_said_before_ray_starts(
 def test_a_ray_that_is_not_up_in_time_is_said_with_the_key_that_gives_it_longer(
     attempts: Callable[..., Attempt],
 ) -> None:
-    attempt = attempts("finish", deadlines_s={"ray_up": 0.5, "grace": 2}).start()
+    attempt = attempts("finish", deadlines_s={"ray_up": 0.1, "grace": 2}).start()
     assert attempt.wait() == 1
-    assert " within 0.5 s (deadlines.ray_s), at a load of " in str(attempt.end()["reason"])
+    assert " within 0.1 s (deadlines.ray_s), at a load of " in str(attempt.end()["reason"])
     attempt.assert_nothing_left()
 
 
