@@ -13,14 +13,12 @@ from slurm_attempts import python_forked_by_server
 from slurm_support import profile_file
 from verbs import rltui
 
-from rltui.layout.load import load_layout
-from trainers.data.models import BUILTIN_TINY, resolve_model
+from tiny_model import tiny_model
 
 if TYPE_CHECKING:
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
-TINY = ROOT / "layouts/local/grpo-tiny.yaml"
 FEW_ANSWERS = ("train.prompts_per_step=4", "train.samples_per_prompt=4", "grpo.filter_zero_std=false")
 """A step of half the CPU seconds, for runs in which nobody looks at what is learned."""
 STAGES = "runs/*/attempts/*/stage.json"
@@ -28,7 +26,7 @@ STAGES = "runs/*/attempts/*/stage.json"
 
 def give_model(lab: Lab) -> None:
     """Put the tiny model into alice's new home: a trainer that has to make it takes 7 CPU seconds more."""
-    made = Path(resolve_model(BUILTIN_TINY, load_layout(TINY).layout, lambda *_: None))
+    made = tiny_model()
     owner = os.stat(home := Path(lab.folder, "home/alice"))
     shutil.copytree(made, home / ".cache/rltui/models" / made.name)
     for path in (home / ".cache").rglob("*"):
