@@ -35,10 +35,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from fork_ask import HEAD_BYTES, N_STREAMS
+
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
 HERE = os.path.realpath(__file__)
+ASK = os.path.join(os.path.dirname(HERE), "fork_ask.py")
 HERE_IMPORTED = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; "
 IMPORTED = (
     "torch",
@@ -63,22 +66,17 @@ IMPORTED = (
 """Ray is not among them: it reads a worker's job from the environment as it is imported."""
 READ_AT_IMPORT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 """What these read then, as roles on CPU have it. A role that has it otherwise starts as Ray starts it."""
-ASK = "ask"
 OF_OUR_RAY = "*ray_start.leave_out*"
 """What the product's ``ray start`` of a layout has in its program, and no other process of an attempt."""
 PYTHON_OF_RAYLET = re.compile(rf"(?<=_command=){re.escape(sys.executable)}( -u)?(?= )")
 """In an option of a raylet, by what it starts a worker or an agent."""
 TRAINERS = "-mtrainers.*|*/tests/cluster/ray_job.py*"
 """What a layout's trainer has for its first words, and what stands for one."""
-N_STREAMS = 3
-HEAD_BYTES = 16
 ROOM_BYTES = 16384
 """For the environment of what a server forks, where the kernel looks for it."""
 SPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 """Linux's CLONE_NEWNS, _NEWUTS, _NEWIPC, _NEWPID and _NEWNET: what a node of the lab has for itself."""
 PR_SET_DUMPABLE = 4
-HANDED_ON = (signal.SIGTERM, signal.SIGUSR2)
-"""Signals on which a trainer saves and ends."""
 
 
 @contextlib.contextmanager
@@ -110,7 +108,7 @@ def server_of_session() -> str:
 
 def forked(path: str) -> list[str]:
     """What stands for Python in the command line of a process that the server at ``path`` is to fork."""
-    return [sys.executable, "-IS", HERE, ASK, path]
+    return [sys.executable, "-IS", ASK, path]
 
 
 def workers_asked(path: str) -> str:
@@ -172,21 +170,6 @@ def use(path: str) -> None:
         return whole([*begins, *told], *others, **options)
 
     services.start_ray_process = start
-
-
-def ask(path: str, words: list[str]) -> None:
-    """Have the server at ``path`` fork a process of these words with this one's environment, folder and streams."""
-    with socket.socket(socket.AF_UNIX) as server:
-        server.connect(path)
-        asked = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
-        socket.send_fds(server, [b"%0*d" % (HEAD_BYTES, len(asked))], range(N_STREAMS))
-        server.sendall(asked)
-        for number in HANDED_ON:
-            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
-        code = int(server.recv(HEAD_BYTES) or -signal.SIGKILL)  # nothing: the server was ended with all it had
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    sys.exit(code)
 
 
 def serve(listening: socket.socket, modules: Sequence[str]) -> None:
@@ -344,8 +327,5 @@ def run(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == ASK:
-        ask(sys.argv[2], sys.argv[3:])
-    else:
-        del sys.path[0]  # this folder
-        serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    del sys.path[0]  # this folder
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
