@@ -165,9 +165,11 @@ def use(path: str) -> None:
     whole, asking = services.start_ray_process, forked(path)
 
     def start(command: list[str], *others: Any, **options: Any) -> Any:
-        begins = asking if command[0] == sys.executable else command[:1]  # that of the dashboard is a Python
-        told = [PYTHON_OF_RAYLET.sub(" ".join(asking), word) for word in command[1:]]
-        return whole([*begins, *told], *others, **options)
+        if command[0] == sys.executable:  # the dashboard's, and what the product should leave out
+            asked = [*asking, *command[1 + (command[1] == "-u") :]]
+        else:
+            asked = [PYTHON_OF_RAYLET.sub(" ".join(asking), word) for word in command]
+        return whole(asked, *others, **options)
 
     services.start_ray_process = start
 
