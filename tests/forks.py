@@ -122,23 +122,21 @@ def workers_from(path: str) -> str:
 
 
 def forking_python(python: str, path: str = "") -> str:
-    """A shell script that is ``python``, but that the Ray of a layout is bare, and trainer and roles are forked.
+    """A shell script that is ``python``, but that the Ray of a layout is bare, and it, trainer and roles are forked.
 
     Args:
         python: The interpreter.
-        path: The server that forks them, and Ray itself; without one, both start as a user's do.
+        path: The server that forks them; without one, they start as a user's do.
     """
-    own, ray = f"{HERE_IMPORTED}forks.be_bare(); ", python
-    trainers = ""
+    asks, trainers, ray = "", "", python
     if path:
-        own += f"forks.use({path!r}); "
-        ray = shlex.join(forked(path))
+        asks, ray = f"forks.use({path!r}); ", shlex.join(forked(path))
         trainers = f'{TRAINERS}) exec {ray} "$@" ;;\n'
     return f"""#!/bin/sh
 export RAY_worker_niceness=0
 case $1$2 in
 -c{OF_OUR_RAY})
-  program="{own}$2"
+  program="{HERE_IMPORTED}{asks}forks.be_bare(); $2"
   shift 2
   exec {ray} -c "$program" "$@" ;;
 {trainers}esac
