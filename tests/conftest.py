@@ -17,6 +17,10 @@ from typing import Any
 import hypothesis
 import pytest
 
+# a failed assertion of a module that tests share says what it saw, too
+SHARED = {path.stem for shape in ("*.py", "*/*.py") for path in Path(__file__).parent.glob(shape)} - {"conftest"}
+pytest.register_assert_rewrite(*sorted(SHARED))
+
 NO_SKIPS = bool(os.environ.get("RLTUI_NO_SKIPS"))
 SESSION = tempfile.mkdtemp(prefix="rltui-test-")  # directly in the temporary folder: socket paths end at 107 bytes
 FIRST_SESSION = os.environ.setdefault("TESTS_SESSION", SESSION)
@@ -61,7 +65,7 @@ def isolate(home: str) -> None:
     }
     for folder in folders.values():
         Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
-    share_model_infos(Path(folders["XDG_CACHE_HOME"]))
+    share_models(Path(folders["XDG_CACHE_HOME"]))
     os.environ.update(folders, TZ="UTC")  # pictures and sentences have times of day
     time.tzset()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background, and so in every child of it
@@ -72,15 +76,16 @@ def isolate(home: str) -> None:
     os.environ.update(RAY_worker_niceness="0")  # with its 15, a role gets nothing of a core beside other tests
 
 
-def share_model_infos(cache: Path) -> None:
-    """Let all processes of a session have what vLLM has found of an architecture: 8 CPU seconds each time.
+def share_models(cache: Path) -> None:
+    """Let all processes of a session have the builtin models, and what vLLM has found of an architecture.
 
-    It keeps that under a hash of the source, and replaces files by whole ones.
+    Each keeps them under a hash of what they come of, and replaces files by whole ones.
     """
-    shared = Path(FIRST_SESSION, "vllm-models")
-    shared.mkdir(exist_ok=True)
-    (cache / "vllm").mkdir(exist_ok=True)
-    (cache / "vllm" / "modelinfos").symlink_to(shared)
+    for name, folder in (("rltui-models", cache / "rltui/models"), ("vllm-models", cache / "vllm/modelinfos")):
+        shared = Path(FIRST_SESSION, name)
+        shared.mkdir(exist_ok=True)
+        folder.parent.mkdir()
+        folder.symlink_to(shared)
 
 
 # How long an example takes, or is drawn, is a matter of what else the machine does.

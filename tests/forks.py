@@ -20,6 +20,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import runpy
 import select
 import shlex
@@ -34,10 +35,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from fork_ask import HEAD_BYTES, N_STREAMS
+
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
 HERE = os.path.realpath(__file__)
+ASK = os.path.join(os.path.dirname(HERE), "fork_ask.py")
 HERE_IMPORTED = f"import sys; sys.path.append({os.path.dirname(HERE)!r}); import forks; "
 IMPORTED = (
     "torch",
@@ -45,22 +49,34 @@ IMPORTED = (
     "transformers.models.qwen3.modeling_qwen3",
     "trainers.roles.hf_engine",
     "trainers.roles.processes",
+    # what Ray imports, and its agents: three quarters of the CPU seconds of its import
+    "aiohttp.web",
+    "click",
+    "google.protobuf.internal.builder",
+    "google.protobuf.json_format",
+    "http.cookiejar",
+    "jsonschema",
+    "pdb",
+    "prometheus_client",
+    "pydantic",
+    "requests",
+    "tracemalloc",
+    "uvloop",
 )
 """Ray is not among them: it reads a worker's job from the environment as it is imported."""
 READ_AT_IMPORT = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
 """What these read then, as roles on CPU have it. A role that has it otherwise starts as Ray starts it."""
-ASK = "ask"
 OF_OUR_RAY = "*ray_start.leave_out*"
 """What the product's ``ray start`` of a layout has in its program, and no other process of an attempt."""
-N_STREAMS = 3
-HEAD_BYTES = 16
+PYTHON_OF_RAYLET = re.compile(rf"(?<=_command=){re.escape(sys.executable)}( -u)?(?= )")
+"""In an option of a raylet, by what it starts a worker or an agent."""
+TRAINERS = "-mtrainers.*|*/tests/cluster/ray_job.py*"
+"""What a layout's trainer has for its first words, and what stands for one."""
 ROOM_BYTES = 16384
 """For the environment of what a server forks, where the kernel looks for it."""
 SPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 """Linux's CLONE_NEWNS, _NEWUTS, _NEWIPC, _NEWPID and _NEWNET: what a node of the lab has for itself."""
 PR_SET_DUMPABLE = 4
-HANDED_ON = (signal.SIGTERM, signal.SIGUSR2)
-"""Signals on which a trainer saves and ends."""
 
 
 @contextlib.contextmanager
@@ -92,11 +108,11 @@ def server_of_session() -> str:
 
 def forked(path: str) -> list[str]:
     """What stands for Python in the command line of a process that the server at ``path`` is to fork."""
-    return [sys.executable, "-IS", HERE, ASK, path]
+    return [sys.executable, "-IS", ASK, path]
 
 
 def workers_asked(path: str) -> str:
-    """Python by which the ``ray start`` after it has its raylet ask the server at ``path`` for workers."""
+    """Python by which the ``ray start`` after it has its raylet ask the server at ``path`` for workers and agents."""
     return f"{HERE_IMPORTED}forks.use({path!r}); "
 
 
@@ -106,24 +122,23 @@ def workers_from(path: str) -> str:
 
 
 def forking_python(python: str, path: str = "") -> str:
-    """A shell script that is ``python``, but that the Ray of a layout is bare, and trainer and roles are forked.
+    """A shell script that is ``python``, but that the Ray of a layout is bare, and it, trainer and roles are forked.
 
     Args:
         python: The interpreter.
-        path: The server that forks them; without one, roles start as a user's do.
+        path: The server that forks them; without one, they start as a user's do.
     """
-    own = f"{HERE_IMPORTED}forks.be_bare(); "
-    trainers = ""
+    asks, trainers, ray = "", "", python
     if path:
-        own += f"forks.use({path!r}); "
-        trainers = f'-mtrainers.*) exec {shlex.join(forked(path))} "$@" ;;\n'
+        asks, ray = f"forks.use({path!r}); ", shlex.join(forked(path))
+        trainers = f'{TRAINERS}) exec {ray} "$@" ;;\n'
     return f"""#!/bin/sh
 export RAY_worker_niceness=0
 case $1$2 in
 -c{OF_OUR_RAY})
-  program="{own}$2"
+  program="{HERE_IMPORTED}{asks}forks.be_bare(); $2"
   shift 2
-  exec {python} -c "$program" "$@" ;;
+  exec {ray} -c "$program" "$@" ;;
 {trainers}esac
 exec {python} "$@"
 """
@@ -143,30 +158,18 @@ def be_bare() -> None:
 
 
 def use(path: str) -> None:
-    """Let the ``ray start`` that follows in this process have its raylet ask at ``path`` for workers."""
+    """Let the ``ray start`` that follows in this process have its raylet ask at ``path`` for workers and agents."""
     services: Any = importlib.import_module("ray._private.services")
-    whole, alone = services.start_ray_process, f"--python_worker_command={sys.executable} "
-    asking = alone.replace(sys.executable, " ".join(forked(path)))
+    whole, asking = services.start_ray_process, forked(path)
 
     def start(command: list[str], *others: Any, **options: Any) -> Any:
-        return whole([word.replace(alone, asking) for word in command], *others, **options)
+        if command[0] == sys.executable:  # the dashboard's, and what the product should leave out
+            asked = [*asking, *command[1 + (command[1] == "-u") :]]
+        else:
+            asked = [PYTHON_OF_RAYLET.sub(" ".join(asking), word) for word in command]
+        return whole(asked, *others, **options)
 
     services.start_ray_process = start
-
-
-def ask(path: str, words: list[str]) -> None:
-    """Have the server at ``path`` fork a process of these words with this one's environment, folder and streams."""
-    with socket.socket(socket.AF_UNIX) as server:
-        server.connect(path)
-        asked = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
-        socket.send_fds(server, [b"%0*d" % (HEAD_BYTES, len(asked))], range(N_STREAMS))
-        server.sendall(asked)
-        for number in HANDED_ON:
-            signal.signal(number, lambda number, _: server.sendall(bytes([number])))
-        code = int(server.recv(HEAD_BYTES) or -signal.SIGKILL)  # nothing: the server was ended with all it had
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    sys.exit(code)
 
 
 def serve(listening: socket.socket, modules: Sequence[str]) -> None:
@@ -267,6 +270,7 @@ def become(
     show_environment(environment)
     forget_other_code(environment)
     importlib.import_module("numpy").random.seed()  # else all draw the same
+    importlib.import_module("tempfile").tempdir = None  # else that of the server
     context: Any = importlib.import_module("ray._private.runtime_env.context").RuntimeEnvContext
     context.exec_worker = in_this_process(context.exec_worker)
     with noted_code():
@@ -323,8 +327,5 @@ def run(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == ASK:
-        ask(sys.argv[2], sys.argv[3:])
-    else:
-        del sys.path[0]  # this folder
-        serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    del sys.path[0]  # this folder
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from forks import forking_python
+from forks import forking_python, server_of_session
 from rltui.cluster.profile import Profile
 from rltui.layout.load import dump_layout, load_layout
 from rltui.layout.presets import resolve
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).parent / "ray_job.py"
+FORKS = ".forks"
+"""In alice's home, another name of the socket of the session's server: a node sees no folder of this machine."""
 
 # Prints the pids on this node that belong to an attempt, whoever owns them.
 FIND = """
@@ -55,6 +59,18 @@ def write_python(lab: Lab, text: str) -> str:
     return "/home/alice/bin/python"
 
 
+def python_forked_by_server(lab: Lab, first: str = "") -> str:
+    """Python on the nodes whose Ray, and the trainers and roles of layouts, are forked; its path there.
+
+    Args:
+        lab: The cluster.
+        first: Lines of shell that are run before it.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.link(server_of_session(), Path(lab.folder, "home/alice", FORKS))
+    return write_python(lab, f"#!/bin/sh\n{first}\n" + forking_python(sys.executable, f"/home/alice/{FORKS}"))
+
+
 class SlurmAttempt:
     """One attempt of a run in alice's home.
 
@@ -63,7 +79,7 @@ class SlurmAttempt:
         layout: What to run.
         then: What the stand-in for the trainer does; empty: the real trainer.
         run: Name of the run's folder.
-        python: The interpreter on the nodes; empty: this one, whose Ray is bare.
+        python: The interpreter on the nodes; empty: this one, whose Ray is bare and forked, as the stand-in is.
         deadlines_s: Deadlines other than the usual ones.
         profile: Further keys of the cluster's profile.
     """
@@ -76,7 +92,7 @@ class SlurmAttempt:
         self.run_path = f"/home/alice/runs/{run}"
         self.path = rundir.attempt_folder(self.run_path, 1)
         attempt = Attempt(run_id=run, number=1, uuid=self.uuid, path=self.path, code=str(ROOT))
-        python = python or write_python(lab, forking_python(sys.executable))
+        python = python or python_forked_by_server(lab)
         known = Profile(name="lab", gres="gpu:h100", gpus_per_node=4, python=python, **profile)
         what = job(layout, attempt, python)
         what["deadlines_s"].update(deadlines_s or {})

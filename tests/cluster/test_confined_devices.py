@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from slurm_attempts import SlurmAttempt, tiny
+from slurm_attempts import SlurmAttempt, tiny, write_python
 
+from forks import forking_python
 from waiting import eventually
 
 if TYPE_CHECKING:
@@ -54,7 +56,9 @@ def confined(slurm_cluster: Lab) -> Iterator[bool]:
 
 
 def test_two_runs_on_one_node_see_two_cards_each(confined: bool, slurm_cluster: Lab) -> None:
-    runs = [SlurmAttempt(slurm_cluster, tiny(*SHAPE, nodes=1), "wait", run=name) for name in ("first", "second")]
+    python = write_python(slurm_cluster, forking_python(sys.executable))  # what is forked is in no group of the job's
+    layout = tiny(*SHAPE, nodes=1)
+    runs = [SlurmAttempt(slurm_cluster, layout, "wait", run=name, python=python) for name in ("first", "second")]
     for one in runs:
         one.submit()
     cards = []

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from slurm_attempts import FIND, SlurmAttempt, tiny, write_python
+from slurm_attempts import FIND, SlurmAttempt, python_forked_by_server, tiny
 
-from forks import forking_python
 from waiting import slowness
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def test_a_node_that_lost_a_gpu_is_named_before_ray_starts(slurm_cluster: Lab) -
 
 def test_a_node_that_does_not_join_is_named_at_the_deadline(slurm_cluster: Lab) -> None:
     hangs = 'case "$*" in *ray.scripts*) [ "$(hostname)" = node3 ] && exec sleep 600;; esac'
-    python = write_python(slurm_cluster, f"#!/bin/sh\n{hangs}\n" + forking_python(sys.executable))
+    python = python_forked_by_server(slurm_cluster, hangs)
     within_s = round(25 * slowness())
     deadlines_s = {"rendezvous": within_s}
     attempt = SlurmAttempt(slurm_cluster, tiny(), "finish", python=python, deadlines_s=deadlines_s)

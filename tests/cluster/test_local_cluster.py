@@ -18,6 +18,7 @@ from verbs import rltui
 from forks import server_of_session, write_forking_python
 from rltui.onnode import processes
 from rltui.service.recording import read_recording
+from tiny_model import tiny_model
 from waiting import DEADLINE_S, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.trainers, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 class Shell:
-    """Runs rltui with its own run root and state directory; the first run of a session makes the model for all.
+    """Runs rltui with its own run root and state directory; the first of a session makes the model for all.
 
     Ray forks the roles of its runs, but where PYTHON is taken from its environment.
     """
@@ -44,6 +45,7 @@ class Shell:
             PYTHON: str(self.forking),
         }
         write_forking_python(self.forking, server_of_session())
+        tiny_model()
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         argv = [sys.executable, "-m", "rltui", *words]

@@ -5,34 +5,28 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from json_lines import records
-from slurm_attempts import write_python
+from slurm_attempts import python_forked_by_server
 from slurm_support import profile_file
 from verbs import rltui
 
-from forks import forking_python, server_of_session
-from rltui.layout.load import load_layout
-from trainers.data.models import BUILTIN_TINY, resolve_model
+from tiny_model import tiny_model
 
 if TYPE_CHECKING:
     from lab import Lab
 
 ROOT = Path(__file__).parents[2]
-TINY = ROOT / "layouts/local/grpo-tiny.yaml"
 FEW_ANSWERS = ("train.prompts_per_step=4", "train.samples_per_prompt=4", "grpo.filter_zero_std=false")
 """A step of half the CPU seconds, for runs in which nobody looks at what is learned."""
-FORKS = ".forks"
-"""In alice's home, another name of the socket of the session's server: a node sees no folder of this machine."""
 STAGES = "runs/*/attempts/*/stage.json"
 
 
 def give_model(lab: Lab) -> None:
     """Put the tiny model into alice's new home: a trainer that has to make it takes 7 CPU seconds more."""
-    made = Path(resolve_model(BUILTIN_TINY, load_layout(TINY).layout, lambda *_: None))
+    made = tiny_model()
     owner = os.stat(home := Path(lab.folder, "home/alice"))
     shutil.copytree(made, home / ".cache/rltui/models" / made.name)
     for path in (home / ".cache").rglob("*"):
@@ -43,8 +37,7 @@ def give_model(lab: Lab) -> None:
 def python_that_forks(lab: Lab) -> str:
     """Python on the nodes whose Ray forks the roles of layouts, whose tiny model is there."""
     give_model(lab)
-    os.link(server_of_session(), Path(lab.folder, "home/alice", FORKS))
-    return write_python(lab, forking_python(sys.executable, f"/home/alice/{FORKS}"))
+    return python_forked_by_server(lab)
 
 
 class Workstation:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rltui.onnode import rundir
+from tiny_model import tiny_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +30,9 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def model_cache() -> Path:
+    """The cache of the session, with the tiny model in it."""
+    return tiny_model().parents[1]
 
 
 @pytest.fixture(scope="session")

@@ -83,6 +83,15 @@ def test_it_gets_the_signals_of_who_asked(server: str) -> None:
     assert asking.returncode == signal.SIGUSR2
 
 
+def test_what_is_temporary_lies_where_who_asked_has_it(tmp_path: Path) -> None:
+    (tmp_path / "asks_early.py").write_text("import tempfile\ntempfile.gettempdir()\n")
+    path, environment = str(tmp_path / "socket"), {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with fork_server(path, environment, ["asks_early", "numpy.random"]):
+        words = [*forked(path), "-c", "import tempfile; print(tempfile.mkdtemp())"]
+        made = subprocess.check_output(words, env={**environment, "TMPDIR": str(tmp_path)}, text=True)
+    assert os.path.dirname(made) == str(tmp_path)
+
+
 def test_two_draw_other_numbers(server: str) -> None:
     program = "import numpy, random; print(numpy.random.random(), random.random())"
     drawn = [subprocess.check_output([*forked(server), "-c", program], text=True).split() for _ in range(2)]
