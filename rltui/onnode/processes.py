@@ -8,6 +8,7 @@ else's by the next look. Where there is no /proc (macOS) nothing is found and no
 
 import os
 import signal
+import subprocess
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
@@ -303,10 +304,7 @@ def words_of(pid: int) -> List[str]:
 
 def folder_of(pid: int) -> str:
     """The working directory of ``pid``; empty where nobody gives it away."""
-    try:
-        return os.readlink("/proc/%d/cwd" % pid)
-    except OSError:
-        return ""
+    return link("/proc/%d/cwd" % pid)
 
 
 def environment_of(pid: int) -> Dict[str, str]:
@@ -347,6 +345,18 @@ def link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
+
+
+def said_by(argv: Sequence[str], timeout_s: float, environment: Optional[Dict[str, str]] = None) -> Optional[str]:
+    """What a command prints; None where it is not there, fails, or does not end in time."""
+    quiet = subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            argv, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, env=environment, timeout=timeout_s, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace")
 
 
 def attempts_here() -> Set[str]:
