@@ -331,11 +331,7 @@ def _versions() -> Dict[str, str]:
 
 
 def _text(path: str, limit: int = 1 << 16) -> str:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(limit).decode("utf-8", "replace").replace("\0", "").strip(" \n")
-    except OSError:
-        return ""
+    return processes.contents(path, limit).decode("utf-8", "replace").replace("\0", "").strip(" \n")
 
 
 def main() -> int:

@@ -85,13 +85,8 @@ class Ports:
 
 def _listening(path: str) -> Dict[str, Tuple[str, int]]:
     """By inode, from a table of the kernel (proc(5)); 0A is the state of a socket that listens."""
-    try:
-        with open(path) as stream:
-            rows = [line.split() for line in stream.readlines()[1:]]
-    except OSError:
-        return {}
     found = {}
-    for row in rows:
+    for row in map(str.split, processes.contents(path).decode().splitlines()[1:]):
         if len(row) > 9 and row[3] == "0A":
             address, _, port = row[1].rpartition(":")
             found[row[9]] = (_reachable(address), int(port, 16))
