@@ -19,8 +19,7 @@ from rltui.onnode import rundir
 from trainers.data.prompts import Prompt
 from trainers.full_disk import Lines
 from trainers.roles.completions import Completion
-from trainers.roles.critic import CriticReport
-from trainers.roles.step_report import StepReport, worst
+from trainers.roles.step_report import RankReport, StepReport, worst
 from trainers.tracking import Tracker
 
 LOG_INTERVAL_S = 0.5
@@ -85,7 +84,7 @@ def parity(reports: Sequence[StepReport]) -> dict[str, float]:
     }
 
 
-def critic_metrics(reports: Sequence[CriticReport]) -> dict[str, float]:
+def critic_metrics(reports: Sequence[RankReport]) -> dict[str, float]:
     """Fold the critic ranks' reports of one step into metrics."""
     tokens = sum(report.tokens for report in reports)
     return {
@@ -97,7 +96,7 @@ def critic_metrics(reports: Sequence[CriticReport]) -> dict[str, float]:
     }
 
 
-def overlap_s(learners: Sequence[StepReport], critics: Sequence[CriticReport]) -> float:
+def overlap_s(learners: Sequence[StepReport], critics: Sequence[RankReport]) -> float:
     """Seconds in which policy and critic were updated at the same time, by the clocks of their nodes."""
     starts = [min(report.began_at for report in learners), min(report.began_at for report in critics)]
     ends = [max(report.ended_at for report in learners), max(report.ended_at for report in critics)]

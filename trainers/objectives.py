@@ -23,6 +23,7 @@ from trainers.variants import variant
 if TYPE_CHECKING:
     import torch
 
+    from rltui.layout.algorithms import Grpo, Ppo
     from rltui.layout.schema import Layout
     from trainers.data.tensors import RowTensors
     from trainers.losses import Aggregation
@@ -45,7 +46,6 @@ def grpo_objective(layout: Layout) -> Objective:
     settings = layout.grpo
     surrogate, aggregation = variant(settings, "ratio"), variant(settings, "aggregation")
     estimator = variant(settings, "kl_estimator")
-    coefficient = settings.kl_coefficient if settings.kl == "loss" else 0.0
     importance = Truncation(settings.importance_cap, settings.importance, settings.importance_low)
 
     def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
@@ -61,10 +61,7 @@ def grpo_objective(layout: Layout) -> Objective:
             denominator=denominator,
             moved=highest(scores.entropies, rows.response_mask, settings.top_entropy_quantile),
         )
-        if coefficient:
-            penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, aggregation)
-            result = replace(result, loss=result.loss + penalty)
-        return _with_entropy(result, settings.entropy_coefficient, scores, rows, denominator, aggregation)
+        return _regularised(result, settings, estimator, scores, rows, denominator, aggregation)
 
     return loss
 
@@ -73,14 +70,10 @@ def ppo_objective(layout: Layout) -> Objective:
     """The objective of ``layout.ppo``: the clipped surrogate over tokens, and the KL where it is part of the loss."""
     settings = layout.ppo
     estimator = partial(kl_estimate, kind=settings.kl_estimator)
-    coefficient = settings.kl_coefficient if settings.kl == "loss" else 0.0
 
     def loss(scores: Scores, rows: RowTensors, denominator: float) -> PolicyLoss:
         result = _clipped(scores, rows, rows.columns[ADVANTAGES], denominator, settings.clip, settings.importance_cap)
-        if coefficient:
-            penalty = coefficient * _kl_to_reference(scores, rows, denominator, estimator, token_mean)
-            result = replace(result, loss=result.loss + penalty)
-        return _with_entropy(result, settings.entropy_coefficient, scores, rows, denominator, token_mean)
+        return _regularised(result, settings, estimator, scores, rows, denominator, token_mean)
 
     return loss
 
@@ -136,35 +129,30 @@ def _clipped(
     )
 
 
-def _kl_to_reference(
-    scores: Scores,
-    rows: RowTensors,
-    denominator: float,
-    estimator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    aggregation: Aggregation,
-) -> torch.Tensor:
-    """The mean KL to the reference."""
-    others = ~rows.response_mask
-    policy, reference = scores.log_probs, rows.columns[REFERENCE_LOG_PROBS]
-    # filled before the estimate: what stands outside the mask may be anything, and 0 times inf is NaN in the gradient
-    kl = estimator(policy.masked_fill(others, 0.0), reference.masked_fill(others, 0.0))
-    return aggregate(kl, rows.response_mask, aggregation, denominator)
-
-
-def _with_entropy(
+def _regularised(
     result: PolicyLoss,
-    coefficient: float,
+    settings: Grpo | Ppo,
+    estimator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     scores: Scores,
     rows: RowTensors,
     denominator: float,
     aggregation: Aggregation,
 ) -> PolicyLoss:
-    """The loss less the entropy bonus, which keeps a policy from settling too early (Mnih et al. 2016)."""
-    if not coefficient:
-        return result
-    entropies = scores.entropies.masked_fill(~rows.response_mask, 0.0)
-    mean = aggregate(entropies, rows.response_mask, aggregation, denominator)
-    return replace(result, loss=result.loss - coefficient * mean)
+    """The loss with the mean KL to the reference, and less the entropy bonus, where the settings have them.
+
+    The bonus keeps a policy from settling too early (Mnih et al. 2016).
+    """
+    others, loss = ~rows.response_mask, result.loss
+    # filled before the estimate: what stands outside the mask may be anything, and 0 times inf is NaN in the gradient
+    if settings.kl == "loss" and settings.kl_coefficient:
+        policy, reference = scores.log_probs, rows.columns[REFERENCE_LOG_PROBS]
+        kl = estimator(policy.masked_fill(others, 0.0), reference.masked_fill(others, 0.0))
+        loss = loss + settings.kl_coefficient * aggregate(kl, rows.response_mask, aggregation, denominator)
+    if settings.entropy_coefficient:
+        entropies = scores.entropies.masked_fill(others, 0.0)
+        mean = aggregate(entropies, rows.response_mask, aggregation, denominator)
+        loss = loss - settings.entropy_coefficient * mean
+    return replace(result, loss=loss)
 
 
 def _old_log_probs(scores: Scores, rows: RowTensors) -> torch.Tensor:

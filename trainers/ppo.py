@@ -41,7 +41,7 @@ from trainers.metrics import (
     timing_names,
 )
 from trainers.rewards import training_rewards
-from trainers.roles.critic import Critic, CriticReport
+from trainers.roles.critic import Critic
 from trainers.roles.learner import Learner
 from trainers.stopping import leave
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from trainers.data.batch import Sample
     from trainers.data.prompts import Prompt
     from trainers.roles.completions import Completion
-    from trainers.roles.step_report import StepReport
+    from trainers.roles.step_report import RankReport, StepReport
 
 ADAPTION_BOUND = 0.2
 """Most that one step may move the KL coefficient by, before the horizon divides it (Ziegler et al. 2019)."""
@@ -159,7 +159,7 @@ class Ppo(Loop):
         check_numbers(number, metrics, self.layout, has_experts=self.has_experts)
         return metrics
 
-    def _merged(self, learners: list[StepReport], critics: list[CriticReport]) -> dict[str, float]:
+    def _merged(self, learners: list[StepReport], critics: list[RankReport]) -> dict[str, float]:
         self.memory_gib = [report.memory_gib for report in learners]
         updates = {
             "time/update_actor": max(r.ended_at for r in learners) - min(r.began_at for r in learners),

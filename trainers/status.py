@@ -6,7 +6,6 @@ import hmac
 import json
 import os
 import secrets
-import socket
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 from rltui.layout.schema import Layout
 from rltui.onnode import rundir
+from rltui.onnode.node_network import host
 from trainers.rollouts import QueueDepth, sequences_per_engine
 
 WINDOW_STEPS = 100
@@ -132,7 +132,7 @@ class StatusServer:
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
         announcement = {"schema": rundir.SCHEMA, "url": url, "token": self._token, "pid": os.getpid()}
         # loopback of which node: whoever asks from elsewhere has to go there
-        announcement["host"] = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        announcement["host"] = host()
         rundir.write_json(str(self._file), announcement, mode=0o600)
 
     def close(self) -> None:

@@ -6,11 +6,10 @@ import argparse
 import sys
 
 from rltui.cli.output import add_run, print_lines
+from rltui.cluster.local_transport import SSH_LOST
 from rltui.errors import UsageError
 from rltui.service.all_clusters import open_run
 from rltui.service.node_shell import node_shell
-
-SSH_FAILED = 255
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,4 +28,4 @@ def run(options: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("A shell needs a terminal.", "--print prints the command.")
     code = shell.run()
-    return 3 if code == SSH_FAILED else code
+    return 3 if code == SSH_LOST else code

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from rltui.cli.output import add_json, add_run, answer, print_lines
+from rltui.cluster.local_transport import SSH_LOST
 from rltui.errors import ClusterError, MissingExtraError, RltuiError
 from rltui.service.all_clusters import open_run
 from rltui.service.wandb_place import wandb_place
 
-SSH_FAILED = 255
 STDERR = 2
 """What W&B prints as it goes; ``--json`` has stdout to itself."""
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
             raise MissingExtraError("W&B's files are sent by its own package, which is not here", "pip install wandb")
         code = place.send.run(STDERR) if place.send is not None else 0
         left = wandb_place(context, summary).unsent if code == 0 and place.unsent else ()
-    if code == SSH_FAILED:
+    if code == SSH_LOST:
         raise ClusterError(f"{context.name} cannot be reached by ssh.", place.send_command)
     # a file that grows meanwhile is no failure of W&B's
     _require_sent(summary.run_id, code, () if summary.is_live else left)

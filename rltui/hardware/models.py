@@ -136,16 +136,8 @@ def find_model(name: str) -> Architecture | None:
     return known_model(name)
 
 
-def shape_if_there(name: str) -> Architecture | None:
-    """``find_model`` where a folder that is not there, or holds no shape, is as good as an unknown name."""
-    try:
-        return find_model(name)
-    except UsageError:
-        return None
-
-
 def model_if_understood(name: str) -> Architecture | None:
-    """As ``find_model``, with None also for a local config that cannot be read or is not understood."""
+    """As ``find_model``, with None also for a local config that is not there, cannot be read or is not understood."""
     try:
         return find_model(name)
     except UsageError:

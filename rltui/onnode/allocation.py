@@ -6,8 +6,9 @@ import os
 import re
 import subprocess
 import time
-from typing import IO, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import IO, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from rltui.onnode import processes
 from rltui.onnode.rundir import EndedError
 
 COMMAND_TIMEOUT_S = 20
@@ -213,19 +214,7 @@ def ask(argv: List[str]) -> Optional[str]:
     # an hour that comes twice as clocks are set back is one of two moments
     environment = {**os.environ, "SLURM_TIME_FORMAT": "standard", "TZ": "UTC"}
     environment.pop("SLURM_CLUSTERS", None)  # a user's default, and this job is where it is
-    try:
-        answer = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            timeout=COMMAND_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.decode("utf-8", "replace")
+    return processes.said_by(argv, COMMAND_TIMEOUT_S, environment)
 
 
 def step_command(nodes: Sequence[str], cpus: int, part: Optional[int] = None) -> List[str]:
@@ -295,12 +284,17 @@ def command_on(allocation: Allocation, nodes: Sequence[str], argv: Callable[[int
 def _start(
     command: List[str], stdin: int, out: IO[bytes], err: IO[bytes], kept: Sequence[str] = ()
 ) -> "subprocess.Popen[bytes]":
-    environment = {name: value for name, value in os.environ.items() if name in kept or name not in OF_OTHER_STEPS}
+    environment = without_step_options(os.environ, kept)
     try:
         # srun hands signals on to its tasks: in a session of its own it gets none that is sent to the driver's group
         return subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=environment, start_new_session=True)
     except FileNotFoundError as error:
         raise NoAllocationError("srun was not found on this node") from error
+
+
+def without_step_options(environment: Mapping[str, str], kept: Sequence[str] = ()) -> Dict[str, str]:
+    """``environment`` less what srun would take for options of a step that is told all it needs."""
+    return {name: value for name, value in environment.items() if name in kept or name not in OF_OTHER_STEPS}
 
 
 def end_step(step: "subprocess.Popen[bytes]", grace_s: float) -> None:

@@ -25,6 +25,8 @@ POLL_S = 0.2
 BREATH_S = 5.0
 """How long a trainer whose Ray died may take to say why."""
 LAST_LOOK_S = 2.0
+EVENT_BYTES = 1 << 24
+"""At the end of the events, among which the newest error is looked for."""
 
 
 class Verdict(NamedTuple):
@@ -374,12 +376,7 @@ def step_aside(attempt: str, uuid: str) -> None:
 
 def last_error(attempt: str) -> str:
     """The text of the newest event of kind ``error``, or nothing."""
-    try:
-        with open(os.path.join(attempt, rundir.EVENTS), encoding="utf-8", errors="replace") as stream:
-            lines = stream.readlines()
-    except OSError:
-        return ""
-    for line in reversed(lines):
+    for line in reversed(rundir.read_tail(os.path.join(attempt, rundir.EVENTS), limit=EVENT_BYTES).split("\n")):
         try:
             event = json.loads(line)
         except ValueError:

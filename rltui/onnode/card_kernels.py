@@ -1,8 +1,9 @@
 """Whether the torch that a trainer would use was built for this node's cards; else it fails at its first kernel."""
 
 import re
-import subprocess
 from typing import List, Sequence, Set, Tuple
+
+from rltui.onnode import processes
 
 TORCH_TIMEOUT_S = 180
 """Longest that importing torch may take, from a network file system that has not seen it for long."""
@@ -66,17 +67,7 @@ def _read(built_for: Sequence[str]) -> Tuple[Set[Tuple[int, int]], Set[Tuple[int
 
 def _torch(python: str) -> Tuple[str, str, List[str]]:
     """Version of torch, of its CUDA, and what it was built for; an empty version where it does not say."""
-    try:
-        answer = subprocess.run(
-            [python, "-c", _ASK],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=TORCH_TIMEOUT_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "", "", []
+    said = processes.said_by([python, "-c", _ASK], TORCH_TIMEOUT_S) or ""
     # the last line: what a start-up file of the site prints stands before it
-    words = "".join(answer.stdout.decode("utf-8", "replace").splitlines()[-1:]).split()
+    words = "".join(said.splitlines()[-1:]).split()
     return (words[0], words[1], words[2:]) if len(words) > 1 else ("", "", [])

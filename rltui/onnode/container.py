@@ -169,21 +169,13 @@ def problems(container: Container) -> List[str]:
     program = PROGRAMS[container.runtime]
     if shutil.which(program) is None:
         found.append("%s is not on the PATH of the job; the profile's setup_lines may load it" % program)
-    elif container.runtime == "pyxis" and not _has_pyxis():
-        found.append("srun here has no --container-image: the pyxis plugin is not installed")
+    elif container.runtime == "pyxis":
+        told = processes.said_by([program, "--help"], HELP_TIMEOUT_S) or ""
+        if "--container-image" not in told:
+            found.append("srun here has no --container-image: the pyxis plugin is not installed")
     if container.image.startswith(("/", "~/")) and not os.path.exists(os.path.expanduser(container.image)):
         found.append("the image %s is not there" % container.image)
     return found
-
-
-def _has_pyxis() -> bool:
-    try:
-        told = subprocess.run(
-            ["srun", "--help"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=HELP_TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return b"--container-image" in told.stdout
 
 
 def _held_names(container: Container, environment: Dict[str, str], attempt: str, names: Sequence[str]) -> List[str]:
@@ -230,7 +222,7 @@ def _pyxis(
     container: Container, environment: Dict[str, str], folder: str, names: Sequence[str], mounts: Sequence[str]
 ) -> Tuple[List[str], Dict[str, str]]:
     # a launch on the login node loads this file too, and starts no step
-    from rltui.onnode.allocation import OF_OTHER_STEPS, step_command
+    from rltui.onnode.allocation import step_command, without_step_options
     from rltui.onnode.node_network import host
 
     cpus = environment.get("SLURM_CPUS_ON_NODE", "")
@@ -238,7 +230,7 @@ def _pyxis(
     words += ["--container-image=%s" % os.path.expanduser(container.image), "--container-mounts=%s" % ",".join(mounts)]
     words += ["--container-workdir=%s" % folder, "--container-writable", "--no-container-remap-root"]
     words += ["--no-container-entrypoint", "--container-env=%s" % ",".join(names), *container.options]
-    return words, {name: value for name, value in environment.items() if name not in OF_OTHER_STEPS}
+    return words, without_step_options(environment)
 
 
 def _docker(

@@ -166,7 +166,7 @@ def _told(pid: int, stat: processes.Stat) -> Dict[str, Any]:
     """What the kernel says of a process, and its own record of collectives."""
     title = processes.title(pid)
     collectives = read_collectives(pid)
-    is_python = os.path.basename(_link("/proc/%d/exe" % pid)).startswith("python") and stat.state not in "ZX"
+    is_python = os.path.basename(processes.link("/proc/%d/exe" % pid)).startswith("python") and stat.state not in "ZX"
     is_helper = any(mark in word for word in processes.words_of(pid) for mark in HELPERS)
     return {
         "pid": pid,
@@ -220,7 +220,7 @@ def _memory_file(pid: int, name: str) -> str:
     base = "/proc/%d/fd" % pid
     with contextlib.suppress(OSError):
         for number in os.listdir(base):
-            if _link("%s/%s" % (base, number)).startswith("/memfd:%s" % name):
+            if processes.link("%s/%s" % (base, number)).startswith("/memfd:%s" % name):
                 return "%s/%s" % (base, number)
     return ""
 
@@ -331,18 +331,7 @@ def _versions() -> Dict[str, str]:
 
 
 def _text(path: str, limit: int = 1 << 16) -> str:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(limit).decode("utf-8", "replace").replace("\0", "").strip(" \n")
-    except OSError:
-        return ""
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
+    return processes.contents(path, limit).decode("utf-8", "replace").replace("\0", "").strip(" \n")
 
 
 def main() -> int:

@@ -41,6 +41,11 @@ def silent_first(last_words: Mapping[str, float]) -> List[str]:
     return sorted(silent)
 
 
+def sampler_file(host: str) -> str:
+    """The file of an attempt that the sampler of ``host`` writes."""
+    return "gpu-%s.jsonl" % host
+
+
 def is_sampler_file(name: str) -> bool:
     """Whether a file of an attempt is a sampler's."""
     return _FILE.match(name) is not None

@@ -16,7 +16,7 @@ import tempfile
 import time
 from typing import Any, Dict, List, Optional, Sequence
 
-from rltui.onnode import card_kernels, container, node_network, preflight, rundir
+from rltui.onnode import card_kernels, container, node_network, preflight, processes, rundir
 from rltui.onnode.node_network import host
 from rltui.onnode.ray_process import SOCKET_BASE_LIMIT
 
@@ -125,15 +125,8 @@ def gpu_warnings() -> List[str]:
 def _query(query: str, *form: str) -> List[List[str]]:
     """Rows of one question to nvidia-smi; none where it cannot answer it."""
     argv = ["nvidia-smi", query, "--format=" + ",".join(("csv", "noheader", *form))]
-    try:
-        answer = subprocess.run(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=NVIDIA_SMI_TIMEOUT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [
-        [cell.strip() for cell in line.split(",")] for line in answer.stdout.decode("utf-8", "replace").splitlines()
-    ]
+    said = processes.said_by(argv, NVIDIA_SMI_TIMEOUT_S) or ""
+    return [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
 
 
 def _look_at_disk(found: Dict[str, Any], attempt: str) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from typing import Any, Dict, List, Tuple
 
-from rltui.onnode import card_kernels
+from rltui.onnode import card_kernels, processes
 from rltui.onnode.host_queue import Capacity
 
 GIB = 1 << 30
@@ -51,17 +51,7 @@ def list_gpus() -> Tuple[int, str]:
 
 def compute_capabilities() -> List[str]:
     """Those of the GPUs that the driver lists, such as ``9.0``; none where it does not say."""
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=20,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return answer.stdout.decode("utf-8", "replace").split()
+    return (processes.said_by(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], 20) or "").split()
 
 
 def missing_gpus(wanted: int, there: int) -> List[str]:

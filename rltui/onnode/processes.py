@@ -8,6 +8,7 @@ else's by the next look. Where there is no /proc (macOS) nothing is found and no
 
 import os
 import signal
+import subprocess
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
@@ -41,11 +42,7 @@ class Stat(NamedTuple):
 
 def read_stat(pid: int) -> Optional[Stat]:
     """Return what the kernel says of ``pid``, or None where there is no such process."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as stream:
-            content = stream.read()
-    except OSError:
-        return None
+    content = contents("/proc/%d/stat" % pid)
     # the name is in parentheses and may hold spaces and parentheses itself: fields count from the last one
     fields = content[content.rfind(b")") + 2 :].split()
     if len(fields) < 22:
@@ -70,16 +67,12 @@ def alive(pid: int, start_time: str) -> bool:
 
 def boot_id() -> str:
     """What names the time since this machine was started; empty where the kernel does not say."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
+    return contents("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def catches(pid: int, number: int) -> bool:
     """Whether the process has a handler for the signal: one without it would be ended by it."""
-    return _in_mask("/proc/%d/status" % pid, "SigCgt:", number)
+    return _in_mask("/proc/%d/status" % pid, b"SigCgt:", number)
 
 
 def handling(pid: int, number: int) -> Set[int]:
@@ -88,16 +81,12 @@ def handling(pid: int, number: int) -> Set[int]:
         threads = [int(name) for name in os.listdir("/proc/%d/task" % pid)]
     except OSError:
         return set()
-    return {thread for thread in threads if _in_mask("/proc/%d/task/%d/status" % (pid, thread), "SigBlk:", number)}
+    return {thread for thread in threads if _in_mask("/proc/%d/task/%d/status" % (pid, thread), b"SigBlk:", number)}
 
 
-def _in_mask(path: str, name: str, number: int) -> bool:
+def _in_mask(path: str, name: bytes, number: int) -> bool:
     """Whether the signal is in the mask ``name`` of a status file (proc(5))."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            masks = [int(line.split()[1], 16) for line in stream if line.startswith(name)]
-    except OSError:
-        return False
+    masks = [int(line.split()[1], 16) for line in contents(path).splitlines() if line.startswith(name)]
     # the lowest bit is that of signal 1
     return any(mask >> (number - 1) & 1 for mask in masks)
 
@@ -183,20 +172,12 @@ def title(pid: int) -> str:
     """What ``pid`` calls itself, short: ``ray::Learner.train`` as it is, ``/usr/bin/python x`` as ``python x``."""
     words = words_of(pid)
     if words == [""]:  # a zombie has no command line any more
-        words = [_short_name(pid)]
+        words = [contents("/proc/%d/comm" % pid).decode("utf-8", "replace").strip()]
     if words[0].startswith("/"):
         words[0] = words[0].split(" ")[0].rsplit("/", 1)[-1]
     # a title is whatever its program writes there, and it goes to terminals
     text = "".join(letter if letter.isprintable() else " " for letter in " ".join(words))
     return text.strip()[:TITLE_LIMIT]
-
-
-def _short_name(pid: int) -> str:
-    try:
-        with open("/proc/%d/comm" % pid, "rb") as stream:
-            return stream.read().decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
 
 
 class AttemptScanner:
@@ -294,19 +275,12 @@ def tree(pid: int) -> List[Process]:
 
 def words_of(pid: int) -> List[str]:
     """The command line of ``pid``; one empty word where nobody gives it away."""
-    try:
-        with open("/proc/%d/cmdline" % pid, "rb") as stream:
-            return stream.read(1 << 16).decode("utf-8", "replace").rstrip("\0").split("\0")
-    except OSError:
-        return [""]
+    return contents("/proc/%d/cmdline" % pid, 1 << 16).decode("utf-8", "replace").rstrip("\0").split("\0")
 
 
 def folder_of(pid: int) -> str:
     """The working directory of ``pid``; empty where nobody gives it away."""
-    try:
-        return os.readlink("/proc/%d/cwd" % pid)
-    except OSError:
-        return ""
+    return link("/proc/%d/cwd" % pid)
 
 
 def environment_of(pid: int) -> Dict[str, str]:
@@ -341,12 +315,33 @@ def output_files(pids: Sequence[int]) -> Tuple[str, ...]:
     return tuple(found)[:2]
 
 
+def contents(path: str, limit: int = -1) -> bytes:
+    """The first ``limit`` bytes of a file, of all of it by default; none where nobody gives it away."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(limit)
+    except OSError:
+        return b""
+
+
 def link(path: str) -> str:
     """Where a link of /proc points to; empty where nobody gives it away, or it is gone by now."""
     try:
         return os.readlink(path)
     except OSError:
         return ""
+
+
+def said_by(argv: Sequence[str], timeout_s: float, environment: Optional[Dict[str, str]] = None) -> Optional[str]:
+    """What a command prints; None where it is not there, fails, or does not end in time."""
+    quiet = subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            argv, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, env=environment, timeout=timeout_s, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace")
 
 
 def attempts_here() -> Set[str]:

@@ -175,29 +175,17 @@ class RayProcess:
 
     def _says_it_belongs_to(self, address: str) -> bool:
         # an open port proves nothing: it may be a stranger's; Ray writes this file in its own folder when it is up
-        try:
-            with open(os.path.join(self.folder, "ray_current_cluster")) as stream:
-                return stream.read().strip() == address
-        except OSError:
-            return False
+        return rundir.read_tail(os.path.join(self.folder, "ray_current_cluster")).strip() == address
 
     def _lost_its_port(self) -> bool:
         # `ray start` waits a minute for a GCS that died at once because its port was taken
-        try:
-            with open(
-                os.path.join(self.folder, "session_latest", "logs", "gcs_server.err"), errors="replace"
-            ) as stream:
-                return "ddress already in use" in stream.read(65536)
-        except OSError:
-            return False
+        errors = os.path.join(self.folder, "session_latest", "logs", "gcs_server.err")
+        return "ddress already in use" in rundir.read_tail(errors)
 
     def last_words(self) -> str:
         """The line of Ray's log that tells most about why it did not come up."""
-        try:
-            with open(os.path.join(self.spec.attempt, self.spec.log), errors="replace") as stream:
-                lines = [line.strip() for line in stream.readlines()[-40:] if line.strip()]
-        except OSError:
-            lines = []
+        told = rundir.read_tail(os.path.join(self.spec.attempt, self.spec.log)).splitlines()[-40:]
+        lines = [line.strip() for line in told if line.strip()]
         errors = [line for line in lines if "rror" in line or "annot" in line]
         return (errors or lines or ["it said nothing; see %s" % self.spec.log])[-1][:300]
 

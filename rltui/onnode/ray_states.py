@@ -6,7 +6,7 @@ with very many tasks, costs the evidence neither its time nor its size.
 
 import os
 import threading
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping
 from urllib.parse import quote
 
 from rltui.onnode import rundir
@@ -26,8 +26,6 @@ MOST = 500
 MOST_BYTES = 8 << 20
 ASK_S = 3.0
 ALL_S = 10.0
-TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"
-"""Where Ray's own clients read the path of their token, by default ``~/.ray/auth_token``."""
 
 
 def states(attempt: str, host: str) -> Dict[str, Any]:
@@ -51,7 +49,7 @@ def states(attempt: str, host: str) -> Dict[str, Any]:
 
 
 def _ask(attempt: str, dashboard: str, ray: Dict[str, Any], found: Dict[str, Any]) -> None:
-    token = str(ray.get("token") or "") or _own_token()
+    token = str(ray.get("token") or "") or own_token(os.environ)
     job = "" if ray.get("host") else _job_of(attempt, dashboard, token)
     only = OF_JOB + quote(job) if job else ""
     for name, path, kept in (("tasks", TASKS, TASK_KEYS), ("actors", ACTORS, STATE_KEYS)):
@@ -73,10 +71,12 @@ def _job_of(attempt: str, dashboard: str, token: str) -> str:
     return str(value.get("job_id") or "") if isinstance(value, dict) else ""
 
 
-def _own_token() -> str:
-    path = os.environ.get(TOKEN_PATH) or os.path.join(os.path.expanduser("~"), ".ray", "auth_token")
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return stream.read(1 << 14).strip()
-    except (OSError, ValueError):
+def own_token(environment: Mapping[str, str]) -> str:
+    """The token that a Ray asks for, found where Ray's own clients look for it; empty where it asks for none."""
+    if environment.get("RAY_AUTH_MODE", "token") != "token":
         return ""
+    if environment.get("RAY_AUTH_TOKEN"):
+        return environment["RAY_AUTH_TOKEN"]
+    home = environment.get("HOME") or os.path.expanduser("~")
+    path = environment.get("RAY_AUTH_TOKEN_PATH") or os.path.join(home, ".ray", "auth_token")
+    return rundir.read_tail(path, limit=1 << 14).strip()

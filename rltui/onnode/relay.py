@@ -9,7 +9,6 @@ The relay ends when its standard input does, and takes the children of ``run`` w
 import errno
 import json
 import os
-import pwd
 import queue
 import signal
 import sys
@@ -20,7 +19,7 @@ from typing import BinaryIO, Callable, Dict
 
 from rltui.onnode.processes import alive, send
 from rltui.onnode.relay_children import Children
-from rltui.onnode.relay_files import collect, list_directory, put, read, tail
+from rltui.onnode.relay_files import collect, list_directory, put, read, tail, user_name
 from rltui.onnode.relay_http import ask
 from rltui.onnode.relay_records import records
 from rltui.onnode.relay_request import MIB, Answer, Refusal, Request, count_of, text_of
@@ -53,15 +52,11 @@ CHILDREN = Children()
 
 def hello(_: Request) -> Answer:
     """Who and where this relay is."""
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
     return {
         "version": VERSION,
         "python": "%d.%d.%d" % sys.version_info[:3],
         "host": os.uname().nodename,
-        "user": user,
+        "user": user_name(os.getuid()),
         "pid": os.getpid(),
         "home": os.path.expanduser("~"),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

@@ -3,6 +3,8 @@
 import os
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
+from rltui.onnode.processes import contents
+
 GIB = float(1 << 30)
 CGROUPS = "/sys/fs/cgroup"
 SHARED_MEMORY = "/dev/shm"
@@ -50,7 +52,7 @@ class HostReader:
         used = total - fields.get(b"MemAvailable:", 0) * 1024
         if self._limit is not None and self._limit.limit_bytes < total:
             total = self._limit.limit_bytes
-            cache = _fields(_read_path(self._limit.stat_file)).get(self._limit.cache_field, 0)
+            cache = _fields(contents(self._limit.stat_file)).get(self._limit.cache_field, 0)
             used = max(0, _number(self._limit.usage_file) - cache)
         return round(used / GIB, 2), round(total / GIB, 2)
 
@@ -85,7 +87,7 @@ class HostReader:
 def memory_limit() -> Optional[MemoryLimit]:
     """The tightest memory limit that control groups set above this process, or None."""
     limits: List[MemoryLimit] = []
-    for line in _read_path("/proc/self/cgroup").decode("utf-8", "replace").splitlines():
+    for line in contents("/proc/self/cgroup").decode("utf-8", "replace").splitlines():
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         # 0 is the one hierarchy of version 2; where both are mounted, a controller is in one of them only
         if number == "0":
@@ -137,14 +139,6 @@ def _read(descriptor: int, size: int) -> bytes:
         return b""
 
 
-def _read_path(path: str) -> bytes:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except OSError:
-        return b""
-
-
 def _number(path: str) -> int:
-    content = _read_path(path).strip()
+    content = contents(path).strip()
     return int(content) if content.isdigit() else 0

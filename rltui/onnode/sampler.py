@@ -21,7 +21,7 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional, Set, Tuple
 if __package__ in (None, ""):  # started by its path
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from rltui.onnode import evidence, processes, rundir
+from rltui.onnode import evidence, lost_nodes, processes, rundir
 from rltui.onnode.sample_gpus import GpuReader
 from rltui.onnode.sample_host import GIB, HostReader
 from rltui.onnode.script_servers import ScriptServers
@@ -224,7 +224,7 @@ def sample_until_end(
 ) -> None:
     """Write lines until the parent (pid and start time) or the attempt's directory is gone, or for ``most_s``."""
     sampler = Sampler(mark, attempt)
-    sink = Sink(os.path.join(attempt, "gpu-%s.jsonl" % host_name()))
+    sink = Sink(os.path.join(attempt, lost_nodes.sampler_file(host_name())))
     requests = evidence.Watch(attempt, mark, host_name())
     untold: "Deque[Tuple[str, str]]" = collections.deque(maxlen=MOST_UNTOLD)
     due = time.monotonic()

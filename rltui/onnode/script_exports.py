@@ -7,7 +7,7 @@ import os
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from rltui.onnode import rundir
+from rltui.onnode import processes, rundir
 
 _WORD = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\])+")
 _PART = re.compile(r"'(?P<literal>[^']*)'|\"(?P<quoted>(?:\\.|[^\"\\])*)\"|(?P<bare>(?:\\.|[^'\"\\])+)")
@@ -36,11 +36,7 @@ def script_place(attempt: str, environment: Dict[str, str]) -> Optional[ScriptPl
     told = rundir.read_json(os.path.join(attempt, rundir.SCRIPT_RUN))
     if told is None:
         return None
-    try:
-        with open(os.path.join(attempt, told.get("script") or ""), encoding="utf-8", errors="replace") as stream:
-            text = stream.read()
-    except OSError:
-        text = ""
+    text = processes.contents(os.path.join(attempt, told.get("script") or "")).decode("utf-8", "replace")
     folder = os.path.expanduser(told.get("folder") or "~")
     place = read_place(text, folder, {**environment, "PYTHONPATH": told.get("pythonpath") or ""})
     return place if os.path.isdir(place.folder) else place._replace(folder=folder)

@@ -6,7 +6,7 @@ import sys
 from typing import Dict, List, NamedTuple
 
 from rltui.onnode import rundir
-from rltui.onnode.allocation import OF_OTHER_STEPS, read_allocation, start_step, step_command
+from rltui.onnode.allocation import read_allocation, start_step, step_command
 from rltui.onnode.node_network import host, reserve_block
 
 _NUMBERED = 'export NODE_RANK="$SLURM_NODEID" PET_NODE_RANK="$SLURM_NODEID"; exec "$@"'
@@ -57,11 +57,6 @@ def on_each_node(place: Rendezvous, argv: List[str]) -> List[str]:
     """The command that runs ``argv`` once on each node, and ends all when one of them fails."""
     # of an option that is there twice, srun takes the last
     return [*step_command(place.nodes, place.cpus), "--kill-on-bad-exit=1", "bash", "-c", _NUMBERED, "bash", *argv]
-
-
-def without_step_options(environment: Dict[str, str]) -> Dict[str, str]:
-    """``environment`` less what srun would take for options of a step that is told all it needs."""
-    return {name: value for name, value in environment.items() if name not in OF_OTHER_STEPS}
 
 
 def start_samplers(attempt: str, place: Rendezvous) -> "subprocess.Popen[bytes]":

@@ -17,7 +17,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from rltui.onnode import container, rundir, script_nodes
-from rltui.onnode.allocation import NoAllocationError, end_step
+from rltui.onnode.allocation import NoAllocationError, end_step, without_step_options
 from rltui.onnode.line_reader import LineReader
 from rltui.onnode.metric_sources import Sources
 from rltui.onnode.node_network import NoPortsError
@@ -98,7 +98,7 @@ class ScriptRun:
         known = {**script_nodes.meeting_variables(place), **environment}
         if not self.told["on_each_node"]:
             return argv, known
-        known = script_nodes.without_step_options({**script_nodes.torchrun_variables(place), **known})
+        known = without_step_options({**script_nodes.torchrun_variables(place), **known})
         argv = container.enter_on_each_node(argv, self.folder, self.attempt, job.get("code", ""), self.mark)
         return script_nodes.on_each_node(place, argv), known
 

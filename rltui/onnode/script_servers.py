@@ -13,6 +13,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from rltui.onnode import processes, rundir
+from rltui.onnode.ray_states import own_token
 
 EVERY_S = 5.0
 TIMEOUT_S = 2.0
@@ -84,13 +85,8 @@ class Ports:
 
 def _listening(path: str) -> Dict[str, Tuple[str, int]]:
     """By inode, from a table of the kernel (proc(5)); 0A is the state of a socket that listens."""
-    try:
-        with open(path) as stream:
-            rows = [line.split() for line in stream.readlines()[1:]]
-    except OSError:
-        return {}
     found = {}
-    for row in rows:
+    for row in map(str.split, processes.contents(path).decode().splitlines()[1:]):
         if len(row) > 9 and row[3] == "0A":
             address, _, port = row[1].rpartition(":")
             found[row[9]] = (_reachable(address), int(port, 16))
@@ -151,24 +147,9 @@ def ray_dashboard(found: Sequence[Listing]) -> Optional[Dict[str, Any]]:
         first = int(told.group(1))
         places = [place for place in Ports().of(one.pid) if first <= place[1] < first + 100]
         if places:
-            url = "http://%s:%d" % places[0]
-            return {"schema": rundir.SCHEMA, "address": "", "dashboard": url, "token": _token(one.pid), "pid": one.pid}
+            url, token = "http://%s:%d" % places[0], own_token(processes.environment_of(one.pid))
+            return {"schema": rundir.SCHEMA, "address": "", "dashboard": url, "token": token, "pid": one.pid}
     return None
-
-
-def _token(pid: int) -> str:
-    """The token that a Ray asks for, found where Ray looks for it; empty where it asks for none."""
-    told = processes.environment_of(pid)
-    if told.get("RAY_AUTH_MODE", "token") != "token":
-        return ""
-    if told.get("RAY_AUTH_TOKEN"):
-        return told["RAY_AUTH_TOKEN"]
-    path = told.get("RAY_AUTH_TOKEN_PATH") or os.path.join(told.get("HOME", "/"), ".ray", "auth_token")
-    try:
-        with open(path) as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
 
 
 def counters(text: str) -> Dict[str, Dict[str, float]]:

@@ -11,7 +11,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from typing import Any, Dict, FrozenSet, List, Optional
@@ -21,6 +20,7 @@ if __package__ in (None, ""):  # started by its path
 
 from rltui.onnode import rundir
 from rltui.onnode.ask_http import ask
+from rltui.onnode.node_network import host
 
 STATE_API = "/api/v0/actors?detail=1&limit=1000"
 OF_JOB = "&filter_keys=job_id&filter_predicates=%3D&filter_values="
@@ -91,7 +91,7 @@ class ServerNotes:
 
     def __init__(self, attempt: str) -> None:
         self._attempt = attempt
-        self._host = (os.environ.get("SLURMD_NODENAME") or socket.gethostname()).split(".")[0]
+        self._host = host().split(".")[0]
         self._actors = Note(os.path.join(attempt, rundir.ACTORS))
         self._status = Note(os.path.join(attempt, rundir.STATUS_NOW))
         self._rows: Dict[str, Dict[str, Any]] = {}

@@ -4,12 +4,11 @@ What reads the evidence is no standard library: it is a short program of its own
 """
 
 import contextlib
-import subprocess
 import sys
 import time
 from typing import Callable, Dict, List
 
-from rltui.onnode import evidence, progress, rundir
+from rltui.onnode import evidence, processes, progress, rundir
 
 NAMING_S = 60.0
 """How long the program that reads the evidence may take."""
@@ -64,11 +63,4 @@ class StandstillWatch:
         # it is no part of what is ended with the attempt, which may be right now
         known = {name: value for name, value in environment.items() if name != rundir.ATTEMPT_VARIABLE}
         argv = [sys.executable, "-m", "rltui.service.awaited", self._attempt]
-        quiet = subprocess.DEVNULL
-        try:
-            done = subprocess.run(
-                argv, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, timeout=NAMING_S, env=known or None
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return []
-        return done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+        return (processes.said_by(argv, NAMING_S, known or None) or "").splitlines()

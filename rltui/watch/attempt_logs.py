@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rltui.cluster.relay_types import Entry
 from rltui.onnode import rundir
+from rltui.onnode.lost_nodes import host_of
 from rltui.watch.lines import LineFollower, entries_of
 from rltui.watch.snapshots import ALL_LOGS, LogFile, LogSnapshot
 from rltui.watch.text import plain, plain_line
@@ -35,8 +36,6 @@ CLOCK_WITHIN = 48
 _IDENTITY = re.compile(r"([0-9a-f]{6})[0-9a-f]{20,}")
 """Ray's names of workers and jobs, of which the beginning tells enough; their process id follows."""
 
-_SAMPLER = re.compile(r"gpu-(.+)\.jsonl\Z")
-
 
 def is_log(name: str) -> bool:
     """Whether a file of an attempt is a log that can be followed."""
@@ -45,7 +44,7 @@ def is_log(name: str) -> bool:
 
 def log_files(entries: Sequence[Entry], of_ray: Sequence[Entry]) -> tuple[LogFile, ...]:
     """The logs among the entries of an attempt and of its ``ray-logs``: its own output first, then by name."""
-    nodes = sorted((match[1] for entry in entries if (match := _SAMPLER.match(entry.name))), key=len, reverse=True)
+    nodes = sorted(filter(None, (host_of(entry.name) for entry in entries)), key=len, reverse=True)
     # of a job that rltui did not start they are links to where it writes
     own = [(entry.name, entry.size) for entry in entries if entry.type in ("file", "link") and is_log(entry.name)]
     rays = [(f"{RAY_LOGS}/{entry.name}", entry.size) for entry in of_ray if entry.type == "file" and is_log(entry.name)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from statistics import fmean
 from msgspec import Struct, structs
 
 from rltui.cluster.relay_client import RelayClient
+from rltui.onnode.lost_nodes import is_sampler_file
 from rltui.watch.lines import LineFollower, decode, entries_of
 from rltui.watch.node_samples import EngineSample, GpuSample, HostSnapshot, ProcessSample
 
@@ -22,9 +22,6 @@ FIRST_BYTES = 1 << 17
 """Enough for a history of a node with eight GPUs."""
 LIST_EVERY_S = 5.0
 """A listing costs the metadata server of a parallel file system a look at each entry, and all jobs share that one."""
-
-
-_SAMPLER_FILE = re.compile(r"gpu-.+\.jsonl\Z")
 
 
 class GpuLine(Struct, frozen=True, rename={"temperature_c": "c", "held_back": "held"}):
@@ -203,7 +200,7 @@ class HostsReader:
 
     def _look(self) -> None:
         for entry in entries_of(self._client, self._attempt_path):
-            if _SAMPLER_FILE.match(entry.name) and entry.name not in self._states:
+            if is_sampler_file(entry.name) and entry.name not in self._states:
                 state = self._states[entry.name] = HostState()
                 path = f"{self._attempt_path}/{entry.name}"
                 self._followers[entry.name] = LineFollower(path, state.take, first_bytes=FIRST_BYTES)

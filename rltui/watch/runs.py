@@ -15,7 +15,7 @@ from rltui.cluster.relay_types import FileRange, ProcessIdentity, RelayError
 from rltui.errors import ClusterError
 from rltui.layout.scalars import CPU
 from rltui.onnode import rundir
-from rltui.onnode.lost_nodes import host_of, is_sampler_file
+from rltui.onnode.lost_nodes import host_of, is_sampler_file, sampler_file
 from rltui.onnode.progress import in_order
 from rltui.watch.card_faults import events_range, newest_fault
 from rltui.watch.hosts import SamplerLine
@@ -300,7 +300,7 @@ def sample_ranges(
     """The ends of the samplers' files of the newest attempt on its first nodes."""
     folder = rundir.attempt_folder(run.path, run.attempt)
     names = [host.split(".")[0] for host in hosts[:most]]
-    return [FileRange(f"{folder}/gpu-{name}.jsonl", None, length) for name in names]
+    return [FileRange(f"{folder}/{sampler_file(name)}", None, length) for name in names]
 
 
 def load_percent(ends: Iterable[bytes], now: float) -> float | None:

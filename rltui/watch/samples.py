@@ -13,6 +13,7 @@ from msgspec import Struct
 from rltui.cluster.relay_client import RelayClient
 from rltui.cluster.relay_types import RecordQuery
 from rltui.errors import RltuiError, UsageError
+from rltui.watch.lines import parse_object
 from rltui.watch.sample_text import escaped
 from rltui.watch.text import checked_pattern, is_literal, plain
 
@@ -262,18 +263,10 @@ def _samples(file: SampleFile, first: int, data: bytes, wanted: int) -> Iterator
     while at < len(data):
         stop = data.find(b"\n", at)
         stop = len(data) if stop < 0 else stop
-        values = _object(data[at:stop]) if at or not first or first == wanted else None
+        values = parse_object(data[at:stop]) if at or not first or first == wanted else None
         if values is not None:
             yield sample_of(file, first + at, stop - at, values)
         at = stop + 1
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):  # the first or last line of the piece, or one that is being written
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _number(value: Any) -> float | None:

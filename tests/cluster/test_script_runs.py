@@ -20,7 +20,7 @@ from verbs import rltui
 from free_ports import free_ports
 from rltui.onnode import processes
 from trainers.data.models import cache_folder
-from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
+from trainers.data.tiny_qwen3 import TinySettings
 from waiting import DEADLINE_S, eventually
 
 if TYPE_CHECKING:
@@ -53,14 +53,14 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from trainers.data.models import cache_folder
-from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model
+from trainers.data.tiny_qwen3 import TinySettings
 
 torch.set_num_threads(1)
 steps = 100_000 if len(sys.argv) < 2 else int(sys.argv[1].split("=")[1])
 settings = {{**peer_trl.SETTINGS, "save_strategy": "steps", "save_steps": 5}}
 settings |= {{"disable_tqdm": False, "max_steps": steps, "output_dir": "out", "num_generations": 8, "logging_steps": 1}}
 settings["report_to"] = [] if len(sys.argv) < 2 else ["wandb"]
-model = str(ensure_tiny_model(TinySettings(3, 0), cache_folder() / "models", lambda *_: None))
+model = str(TinySettings(3, 0).ensure(cache_folder() / "models", lambda *_: None))
 data = Dataset.from_dict({{"prompt": peer_trl.texts(0, 4000)}})
 trainer = GRPOTrainer(model, reward_funcs=peer_trl.reward, args=GRPOConfig(**settings), train_dataset=data)
 # the one that the end of the attempt before interrupted has no state
@@ -252,7 +252,7 @@ def test_trl_itself_trains_is_killed_and_goes_on(user: User) -> None:
 @pytest.mark.slow
 def test_engines_and_actors_of_a_script_s_own_servers_are_shown(user: User) -> None:
     pytest.importorskip("vllm")
-    model = ensure_tiny_model(TinySettings(3, 0), cache_folder() / "models", lambda *_: None)
+    model = TinySettings(3, 0).ensure(cache_folder() / "models", lambda *_: None)
     [port] = free_ports(1)
     (user.folder / "own_ray.py").write_text(OWN_RAY)
     user.script.write_text(SERVERS)

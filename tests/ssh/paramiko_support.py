@@ -21,13 +21,6 @@ def connect(prompter: Prompter | None = None, host: str = "login", **keys: objec
     return RelayClient(open_transport(profile, prompter or UnattendedPrompter()))
 
 
-def says_hello(relay: RelayClient) -> bool:
-    try:
-        return relay.hello().pid > 0
-    finally:
-        relay.close()
-
-
 def accepted(server: Sshd) -> list[str]:
     return re.findall(r"Accepted (\S+) for", server.log)
 

@@ -19,9 +19,17 @@ from rltui.cluster.transport import NeedsAttentionError
 
 if TYPE_CHECKING:
     from rltui.cluster.prompts import Question
+    from rltui.cluster.relay_client import RelayClient
 
 DEADLINE_S = 60.0
 PASSWORD = "correct horse"
+
+
+def says_hello(relay: RelayClient) -> bool:
+    try:
+        return relay.hello().pid > 0
+    finally:
+        relay.close()
 
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "", comment: str = "test") -> Path:

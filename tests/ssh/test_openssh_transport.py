@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ssh_lab import PASSWORD, Client, Link, Scripted, Sshd, make_key, wait_until
+from ssh_lab import PASSWORD, Client, Link, Scripted, Sshd, make_key, says_hello, wait_until
 
 from rltui.cluster.open_transport import choose_way, open_transport
 from rltui.cluster.openssh_transport import OpenSshTransport, master_is_live, why_ssh_failed
@@ -24,13 +24,6 @@ NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="PAM's configuration c
 def connect(prompter: Prompter | None = None, host: str = "login", **keys: object) -> RelayClient:
     profile = Profile(name="c", host=host, transport="openssh", **keys)  # type: ignore[arg-type]
     return RelayClient(open_transport(profile, prompter or UnattendedPrompter()))
-
-
-def says_hello(relay: RelayClient) -> bool:
-    try:
-        return relay.hello().pid > 0
-    finally:
-        relay.close()
 
 
 def test_a_key_and_a_known_host(server: Sshd) -> None:

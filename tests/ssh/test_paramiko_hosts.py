@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from paramiko_support import accepted, connect, says_hello
-from ssh_lab import Client, Scripted, Sshd, make_key, script
+from paramiko_support import accepted, connect
+from ssh_lab import Client, Scripted, Sshd, make_key, says_hello, script
 
 from rltui.cluster.known_hosts import fingerprint
 from rltui.cluster.profile import Profile

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from paramiko_support import accepted, connect, refused, says_hello
-from ssh_lab import Client, Scripted, Sshd, make_key, script, wait_until
+from paramiko_support import accepted, connect, refused
+from ssh_lab import Client, Scripted, Sshd, make_key, says_hello, script, wait_until
 
 from rltui.cluster.prompts import UnattendedPrompter
 from rltui.cluster.transport import AuthFailedError, NeedsAttentionError

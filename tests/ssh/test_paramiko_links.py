@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 from msgspec import structs
-from paramiko_support import accepted, connect, says_hello
-from ssh_lab import Client, Link, Sshd, wait_until
+from paramiko_support import accepted, connect
+from ssh_lab import Client, Link, Sshd, says_hello, wait_until
 
 from rltui.cluster.open_transport import open_transport
 from rltui.cluster.profile import Profile

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from paramiko_support import accepted, connect, refused, says_hello
-from ssh_lab import PASSWORD, Client, Scripted, Sshd, wait_until
+from paramiko_support import accepted, connect, refused
+from ssh_lab import PASSWORD, Client, Scripted, Sshd, says_hello, wait_until
 
 from rltui.cluster.prompts import SwitchedPrompter, UnattendedPrompter
 from rltui.cluster.transport import AuthFailedError, NeedsAttentionError

@@ -134,7 +134,8 @@ def faults(name: str) -> list[Any]:
     import torch
 
     from trainers import advantages, metrics, objectives, variants
-    from trainers.roles.critic import Critic, CriticReport
+    from trainers.roles.critic import Critic
+    from trainers.roles.step_report import RankReport
 
     bounds = ("PARITY_BOUND_FP32", "MISMATCH_KL_BOUND")
     quiet = [patch.object(metrics, bound, torch.inf) for bound in bounds]  # else the loop itself ends such a run
@@ -149,10 +150,10 @@ def faults(name: str) -> list[Any]:
         owner, attribute = turned[name]
         return [patch.object(owner, attribute, negative(getattr(owner, attribute)))]
     if name == "critic not trained":
-        nothing = dict.fromkeys((field.name for field in fields(CriticReport)), 0)
+        nothing = dict.fromkeys((field.name for field in fields(RankReport)), 0)
 
-        def train(*_: Any) -> CriticReport:
-            return CriticReport(**{**nothing, "tokens": 1})
+        def train(*_: Any) -> RankReport:
+            return RankReport(**{**nothing, "tokens": 1})
 
         return [patch.object(Critic, "train", train)]
     return quiet if name in ("no weights", "stale weights") else []

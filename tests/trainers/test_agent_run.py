@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import statistics
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from trainer_support import ROOT, Attempt, killed_behind
@@ -31,11 +30,6 @@ def asks_twice(task, policy):
 '''
 
 
-def column(attempt: Attempt, name: str) -> list[Any]:
-    """A metric of each step."""
-    return [line[name] for line in attempt.metrics() if "loss" in line]
-
-
 @pytest.fixture(scope="module")
 def attempts(
     ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -58,12 +52,12 @@ def attempts(
 def test_a_policy_learns_what_agents_pay_for_and_goes_on_after_a_kill(attempts: tuple[Attempt, Attempt]) -> None:
     killed, resumed = attempts
     assert resumed.events("checkpoint")[0] == f"resumed from step {SAVED}"
-    assert len(column(resumed, "loss")) == STEPS - SAVED
-    assert column(killed, "reward")[0] < 0.4
-    assert statistics.fmean(column(resumed, "reward")[-3:]) > 0.6
+    assert len(resumed.column("loss")) == STEPS - SAVED
+    assert killed.column("reward")[0] < 0.4
+    assert statistics.fmean(resumed.column("reward")[-3:]) > 0.6
     for attempt in attempts:
-        assert max(column(attempt, "environment_failures")) == 0.0
-        assert set(column(attempt, "turns")) == {2.0}
-        assert min(column(attempt, "environment_length")) > 1.0
-        assert max(column(attempt, "parity_max_abs")) < 1e-4
-        assert set(column(attempt, "sequences")) == {1.0}
+        assert max(attempt.column("environment_failures")) == 0.0
+        assert set(attempt.column("turns")) == {2.0}
+        assert min(attempt.column("environment_length")) > 1.0
+        assert max(attempt.column("parity_max_abs")) < 1e-4
+        assert set(attempt.column("sequences")) == {1.0}

@@ -17,7 +17,7 @@ from rltui.layout.load import load_layout
 from trainers.data.codec import Codec
 from trainers.data.models import resolve_model
 from trainers.data.sort_digits import SortDigits
-from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model, is_whole
+from trainers.data.tiny_qwen3 import TinySettings, is_whole
 from trainers.rewards import training_rewards
 from trainers.rewards.exact import exact_reward
 
@@ -29,7 +29,7 @@ QUICK = TinySettings(digits=3, seed=1, warmup_steps=2)
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return ensure_tiny_model(QUICK, tmp_path_factory.mktemp("models"), lambda words, done: None)
+    return QUICK.ensure(tmp_path_factory.mktemp("models"), lambda words, done: None)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_whole_model_is_used_and_torn_one_made_again(quick: Path, tmp_path: Path
     calls: list[str] = []
 
     def ensure() -> Path:
-        return ensure_tiny_model(QUICK, tmp_path, lambda words, done: calls.append(words))
+        return QUICK.ensure(tmp_path, lambda words, done: calls.append(words))
 
     path = ensure()
     assert calls == []
@@ -86,7 +86,7 @@ def test_whole_model_is_used_and_torn_one_made_again(quick: Path, tmp_path: Path
 
 def test_two_makers_at_once_make_one_whole_model(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as makers:
-        paths = list(makers.map(lambda _: ensure_tiny_model(QUICK, tmp_path, lambda words, done: None), range(2)))
+        paths = list(makers.map(lambda _: QUICK.ensure(tmp_path, lambda words, done: None), range(2)))
     assert paths == [tmp_path / QUICK.digest()] * 2
     assert is_whole(paths[0])
     assert len(list(tmp_path.iterdir())) == 1

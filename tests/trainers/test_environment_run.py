@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from learning import LEARNING
@@ -40,18 +40,13 @@ def games(ray_environment: dict[str, str], tmp_path_factory: pytest.TempPathFact
         attempt.end()
 
 
-def column(attempt: Attempt, name: str) -> list[Any]:
-    """A metric of each step, without the evaluation before the first."""
-    return [line[name] for line in attempt.metrics() if "loss" in line]
-
-
 def test_it_learns_to_read_what_the_environment_says(games: Attempt) -> None:
-    rewards = column(games, "reward")
+    rewards = games.column("reward")
     assert statistics.fmean(rewards[:3]) < 0.45  # two guesses are right by luck in 0.31 of all games
     assert statistics.fmean(rewards[-10:]) > 0.8
-    assert max(column(games, "environment_failures")) == 0.0
-    assert 1.5 < statistics.fmean(column(games, "turns")) < 2.0
-    assert max(column(games, "parity_max_abs")) < 1e-4
+    assert max(games.column("environment_failures")) == 0.0
+    assert 1.5 < statistics.fmean(games.column("turns")) < 2.0
+    assert max(games.column("parity_max_abs")) < 1e-4
 
 
 def test_evaluations_are_played_too(games: Attempt) -> None:
@@ -73,8 +68,8 @@ def test_a_kill_costs_the_steps_since_the_checkpoint_and_nothing_else(
     assert resumed.wait() == 0, resumed.log()[-3000:]
     assert resumed.events("checkpoint")[0] == "resumed from step 10"
     for name in ("reward", "turns", "response_length", "environment_length"):
-        assert column(resumed, name) == column(games, name)[10:16]
-    assert column(resumed, "loss") == pytest.approx(column(games, "loss")[10:16], abs=1e-5)
+        assert resumed.column(name) == games.column(name)[10:16]
+    assert resumed.column("loss") == pytest.approx(games.column("loss")[10:16], abs=1e-5)
 
 
 OWN = """
@@ -113,8 +108,8 @@ def test_one_turn_that_ends_at_once_is_the_run_with_that_reward(
     played = Attempt(tmp_path / "played", 1, words).start(here)
     assert played.wait() == 0, played.log()[-3000:]
     for name in ("reward", "loss", "grad_norm", "entropy", "response_length", "parity_max_abs"):
-        assert column(played, name) == column(learned.attempt, name)[:4]
-    assert set(column(played, "turns")) == {1.0}
+        assert played.column(name) == learned.attempt.column(name)[:4]
+    assert set(played.column("turns")) == {1.0}
 
 
 def test_faults_cost_their_samples_only_and_the_workers_come_back(
@@ -130,7 +125,7 @@ def test_faults_cost_their_samples_only_and_the_workers_come_back(
     workers = ("roles.reward={workers: 1}", "hardware.cpus_per_node=4")
     attempt = Attempt(folder / "faulty", 1, (*words, *workers), TINY).start(here)
     assert attempt.wait() == 0, attempt.log()[-3000:]
-    failures = column(attempt, "environment_failures")
+    failures = attempt.column("environment_failures")
     assert len(failures) == 3
     assert all(0 < count < 256 for count in failures)
     assert attempt.mean_reward(1, 3) > 0.05  # of those that do not begin with 1 or 2
@@ -167,8 +162,8 @@ def test_with_a_critic_ahead_in_packed_rows_and_by_vllm_the_policy_is_the_engine
 ) -> None:
     attempt = launch(1, *PLAYED, *words, base=base)
     assert attempt.wait() == 0, attempt.log()[-3000:]
-    assert len(column(attempt, "reward")) == steps
-    assert min(column(attempt, "environment_length")) > 2.0
-    assert max(column(attempt, "environment_failures")) == 0.0
+    assert len(attempt.column("reward")) == steps
+    assert min(attempt.column("environment_length")) > 2.0
+    assert max(attempt.column("environment_failures")) == 0.0
     assert max(line.get("parity_max_abs", 0.0) for line in attempt.metrics()) < 1e-4
-    assert all(0 < value < 5 for value in column(attempt, "entropy"))
+    assert all(0 < value < 5 for value in attempt.column("entropy"))

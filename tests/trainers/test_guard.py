@@ -23,10 +23,9 @@ from trainers.metrics import LogProbGap, TrainingError, check_parity, log_prob_g
 from trainers.ppo import Ppo
 from trainers.roles.calls import Role
 from trainers.roles.completions import Completion
-from trainers.roles.critic import CriticReport
 from trainers.roles.engine import EngineActor
 from trainers.roles.sampling import training_settings
-from trainers.roles.step_report import StepReport
+from trainers.roles.step_report import RankReport, StepReport
 from trainers.weight_sync import PROOF_INTERVAL, prove_engines
 from trainers.weights import ParameterMeta, WeightGroup, WeightSender
 
@@ -141,5 +140,5 @@ def test_ppo_compares_no_samples_of_a_part_either(words: list[str], compares: bo
     loop: Any = object.__new__(Ppo)
     loop.layout = load_layout(LAYOUT, words).layout
     report = StepReport(**{one.name: 1 for one in fields(StepReport)})
-    values = CriticReport(**{one.name: 1 for one in fields(CriticReport)})
+    values = RankReport(**{one.name: 1 for one in fields(RankReport)})
     assert ("parity_max_abs" in loop._merged([report], [values])) == compares

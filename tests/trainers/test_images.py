@@ -25,7 +25,7 @@ from trainers.data.read_digits import ReadDigits, draw_digits, encode_png
 from trainers.data.row_images import row_images
 from trainers.data.tasks import make_task
 from trainers.data.tensors import row_tensors
-from trainers.data.tiny_qwen3_vl import PLACE, TinyVisionSettings, ensure_tiny_vision_model
+from trainers.data.tiny_qwen3_vl import PLACE, TinyVisionSettings
 from trainers.roles.engine import EngineActor
 from trainers.roles.forward import load_frozen, measure_log_probs, response_scores, scorer
 from trainers.roles.hf_engine import HfEngine
@@ -48,7 +48,7 @@ SMALL, WIDE = (encode_png(draw_digits(text, random.Random(1))) for text in ("7",
 @pytest.fixture(scope="module")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     settings = TinyVisionSettings(digits=2, seed=1, warmup_steps=1)
-    return str(ensure_tiny_vision_model(settings, tmp_path_factory.mktemp("models"), lambda *_: None))
+    return str(settings.ensure(tmp_path_factory.mktemp("models"), lambda *_: None))
 
 
 @pytest.fixture(scope="module")

@@ -141,6 +141,14 @@ def test_ppo_minimises_the_clipped_surrogate_and_the_kl(kind: str) -> None:
     assert float(loss_by("ppo", words, rows)(logits)) == pytest.approx(expected / DENOMINATOR, abs=1e-13)
 
 
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+def test_a_kl_that_is_in_the_rewards_is_not_in_the_loss_too(algorithm: str) -> None:
+    logits, rows = batch(23)
+    words = (("kl=reward", "kl_coefficient=0.3"), ("kl=reward", "kl_coefficient=0.0"))
+    with_kl, without = (loss_by(algorithm, one, rows)(logits) for one in words)
+    assert with_kl == without
+
+
 def entropies_at(temperature: float, logits: torch.Tensor) -> torch.Tensor:
     """The entropy [B, R] of each position's distribution, as PyTorch computes it."""
     return torch.distributions.Categorical(logits=logits / temperature).entropy()

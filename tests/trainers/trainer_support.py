@@ -260,6 +260,10 @@ class Attempt:
         """One object a step."""
         return self.lines(rundir.METRICS)
 
+    def column(self, name: str) -> list[Any]:
+        """A metric of each step, without what an evaluation before the first says."""
+        return [line[name] for line in self.metrics() if "loss" in line]
+
     def events(self, kind: str) -> list[str]:
         """Texts of the events of ``kind``."""
         return [event["text"] for event in self.lines(rundir.EVENTS) if event["kind"] == kind]

@@ -10,6 +10,7 @@ import csv
 from pathlib import Path
 
 import msgspec
+from model_support import shape_of
 
 from rltui.hardware.architecture import Architecture
 from rltui.hardware.models import known_model
@@ -126,8 +127,7 @@ OLDER_ENGINES = ("M007", "E01", "E02", "I53", "I54")
 
 def engine(row: Row, *, from_log: bool = False) -> EngineEstimate:
     """Estimate the engine of a row; with what its log says of weights, activations and the rest, if ``from_log``."""
-    model = known_model(row["model"])
-    assert model is not None
+    model = shape_of(row["model"])
     card = float(row["capacity_gib"]) if row["capacity_gib"] else None
     large = card is None or card >= LARGE_CARD_GIB
     logged = {name: float(row[name]) for name in ("weights_gib", "activation_gib", "non_torch_gib") if row[name]}
@@ -183,8 +183,7 @@ data: {{train: builtin/sort-digits, digits: 3, reward: exact}}
 
 def own_model(name: str) -> Architecture:
     """The model of an own row; ``moe`` and ``gpt-oss`` are 8 and 3 layers of published ones."""
-    whole = known_model({"moe": "Qwen3-30B-A3B", "gpt-oss": "gpt-oss-20b"}.get(name, name))
-    assert whole is not None
+    whole = shape_of({"moe": "Qwen3-30B-A3B", "gpt-oss": "gpt-oss-20b"}.get(name, name))
     if whole.experts is None:
         return whole
     replace, layers = msgspec.structs.replace, 8 if name == "moe" else 3

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from model_support import shape_of
 
-from rltui.hardware.architecture import Architecture
 from rltui.hardware.flops import forward_flops_per_token, training_flops_per_token
 from rltui.hardware.kv_cache import kv_layers
-from rltui.hardware.models import known_model
-
-
-def model(name: str) -> Architecture:
-    found = known_model(name)
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize(
@@ -30,23 +23,23 @@ def model(name: str) -> Architecture:
     ],
 )
 def test_bytes_of_a_token(name: str, tensor_parallel: int, expected: int) -> None:
-    assert kv_layers(model(name), tensor_parallel).token_bytes == expected
+    assert kv_layers(shape_of(name), tensor_parallel).token_bytes == expected
 
 
 def test_fp8_halves_the_cache() -> None:
-    half, whole = (kv_layers(model("Qwen3-8B"), item_bytes=width).token_bytes for width in (1, 2))
+    half, whole = (kv_layers(shape_of("Qwen3-8B"), item_bytes=width).token_bytes for width in (1, 2))
     assert half * 2 == whole
 
 
 def test_windows_stop_growing() -> None:
-    layers = kv_layers(model("Olmo-3-1025-7B"))  # 8 layers see everything, 24 a window of 4096
+    layers = kv_layers(shape_of("Olmo-3-1025-7B"))  # 8 layers see everything, 24 a window of 4096
     assert layers.sequence_bytes(4096) == 4096 * 512 * 1024
     grown = layers.sequence_bytes(65536) - layers.sequence_bytes(4096)
     assert grown == (65536 - 4096) * 8 * layers.layer_token_bytes
 
 
 def test_linear_layers_keep_a_state_of_fixed_size() -> None:
-    layers = kv_layers(model("Qwen3-Next-80B-A3B"))
+    layers = kv_layers(shape_of("Qwen3-Next-80B-A3B"))
     assert (layers.full_layers, layers.linear_layers) == (12, 36)
     matrix, window = 32 * 128 * 128 * 4, (32 * 128 + 2 * 16 * 128) * 3 * 2
     assert layers.linear_state_bytes == matrix + window
@@ -54,7 +47,7 @@ def test_linear_layers_keep_a_state_of_fixed_size() -> None:
 
 
 def test_forward_flops_are_two_a_matrix_parameter_and_the_scores() -> None:
-    llama = model("Llama-3.1-8B")
+    llama = shape_of("Llama-3.1-8B")
     matrices = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 128256 * 4096
     norms = 2 * (65 * 4096)  # counted as parameters, though no product: one in 30 000
     scores = 2 * 2 * 4096 * 1000 * 32
@@ -65,17 +58,17 @@ def test_forward_flops_are_two_a_matrix_parameter_and_the_scores() -> None:
 
 
 def test_training_costs_three_passes_or_four() -> None:
-    qwen = model("Qwen3-8B")
+    qwen = shape_of("Qwen3-8B")
     forward = forward_flops_per_token(qwen, context=2048)
     assert training_flops_per_token(qwen, length=4096) == 3 * forward
 
 
 def test_only_active_experts_cost_flops() -> None:
-    sparse, dense = model("Qwen3-30B-A3B"), model("Qwen3-32B")
+    sparse, dense = shape_of("Qwen3-30B-A3B"), shape_of("Qwen3-32B")
     ratio = forward_flops_per_token(sparse, 1) / forward_flops_per_token(dense, 1)
     assert 0.08 < ratio < 0.11
 
 
 def test_tied_head_is_computed_though_it_is_stored_once() -> None:
-    tied = model("Qwen3-0.6B")
+    tied = shape_of("Qwen3-0.6B")
     assert forward_flops_per_token(tied, 1) - forward_flops_per_token(tied, 1, head=False) == 2 * 151936 * 1024

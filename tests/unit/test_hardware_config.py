@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
+from model_support import shape_of
 
 from rltui.hardware.hf_config import architecture_from_config
 from rltui.hardware.kv_cache import kv_layers
 from rltui.hardware.model_types import TRAITS
-from rltui.hardware.models import known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.hardware.vision_towers import tower_parameters, unknown_tower
 
@@ -226,16 +226,14 @@ def test_minimax_m3_has_dense_layers_and_indexers_in_some() -> None:
 
 def test_values_narrower_than_keys_are_cached_as_they_are() -> None:
     """SGLang's log of MiMo-V2-Flash on 4 cards: 300,288 tokens in windows take 8.38 GB of keys, 5.59 of values."""
-    model = known_model("MiMo-V2-Flash")
-    assert model is not None
+    model = shape_of("MiMo-V2-Flash")
     cached = kv_layers(model, tensor_parallel=4)
     assert (cached.full_layers, cached.sliding_layers) == (9, 39)
     assert 39 * cached.layer_token_bytes * 300_288 / 2**30 == pytest.approx(8.38 + 5.59, rel=0.001)
 
 
 def test_compressed_attention_keeps_a_window_and_a_vector_of_several_tokens() -> None:
-    model = known_model("DeepSeek-V4-Flash")
-    assert model is not None
+    model = shape_of("DeepSeek-V4-Flash")
     cached = kv_layers(model, tensor_parallel=8, item_bytes=1)
     assert (cached.full_layers, cached.sliding_layers, cached.window) == (41, 43, 128)
     assert cached.layer_token_bytes == 584  # fp8_ds_mla of vLLM
@@ -291,8 +289,7 @@ def test_llama_4_has_a_shared_expert_and_dense_layers_between(step: int) -> None
 
 @pytest.mark.parametrize(("name", "tower"), TOWERS.items())
 def test_towers_have_the_parameters_that_checkpoints_publish(name: str, tower: tuple[dict[str, Any], int]) -> None:
-    model = known_model(name)
-    assert model is not None
+    model = shape_of(name)
     assert tower_parameters({"vision_config": tower[0]}, tower[1]) == model.vision_params
 
 

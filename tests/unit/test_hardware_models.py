@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from model_support import shape_of
 
 from rltui.errors import UsageError
 from rltui.hardware.models import find_model, known_model, nearest_models, stored_bytes
@@ -37,8 +38,7 @@ from rltui.hardware.models import find_model, known_model, nearest_models, store
     ],
 )
 def test_variants_of_a_name_have_the_familys_shape(name: str, family: str) -> None:
-    model = known_model(name)
-    assert model is not None
+    model = shape_of(name)
     assert model.name == family
 
 
@@ -89,13 +89,22 @@ def test_local_folder_comes_before_the_table(tmp_path: Path) -> None:
         ("Qwen/Qwen2.5-0.5B", 32768),
         ("Qwen/QwQ-32B", 40960),
         ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", 131072),
+        ("Qwen/Qwen2.5-Math-7B", 4096),
+        ("Qwen/Qwen2.5-Math-1.5B-Instruct", 4096),
+        ("Qwen/Qwen2.5-7B", 131072),
+        ("Qwen/Qwen2.5-7B-Instruct", 32768),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-7B", 131072),
+        ("Qwen/Qwen3-4B", 40960),
+        ("Qwen/Qwen3-4B-Thinking-2507", 262144),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", 262144),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 262144),
+        ("Qwen/Qwen3-8B-Base", 32768),
+        ("Qwen/Qwen3-30B-A3B-Base", 32768),
         ("gradientai/Llama-3-8B-Instruct-262k", 0),  # whoever lengthens a model says by how much in its config alone
     ],
 )
 def test_positions_are_the_checkpoints_own(name: str, positions: int) -> None:
-    model = known_model(name)
-    assert model is not None
-    assert model.max_position == positions
+    assert shape_of(name).max_position == positions
 
 
 def test_numbers_that_python_writes_and_json_does_not_have_are_read(tmp_path: Path) -> None:

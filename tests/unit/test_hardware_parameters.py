@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from model_support import shape_of
 
-from rltui.hardware.models import known_model, models
+from rltui.hardware.models import models
 from rltui.hardware.parameters import count_parameters
 
 PUBLISHED = {
@@ -124,22 +125,19 @@ ACTIVE = {
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
 def test_count_is_the_published_one_to_the_digit(name: str, parameters: int) -> None:
-    model = known_model(name)
-    assert model is not None
+    model = shape_of(name)
     assert count_parameters(model).total == parameters
 
 
 @pytest.mark.parametrize(("name", "parameters"), BUILT.items())
 def test_text_parameters_are_those_of_transformers_own_model(name: str, parameters: int) -> None:
-    model = known_model(name)
-    assert model is not None
+    model = shape_of(name)
     assert count_parameters(model).text == parameters
 
 
 @pytest.mark.parametrize(("name", "parameters"), ACTIVE.items())
 def test_active_parameters_of_experts(name: str, parameters: int) -> None:
-    model = known_model(name)
-    assert model is not None
+    model = shape_of(name)
     assert count_parameters(model).active == parameters
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from model_support import shape_of
 from msgspec import structs
 
 from rltui.check.arithmetic import resolve
@@ -195,10 +196,8 @@ def test_absurd_layouts_are_estimated_all_the_same(overrides: dict[str, Any]) ->
 
 
 def test_host_memory_by_cause() -> None:
-    from rltui.hardware.models import known_model
 
-    model = known_model("Llama-3.1-8B")
-    assert model is not None
+    model = shape_of("Llama-3.1-8B")
     bytes_16 = 8_030_261_248 * 2 / GIB
     plain = estimate_host(model, Sharding(gpus=4, zero_stage=2), DEEPSPEED_BF16, learners=4)
     assert plain.ram_parts_gib["loading"] == pytest.approx(4 * bytes_16)
@@ -211,10 +210,8 @@ def test_host_memory_by_cause() -> None:
 
 
 def test_checkpoint_on_disk() -> None:
-    from rltui.hardware.models import known_model
 
-    model = known_model("Llama-3.1-8B")
-    assert model is not None
+    model = shape_of("Llama-3.1-8B")
     assert checkpoint_gib(model, DEEPSPEED_BF16) == pytest.approx(14 * 8_030_261_248 / GIB)
     assert checkpoint_gib(model, FP32) == pytest.approx(12 * 8_030_261_248 / GIB)
 

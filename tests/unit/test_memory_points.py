@@ -26,9 +26,9 @@ from memory_points import (
     estimate,
     own_errors,
 )
+from model_support import shape_of
 
 from rltui.hardware.kv_cache import kv_layers
-from rltui.hardware.models import known_model
 from rltui.memory.estimate import GIB, Doubt
 from rltui.memory.kv_pool import capacity
 from rltui.memory.training import OTHERS_ERROR, TRAINING_ERROR, UNSURE_ERROR
@@ -87,8 +87,7 @@ def test_our_own_learner_holds_what_is_estimated_in_each_moment(row: Row) -> Non
     "row", [row for row in ENGINES if row["kv_gib"] and row["kv_tokens"]], ids=lambda row: row["id"]
 )
 def test_logged_cache_holds_the_logged_tokens(row: Row) -> None:
-    model = known_model(row["model"])
-    assert model is not None
+    model = shape_of(row["model"])
     length = int(row["max_model_len"] or 32768)
     layers = kv_layers(model, int(row["tensor"]), float(row["kv_bytes"] or 2))
     tokens = capacity(layers, float(row["kv_gib"]) * GIB, length, 8192, 16, 2).tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from model_support import shape_of
 from msgspec import structs
 
 from rltui.hardware.architecture import Architecture, Experts
@@ -146,8 +147,7 @@ def test_step_needs_float32_gradients_and_adamws_temporary() -> None:
     sharding = s.Sharding(gpus=4, zero_stage=2)
     part = slice_of(DENSE, sharding)
     assert step_gib(part, s.DEEPSPEED_BF16, sharding) == pytest.approx(8 * PARAMETERS / 4 / GIB)
-    llama = known_model("Llama-3.1-70B")
-    assert llama is not None
+    llama = shape_of("Llama-3.1-70B")
     three = s.Sharding(gpus=8, zero_stage=3)
     assert step_gib(slice_of(llama, three), s.DEEPSPEED_BF16, three) == pytest.approx(8e9 / GIB)  # one sub-group
     offloaded = s.Sharding(gpus=8, zero_stage=3, offload="optimizer")
@@ -155,8 +155,7 @@ def test_step_needs_float32_gradients_and_adamws_temporary() -> None:
 
 
 def test_deepspeed_keeps_a_billion_live_parameters_and_a_bucket() -> None:
-    llama = known_model("Llama-3.1-8B")
-    assert llama is not None
+    llama = shape_of("Llama-3.1-8B")
     parts = gathered_gib(llama, s.DEEPSPEED_BF16, s.Sharding(gpus=8, zero_stage=3), trained=True)
     assert parts == pytest.approx({"gathered": 2e9 / GIB, "buffers": 1e9 / GIB})
 
@@ -240,8 +239,7 @@ def test_offload_takes_the_states_of_adapters_and_a_frozen_base_off_the_card(
 
 def test_units_of_their_own_are_gathered_in_their_turn() -> None:
     """torchtune's ``custom_sharded_layers``: with layers, neither end; for the loss, the larger of them."""
-    model = known_model("Llama-3.1-8B")
-    assert model is not None
+    model = shape_of("Llama-3.1-8B")
     count = count_parameters(model)
     root, apart = (
         gathered_gib(model, s.PURE_BF16, s.Sharding(gpus=8, backend="fsdp", ends_apart=ends), trained=False)["gathered"]
@@ -256,8 +254,7 @@ def test_units_of_their_own_are_gathered_in_their_turn() -> None:
 
 
 def test_step_inside_the_backward_pass_holds_one_gradient() -> None:
-    model = known_model("Llama-3.1-8B")
-    assert model is not None
+    model = shape_of("Llama-3.1-8B")
     plain = s.Sharding(backend="plain", zero_stage=0)
     held = gathered_gib(model, s.BF16_ADAM_8BIT_FUSED, plain, trained=True)
     assert held == {"buffers": pytest.approx(2 * 128256 * 4096 / GIB)}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+from model_support import shape_of
 
-from rltui.hardware.architecture import Architecture
-from rltui.hardware.models import known_model
 from rltui.hardware.parameters import count_parameters
 from rltui.memory import estimate_training
 from rltui.memory import settings as s
@@ -15,16 +14,10 @@ from rltui.memory.estimate import GIB, Doubt, Moment, RoleEstimate
 from rltui.memory.states import adapter_parameters
 
 
-def model(name: str) -> Architecture:
-    found = known_model(name)
-    assert found is not None
-    return found
-
-
 def olmo_32b(learners: int, gather: str = "layer", hpz: int = 1) -> RoleEstimate:
     """open-instruct's 32B learner: 18 bytes a parameter, packs of 10k tokens."""
     return estimate_training(
-        model("OLMo-2-0325-32B"),
+        shape_of("OLMo-2-0325-32B"),
         s.Sharding(gpus=learners, zero_stage=3, hpz=hpz),
         s.Workload(tokens=10240, head="compiled", kernels="eager"),
         s.DEEPSPEED_BF16_FP32_GRADIENTS,
@@ -35,7 +28,7 @@ def olmo_32b(learners: int, gather: str = "layer", hpz: int = 1) -> RoleEstimate
 
 def test_moments_come_in_their_order() -> None:
     estimate = estimate_training(
-        model("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=4096), sync=s.WeightSync(), log_probs=True
+        shape_of("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=4096), sync=s.WeightSync(), log_probs=True
     )
     assert [m.moment for m in estimate.moments] == ["load", "log-probs", "backward", "optimizer step", "weight sync"]
     assert estimate.peak_gib == max(m.total_gib for m in estimate.moments)
@@ -49,7 +42,7 @@ def test_whole_gather_makes_the_first_sync_the_peak() -> None:
     assert (whole.peak.moment, whole.verdict) == ("weight sync", "no")
     assert whole.knob == "roles.learner.gather_whole_model=false"
     sync = whole.moments[-1].parts_gib["gathered"]
-    assert sync == pytest.approx(2 * count_parameters(model("OLMo-2-0325-32B")).total / GIB)
+    assert sync == pytest.approx(2 * count_parameters(shape_of("OLMo-2-0325-32B")).total / GIB)
     assert olmo_32b(8, "clone").moments[-1].parts_gib["gathered"] == pytest.approx(2 * sync)
 
 
@@ -64,7 +57,7 @@ def adapted(backend: s.Backend, **changes: str) -> RoleEstimate:
     workload = s.Workload(tokens=65536, head="chunked", **changes)  # type: ignore[arg-type]
     adapter = s.Adapter(rank=16, targets="attention", states=s.PURE_BF16_FOREACH)
     sharding = s.Sharding(gpus=2, backend=backend)
-    return estimate_training(model("Llama-3.1-8B"), sharding, workload, s.FSDP_FP32_FOREACH, adapter=adapter)
+    return estimate_training(shape_of("Llama-3.1-8B"), sharding, workload, s.FSDP_FP32_FOREACH, adapter=adapter)
 
 
 def test_first_fsdp_keeps_gradients_of_frozen_layers_inputs() -> None:
@@ -84,7 +77,7 @@ def test_no_input_gradients_are_kept_elsewhere() -> None:
 
 
 def test_optimizer_step_is_the_peak_of_short_sequences() -> None:
-    estimate = estimate_training(model("Qwen2.5-1.5B"), s.Sharding(gpus=1, zero_stage=2), s.Workload(tokens=64))
+    estimate = estimate_training(shape_of("Qwen2.5-1.5B"), s.Sharding(gpus=1, zero_stage=2), s.Workload(tokens=64))
     assert estimate.peak.moment == "optimizer step"
     assert estimate.peak.parts_gib["step"] == pytest.approx(8 * 1_543_714_304 / GIB)
 
@@ -92,22 +85,22 @@ def test_optimizer_step_is_the_peak_of_short_sequences() -> None:
 def test_offloaded_optimizer_leaves_weights_a_bucket_and_the_context_after_loading() -> None:
     """DeepSpeed issue 4527: 6.8 billion parameters, ZeRO-3 with offload, one card: 14.3 GiB in nvidia-smi."""
     estimate = estimate_training(
-        model("Llama-2-7B"), s.Sharding(gpus=1, zero_stage=3, offload="optimizer"), s.Workload(tokens=512)
+        shape_of("Llama-2-7B"), s.Sharding(gpus=1, zero_stage=3, offload="optimizer"), s.Workload(tokens=512)
     )
     load, backward = estimate.moments[0], estimate.moments[1]
     assert load.total_gib + backward.parts_gib["buffers"] == pytest.approx(14.3, rel=0.05)
 
 
 def test_frozen_reference_is_divided_as_the_model_is() -> None:
-    plain = estimate_training(model("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=64))
-    both = estimate_training(model("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=64, reference=1))
+    plain = estimate_training(shape_of("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=64))
+    both = estimate_training(shape_of("Qwen3-8B"), s.Sharding(gpus=8), s.Workload(tokens=64, reference=1))
     assert both.peak_gib - plain.peak_gib == pytest.approx(2 * 8_190_735_360 / 8 / GIB)
 
 
 def test_lora_needs_no_gradients_of_the_base() -> None:
-    full = estimate_training(model("Qwen3-8B"), s.Sharding(gpus=1, zero_stage=0), s.Workload(tokens=512))
+    full = estimate_training(shape_of("Qwen3-8B"), s.Sharding(gpus=1, zero_stage=0), s.Workload(tokens=512))
     lora = estimate_training(
-        model("Qwen3-8B"), s.Sharding(gpus=1, zero_stage=0), s.Workload(tokens=512), adapter=s.Adapter(rank=16)
+        shape_of("Qwen3-8B"), s.Sharding(gpus=1, zero_stage=0), s.Workload(tokens=512), adapter=s.Adapter(rank=16)
     )
     assert lora.peak.parts_gib["gradients"] < 0.1, "of the adapters alone"
     assert lora.peak_gib < 25 < 130 < full.peak_gib
@@ -147,7 +140,7 @@ def test_a_doubt_says_both_its_sides_where_they_differ(doubt: Doubt, words: str)
 
 def knob(zero_stage: int = 3, gpus: int = 8, **workload: object) -> str:
     estimate = estimate_training(
-        model("Qwen3-8B"),
+        shape_of("Qwen3-8B"),
         s.Sharding(gpus=gpus, zero_stage=zero_stage),  # type: ignore[arg-type]
         s.Workload(**workload),  # type: ignore[arg-type]
         sync=s.WeightSync(),
@@ -169,13 +162,13 @@ def zero2(
     name: str, offload: Literal["", "optimizer"] = "", states: s.States = s.DEEPSPEED_BF16_FP32_GRADIENTS
 ) -> RoleEstimate:
     sharding = s.Sharding(gpus=1, zero_stage=2, offload=offload)
-    return estimate_training(model(name), sharding, s.Workload(tokens=64, head="chunked"), states)
+    return estimate_training(shape_of(name), sharding, s.Workload(tokens=64, head="chunked"), states)
 
 
 @pytest.mark.parametrize(("name", "tied"), [("Qwen3-4B", True), ("Qwen3-8B", False)])
 def test_zero_2_ends_a_backward_pass_with_gradients_in_both_widths(name: str, tied: bool) -> None:
     parts = next(m for m in zero2(name).moments if m.moment == "backward").parts_gib
-    embedding = 2 * model(name).vocab * model(name).hidden / GIB if tied else 0.0
+    embedding = 2 * shape_of(name).vocab * shape_of(name).hidden / GIB if tied else 0.0
     assert parts["16-bit gradients"] == pytest.approx(parts["gradients"] / 2 + embedding)
     assert "activations" not in parts, "they are gone by then"
     once = next(m for m in zero2(name, states=s.DEEPSPEED_BF16).moments if m.moment == "backward").parts_gib
@@ -192,15 +185,15 @@ def test_zero_2_brings_the_gradients_of_an_offloaded_optimizer_back_for_its_step
 
 
 def test_pefts_adapters_are_on_routed_experts_but_gpt_oss_s() -> None:
-    shape = model("Qwen3-30B-A3B")
+    shape = shape_of("Qwen3-30B-A3B")
     linear, peft = (adapter_parameters(shape, s.Adapter(rank=8, targets=each)) for each in ("linear", "peft"))  # type: ignore[arg-type]
     assert shape.experts is not None
     assert peft - linear == 8 * 48 * 128 * (3 * 2048 + 5 * 768), "twice the rank on gate and up, which are one stack"
-    stacked = (adapter_parameters(model("gpt-oss-20b"), s.Adapter(targets=each)) for each in ("linear", "peft"))  # type: ignore[arg-type]
+    stacked = (adapter_parameters(shape_of("gpt-oss-20b"), s.Adapter(targets=each)) for each in ("linear", "peft"))  # type: ignore[arg-type]
     assert len(set(stacked)) == 1
 
 
 def test_adapters_step_with_float32_gradients_and_temporaries() -> None:
     told = s.Sharding(gpus=1), s.Workload(tokens=64, head="chunked")
-    step = estimate_training(model("Qwen3-4B"), *told, adapter=s.Adapter(rank=16)).moments[-1].parts_gib
+    step = estimate_training(shape_of("Qwen3-4B"), *told, adapter=s.Adapter(rank=16)).moments[-1].parts_gib
     assert step["step"] == pytest.approx((step["adapters"] + step["gradients"]) * 8 / 16)

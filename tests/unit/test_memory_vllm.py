@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from model_support import shape_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rltui.hardware.kv_cache import kv_layers
@@ -26,8 +27,7 @@ def vllm_tokens(name: str, tensor_parallel: int, length: int, in_flight: int, *,
     from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec, MLAAttentionSpec, SlidingWindowSpec
     from vllm.v1.kv_cache_layout import KVCacheLayout
 
-    model = known_model(name)
-    assert model is not None
+    model = shape_of(name)
     layers = kv_layers(model, tensor_parallel)
     heads = max(1, -(-model.kv_heads // tensor_parallel))
     # A page of attention is made as large as a linear layer's state, in steps of 16 tokens.
@@ -85,8 +85,7 @@ HYBRID = (
 @pytest.mark.parametrize("prefixes", [False, True], ids=["", "prefixes kept"])
 @pytest.mark.parametrize("name", [*ATTENTION, *HYBRID])
 def test_tokens_are_vllms_to_the_token(name: str, prefixes: bool) -> None:
-    model = known_model(name)
-    assert model is not None
+    model = shape_of(name)
     for tensor_parallel, length, in_flight in ((1, 4096, 8192), (2, 32768, 8192), (1, 131072, 32768)):
         pool = capacity(kv_layers(model, tensor_parallel), 20 * GIB, length, in_flight, 16, 2 if prefixes else 1)
         assert pool.tokens == vllm_tokens(name, tensor_parallel, length, in_flight, prefixes=prefixes)

@@ -77,7 +77,7 @@ def test_of_a_standing_ray_only_the_attempts_own_job_is_asked_for_with_the_users
     tmp_path: Path, dashboard: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    monkeypatch.setenv(ray_states.TOKEN_PATH, str(tmp_path / "token"))
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     assert ray_states.states(write(tmp_path, dashboard=dashboard), "n1")["actors"]
     assert Dashboard.asked[0] == "/api/jobs/abc"
     assert all("filter_values=03000000" in path for path in Dashboard.asked[1:])

@@ -303,9 +303,9 @@ def test_the_tightest_memory_limit_above_counts(tmp_path: Path, monkeypatch: pyt
         (folder / "memory.stat").write_text(f"anon 5\n{cache} {1 << 30}\n")
     line = "0::/job/step/task" if version == 2 else "9:cpu,memory:/job/step/task"
     files = {"/proc/self/cgroup": f"1:name=systemd:/x\n{line}\n".encode()}
-    original = sample_host._read_path
+    original = sample_host.contents
     monkeypatch.setattr(sample_host, "CGROUPS", str(tmp_path))
-    monkeypatch.setattr(sample_host, "_read_path", lambda path: files.get(path) or original(path))
+    monkeypatch.setattr(sample_host, "contents", lambda path: files.get(path) or original(path))
     assert sample_host.HostReader().memory_gib() == (2.0, 4.0)
 
 
@@ -323,7 +323,7 @@ def test_bound_to_some_cpus_only_those_count(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_proc_it_says_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS."""
     monkeypatch.setattr(sample_host, "_open", lambda _: -1)
-    monkeypatch.setattr(sample_host, "_read_path", lambda _: b"")
+    monkeypatch.setattr(sample_host, "contents", lambda _: b"")
     monkeypatch.delattr(os, "sched_getaffinity")
     reader = sample_host.HostReader()
     assert (reader.cpu_percent(), reader.memory_gib()) == (0.0, (0.0, 0.0))

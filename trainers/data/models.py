@@ -50,22 +50,22 @@ def resolve_model(name: str, layout: Layout, progress: Callable[[str, float], No
         ValueError: The name is neither builtin, nor a folder, nor in reach at the Hugging Face hub.
     """
     if name in (BUILTIN_TINY, BUILTIN_SORTER):
-        from trainers.data.tiny_qwen3 import TinySettings, ensure_tiny_model, sorter_settings
+        from trainers.data.tiny_qwen3 import TinySettings, sorter_settings
 
         settings = TinySettings(digits=layout.data.digits, seed=layout.train.seed)
         settings = sorter_settings(settings) if name == BUILTIN_SORTER else settings
-        return str(ensure_tiny_model(settings, cache_folder() / "models", progress))
+        return str(settings.ensure(cache_folder() / "models", progress))
     if name == BUILTIN_REWARD_MODEL:
-        from trainers.data.tiny_reward_model import TinyRewardSettings, ensure_tiny_reward_model
+        from trainers.data.tiny_reward_model import TinyRewardSettings
 
         scoring = TinyRewardSettings(digits=layout.data.digits, seed=layout.train.seed)
-        return str(ensure_tiny_reward_model(scoring, cache_folder() / "models", progress))
+        return str(scoring.ensure(cache_folder() / "models", progress))
     if name in (BUILTIN_TINY_VISION, BUILTIN_READER):
-        from trainers.data.tiny_qwen3_vl import TinyVisionSettings, ensure_tiny_vision_model, reader_settings
+        from trainers.data.tiny_qwen3_vl import TinyVisionSettings, reader_settings
 
         seeing = TinyVisionSettings(digits=layout.data.digits, seed=layout.train.seed)
         seeing = reader_settings(seeing) if name == BUILTIN_READER else seeing
-        return str(ensure_tiny_vision_model(seeing, cache_folder() / "models", progress))
+        return str(seeing.ensure(cache_folder() / "models", progress))
     if name.startswith("builtin/"):
         raise ValueError(f"there is no builtin model {name!r}; there are: {', '.join(BUILTIN)}")
     folder = Path(name).expanduser()

@@ -6,6 +6,7 @@ and the end token, so that a first reward of about 1/6 is chance and every rise 
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 import random
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 from trainers.data.sort_digits import random_digits
 
@@ -26,9 +27,36 @@ CONTENTS = "contents.json"
 """Written last: the SHA-256 of every other file of the model's folder."""
 
 
+class BuiltinModel(abc.ABC):
+    """A model that is made where it is needed: a dataclass of all that its weights depend on."""
+
+    @abc.abstractmethod
+    def make(self, folder: Path, progress: Callable[[str, float], None]) -> None:
+        """Make it in a folder that is there; ``progress`` is called with a few words and the fraction done."""
+
+    def digest(self) -> str:
+        """The name of its folder in the cache: sixteen hexadecimal digits that differ where any setting does."""
+        settings: Any = self
+        return hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode()).hexdigest()[:16]
+
+    def ensure(self, folder: Path, progress: Callable[[str, float], None]) -> Path:
+        """Return the model's folder below ``folder``, making it where it is missing or torn."""
+        target = folder / self.digest()
+        if is_whole(target):
+            return target
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
+        try:
+            self.make(draft, progress)
+            _publish(draft, target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return target
+
+
 @dataclass(frozen=True)
-class TinySettings:
-    """All that the weights depend on; its hash names the folder in the cache.
+class TinySettings(BuiltinModel):
+    """The model of text.
 
     Attributes:
         digits: Digits of the task.
@@ -53,61 +81,18 @@ class TinySettings:
     warmup_learning_rate: float = 2e-3
     version: int = 1
 
-    def digest(self) -> str:
-        """Names the folder of the model that these settings make, see ``digest_of``."""
-        return digest_of(self)
-
-
-class HasDigest(Protocol):
-    """Settings of a builtin model."""
-
-    def digest(self) -> str:
-        """A name of the model that these settings make."""
-
-
-Settings = TypeVar("Settings", bound=HasDigest)
-
-
-def digest_of(settings: Any) -> str:
-    """Sixteen hexadecimal digits that differ where any setting of a dataclass does."""
-    return hashlib.sha256(json.dumps(asdict(settings), sort_keys=True).encode()).hexdigest()[:16]
+    def make(self, folder: Path, progress: Callable[[str, float], None]) -> None:
+        """Make it, and warm it up."""
+        with seeded_on_one_thread(self.seed):
+            model = _new_model(self)
+            _warm_up(model, self, progress)
+        model.save_pretrained(folder)
+        new_tokenizer(VOCABULARY, self.max_positions).save_pretrained(folder)
 
 
 def sorter_settings(settings: TinySettings) -> TinySettings:
     """The same model, taught to sort; 400 steps bring it to 99 % and more of right answers."""
     return replace(settings, answers="sorted", warmup_steps=400)
-
-
-def ensure_tiny_model(settings: TinySettings, folder: Path, progress: Callable[[str, float], None]) -> Path:
-    """Return the model's folder below ``folder``, making it where it is missing or torn; see ``ensure_model``."""
-    return ensure_model(settings, _make, folder, progress)
-
-
-def ensure_model(
-    settings: Settings,
-    make: Callable[[Settings, Path, Callable[[str, float], None]], None],
-    folder: Path,
-    progress: Callable[[str, float], None],
-) -> Path:
-    """Return the folder of a builtin model below ``folder``, making it where it is missing or torn.
-
-    Args:
-        settings: What to make.
-        make: Makes it in a folder that is there.
-        folder: Where models are cached.
-        progress: Called with a few words and the fraction done.
-    """
-    target = folder / settings.digest()
-    if is_whole(target):
-        return target
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
-    try:
-        make(settings, draft, progress)
-        _publish(draft, target)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return target
 
 
 def is_whole(folder: Path) -> bool:
@@ -151,14 +136,6 @@ def seeded_on_one_thread(seed: int) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _make(settings: TinySettings, folder: Path, progress: Callable[[str, float], None]) -> None:
-    with seeded_on_one_thread(settings.seed):
-        model = _new_model(settings)
-        _warm_up(model, settings, progress)
-    model.save_pretrained(folder)
-    new_tokenizer(VOCABULARY, settings.max_positions).save_pretrained(folder)
 
 
 def _new_model(settings: TinySettings) -> Any:

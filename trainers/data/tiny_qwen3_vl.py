@@ -17,7 +17,7 @@ import numpy as np
 
 from trainers.data.read_digits import CELL, draw_digits
 from trainers.data.tiny_qwen3 import VOCABULARY as LETTERS
-from trainers.data.tiny_qwen3 import digest_of, ensure_model, new_tokenizer, seeded_on_one_thread
+from trainers.data.tiny_qwen3 import BuiltinModel, new_tokenizer, seeded_on_one_thread
 
 VISION_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 VOCABULARY = (*LETTERS, *VISION_TOKENS)
@@ -31,8 +31,8 @@ CHAT_TEMPLATE = (
 
 
 @dataclass(frozen=True)
-class TinyVisionSettings:
-    """All that the weights depend on; its hash names the folder in the cache.
+class TinyVisionSettings(BuiltinModel):
+    """The model with eyes.
 
     Attributes:
         digits: Digits of an image.
@@ -62,29 +62,18 @@ class TinyVisionSettings:
     initializer_range: float = 0.1
     version: int = 1
 
-    def digest(self) -> str:
-        """Names the folder of the model that these settings make, see ``digest_of``."""
-        return digest_of(self)
+    def make(self, folder: Path, progress: Callable[[str, float], None]) -> None:
+        """Make it, and warm it up."""
+        _save_processor(self, folder)
+        with seeded_on_one_thread(self.seed):
+            model = _new_model(self)
+            _warm_up(model, self, _processor(self), progress)
+        model.save_pretrained(folder)
 
 
 def reader_settings(settings: TinyVisionSettings) -> TinyVisionSettings:
     """The same model, taught to read: 150 steps bring it to 99 % and more of right answers."""
     return replace(settings, answers="read", warmup_steps=150)
-
-
-def ensure_tiny_vision_model(
-    settings: TinyVisionSettings, folder: Path, progress: Callable[[str, float], None]
-) -> Path:
-    """Return the model's folder below ``folder``, making it where it is missing or torn; see ``ensure_model``."""
-    return ensure_model(settings, _make, folder, progress)
-
-
-def _make(settings: TinyVisionSettings, folder: Path, progress: Callable[[str, float], None]) -> None:
-    _save_processor(settings, folder)
-    with seeded_on_one_thread(settings.seed):
-        model = _new_model(settings)
-        _warm_up(model, settings, _processor(settings), progress)
-    model.save_pretrained(folder)
 
 
 def _new_model(settings: TinyVisionSettings) -> Any:

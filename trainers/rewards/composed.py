@@ -42,8 +42,6 @@ def make_reward(
     layout: Layout,
     event: Callable[[str, str], None],
     workers: int = 0,
-    prove: bool = True,
-    limit_s: float = math.inf,
     served: Mapping[str, Reward] | None = None,
     judges: JudgeClient | None = None,
 ) -> Reward:
@@ -53,8 +51,6 @@ def make_reward(
         layout: The layout.
         event: Called with a kind and a text of what is worth an event of the attempt.
         workers: Answers to judge at once; 0: as many as this process may use cores.
-        prove: Whether to try out the sandbox first.
-        limit_s: Longest time for one answer, whatever the layout's ``data`` allows.
         served: Rewards that are there already, by name.
         judges: Whom a function of the user's own may ask; None where the layout has no judge.
 
@@ -62,7 +58,7 @@ def make_reward(
         ValueError: A package or a setting that it needs is missing.
         RuntimeError: The sandbox is open, and the layout does not allow that.
     """
-    own = make_rewards_of(layout, event, workers, prove, limit_s, judges, without=served or ())
+    own = make_rewards_of(layout, event, workers, prove=True, limit_s=math.inf, judges=judges, without=served or ())
     return composed(layout.data, {**own, **(served or {})})
 
 
@@ -75,7 +71,11 @@ def make_rewards_of(
     judges: JudgeClient | None,
     without: Collection[str] = (),
 ) -> dict[str, Reward]:
-    """The rewards of the layout by name, each by itself, but for those in ``without``; see ``make_reward``."""
+    """The rewards of the layout by name, each by itself, but for those in ``without``; see ``make_reward``.
+
+    ``prove`` is whether to try out the sandbox first, ``limit_s`` the longest time for one answer whatever the layout's
+    ``data`` allows.
+    """
     names = [name for name in rewards_of(layout.data) if name not in without]
     return {
         name: _make(structs.replace(layout.data, reward=name), event, workers, prove, limit_s, judges) for name in names

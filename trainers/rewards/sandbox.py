@@ -259,14 +259,14 @@ def _uid() -> int:
     return 0
 
 
-def best_sandbox(limits: Limits, ladder: tuple[Level, ...] = LADDER) -> Sandbox:
-    """The first rung of ``ladder`` on which an honest program runs.
+def best_sandbox(limits: Limits) -> Sandbox:
+    """The first rung of the ladder on which an honest program runs.
 
     Raises:
         SandboxError: None does.
     """
     reasons = []
-    for level in ladder:
+    for level in LADDER:
         sandbox = Sandbox(level, limits)
         try:
             (outcome,) = sandbox.run("print(6 * 7)", [Trial()])

@@ -72,6 +72,14 @@ def _uuid(word: str) -> str:
     return found.decode() if isinstance(found, bytes) else str(found)
 
 
+class OnCard:
+    """A role that shares its card with an engine."""
+
+    def release_card(self) -> None:
+        """Leave to the engine what this process does not use."""
+        release_card()
+
+
 def release_card() -> None:
     """Give back what torch's allocator keeps of the card for later: another process on the card cannot use it."""
     import torch

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainers.data.tensors import row_tensors
 from trainers.roles.deepspeed_rank import DeepSpeedRank
 from trainers.roles.meter import measured
-from trainers.roles.step_report import worst
+from trainers.roles.step_report import RankReport, worst
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,33 +18,6 @@ if TYPE_CHECKING:
     from rltui.layout import schema
     from trainers.data.batch import MiniBatch, Rows, Shard
     from trainers.data.tensors import RowTensors
-
-
-@dataclass(frozen=True)
-class CriticReport:
-    """What one rank did in one step; sums, so that ranks can be added up.
-
-    Attributes:
-        loss: This rank's share of the loss, the mean over the optimizer steps made.
-        grad_norm: Norm of the whole gradient before clipping, the largest of the steps.
-        tokens: Response tokens that the gradient was taken of.
-        clipped_tokens: Those among them whose value had moved too far.
-        overflow_steps: Optimizer steps that were not made because the gradient was not finite.
-        loss_scale: By which losses are multiplied in the backward pass; 1 but in fp16.
-        began_at: Epoch seconds, by the clock of the rank's node.
-        ended_at: Epoch seconds, by the clock of the rank's node.
-        memory_gib: Peak of the card, or resident memory of the process where there is none.
-    """
-
-    loss: float
-    grad_norm: float
-    tokens: int
-    clipped_tokens: int
-    overflow_steps: int
-    loss_scale: float
-    began_at: float
-    ended_at: float
-    memory_gib: float
 
 
 class Critic(DeepSpeedRank):
@@ -102,7 +74,7 @@ class Critic(DeepSpeedRank):
         shape = rows.response_mask.shape
         return stack(found, shape[1]) if found else np.zeros(shape, np.float32)
 
-    def train(self, shard: Shard) -> CriticReport:
+    def train(self, shard: Shard) -> RankReport:
         """Make one optimizer step for each of this rank's mini-batches; all ranks must have as many rows."""
         began, losses, tokens, clipped = time.time(), 0.0, 0, 0
         norms: list[float | None] = []
@@ -110,7 +82,7 @@ class Critic(DeepSpeedRank):
             loss, too_far, count = self._backward(batch)
             losses, clipped, tokens = losses + loss, clipped + too_far, tokens + count
             norms.append(self.step())
-        return CriticReport(
+        return RankReport(
             loss=losses / max(1, len(norms)),
             # NaN where one is, which max may overlook
             grad_norm=worst(norm for norm in norms if norm is not None),

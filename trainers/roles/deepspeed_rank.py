@@ -20,7 +20,7 @@ from rltui.layout.schema import Critic, Layout, Learner
 from rltui.layout.settings import Train
 from trainers.data.tensors import RowTensors
 from trainers.durable import files_of_rank
-from trainers.roles.card import importing, own_threads, share_of_cpus
+from trainers.roles.card import OnCard, importing, own_threads, share_of_cpus
 from trainers.roles.checkpoint_writer import CheckpointWriter, Written
 from trainers.roles.completions import derive_seed
 from trainers.roles.flight_recorder import record_torch
@@ -73,8 +73,8 @@ def join_ranks(host: str, port: int, rank: int, world: int, timeout: timedelta) 
     return deepspeed
 
 
-class Meeting:
-    """Where the ranks of a role meet."""
+class Meeting(OnCard):
+    """One of a role's ranks, where they meet."""
 
     def free_port(self) -> int:
         """A TCP port that is free on this node."""
@@ -313,12 +313,6 @@ class DeepSpeedRank(Meeting, abc.ABC):
     def loss_scale(self) -> float:
         """What the loss is multiplied by in the backward pass, so that gradients do not underflow; 1 but in fp16."""
         return float(self._engine.optimizer.loss_scale) if self._role.precision == "fp16" else 1.0
-
-    def release_card(self) -> None:
-        """Leave to an engine on the same card what this process does not use."""
-        from trainers.roles.card import release_card
-
-        release_card()
 
     def memory_gib(self) -> float:
         """Peak of memory allocated on the card, or resident memory of the process where there is no card."""

@@ -58,9 +58,3 @@ class FrozenRank(Meeting, abc.ABC):
         width = AutoConfig.from_pretrained(self._model_path).get_text_config().hidden_size
         like = Critic(zero_stage=3, precision=getattr(self._layout.roles, self.kind).precision)
         return deepspeed_config(like, self._layout.train, width, has_gpu=torch.cuda.is_available())
-
-    def release_card(self) -> None:
-        """Leave to an engine on the same card what this process does not use."""
-        from trainers.roles.card import release_card
-
-        release_card()

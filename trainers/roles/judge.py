@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rltui.layout.schema import Layout, Lengths, Rollout
+from trainers.roles.card import OnCard
 from trainers.roles.engine import EngineActor
 
 BATCHED_TOKENS = 1024
 """Tokens of a step: where it scores, vLLM holds the logits of all of them, outside of what it counts at its start."""
 
 
-class Judge(EngineActor):
+class Judge(OnCard, EngineActor):
     """One replica of the judge; nobody sends it weights.
 
     Args:
@@ -35,9 +36,3 @@ class Judge(EngineActor):
             engine_args=own if role.engine == "vllm" else {},
         )
         super().__init__(as_engine, model_path, Lengths(prompt=role.context - 1, response=1), index)
-
-    def release_card(self) -> None:
-        """Leave to an engine on the same card what this process does not use."""
-        from trainers.roles.card import release_card
-
-        release_card()

@@ -25,24 +25,14 @@ def worst(values: Iterable[float]) -> float:
 
 
 @dataclass(frozen=True)
-class StepReport:
-    """What one rank did in one step; sums, so that ranks can be added up.
+class RankReport:
+    """What one rank did in one step, of the policy or of the critic; sums, so that ranks can be added up.
 
     Attributes:
         loss: This rank's share of the loss, the mean over the optimizer steps made.
         grad_norm: Norm of the whole gradient before clipping, the largest of the steps; 0 where no step was made.
-        optimizer_steps: Optimizer steps made.
-        tokens: Response tokens whose log-probabilities were looked at.
-        trained_tokens: Those among them that the gradient was taken of.
-        clipped_tokens: Those among these where the ratio was clipped.
-        entropy_sum: Sum over ``tokens``, in nats.
-        limited_tokens: Those among these where the weight between trainer and engine was capped or set to 0.
-        fresh_tokens: Those among ``tokens`` that the policy's own weights sampled.
-        parity_abs_sum: Sum over ``fresh_tokens`` of |trainer - engine log-prob|, before the optimizer step.
-        mismatch_kl_sum: Sum over ``tokens`` of the estimate k3 of KL(engine || trainer), likewise.
-        fresh_mismatch_kl_sum: The same over ``fresh_tokens``.
-        parity_max_abs: Largest |trainer - engine log-prob| over ``fresh_tokens``, before the optimizer step.
-        learning_rate: That of this step.
+        tokens: Response tokens that were looked at.
+        clipped_tokens: Those whose ratio was clipped, or whose value had moved too far.
         overflow_steps: Optimizer steps that were not made because the gradient was not finite.
         loss_scale: By which losses are multiplied in the backward pass; 1 but in fp16.
         began_at: Epoch seconds, by the clock of the rank's node.
@@ -52,10 +42,34 @@ class StepReport:
 
     loss: float
     grad_norm: float
-    optimizer_steps: int
     tokens: int
-    trained_tokens: int
     clipped_tokens: int
+    overflow_steps: int
+    loss_scale: float
+    began_at: float
+    ended_at: float
+    memory_gib: float
+
+
+@dataclass(frozen=True)
+class StepReport(RankReport):
+    """What one rank of the policy did besides.
+
+    Attributes:
+        optimizer_steps: Optimizer steps made.
+        trained_tokens: Those among ``tokens`` that the gradient was taken of.
+        limited_tokens: Those among these where the weight between trainer and engine was capped or set to 0.
+        entropy_sum: Sum over ``tokens``, in nats.
+        fresh_tokens: Those among ``tokens`` that the policy's own weights sampled.
+        parity_abs_sum: Sum over ``fresh_tokens`` of |trainer - engine log-prob|, before the optimizer step.
+        mismatch_kl_sum: Sum over ``tokens`` of the estimate k3 of KL(engine || trainer), likewise.
+        fresh_mismatch_kl_sum: The same over ``fresh_tokens``.
+        parity_max_abs: Largest |trainer - engine log-prob| over ``fresh_tokens``, before the optimizer step.
+        learning_rate: That of this step.
+    """
+
+    optimizer_steps: int
+    trained_tokens: int
     limited_tokens: int
     entropy_sum: float
     fresh_tokens: int
@@ -64,11 +78,6 @@ class StepReport:
     fresh_mismatch_kl_sum: float
     parity_max_abs: float
     learning_rate: float
-    overflow_steps: int
-    loss_scale: float
-    began_at: float
-    ended_at: float
-    memory_gib: float
 
 
 class StepSums:

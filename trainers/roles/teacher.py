@@ -12,7 +12,7 @@ from rltui.layout.schema import Layout
 from trainers.data.batch import Rows
 from trainers.data.columns import TeacherScores
 from trainers.data.tensors import row_tensors
-from trainers.roles.card import importing
+from trainers.roles.card import OnCard, importing
 from trainers.roles.meter import measured
 
 
@@ -23,7 +23,7 @@ class Scorer(Protocol):
         """Score the response tokens of ``rows``, with the ``top_k`` likeliest ones in their place."""
 
 
-class Teacher:
+class Teacher(OnCard):
     """One replica of the teacher.
 
     Args:
@@ -54,12 +54,6 @@ class Teacher:
         else:
             self._scorer = HfScorer(self._layout, role, self._model_path)
         return time.monotonic() - began
-
-    def release_card(self) -> None:
-        """Leave to an engine on the same card what this process does not use."""
-        from trainers.roles.card import release_card
-
-        release_card()
 
     @measured("generate")
     def score(self, rows: Rows) -> TeacherScores:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rltui.onnode.node_network import free_ports
 from trainers.roles.fleet import LOOPBACK
 from trainers.selftest.found import last_words, middle, rate
 from trainers.selftest.nodes import answers, dismiss, guest, join, slots_of, worker
@@ -47,16 +48,9 @@ def all_reduce(found: Found) -> None:
 
 def _sums(group: Sequence[Worker], size: int) -> list[Any]:
     """Begin the sums of a group, whose first says where to meet."""
-    [port] = answers([group[0].begin(new_port)])
+    [[port]] = answers([group[0].begin(free_ports, 1)])
     host = LOOPBACK if len({one.node.id for one in group}) == 1 else group[0].node.address
     return [one.begin(sum_up, rank, len(group), host, port, size) for rank, one in enumerate(group)]
-
-
-def new_port() -> int:
-    """A free port of this node."""
-    from rltui.onnode.node_network import free_ports
-
-    return free_ports(1)[0]
 
 
 def sum_up(rank: int, world: int, host: str, port: int, size: int) -> tuple[float, str]:
@@ -115,7 +109,7 @@ def _transfer(
     from trainers.weights import WeightGroup
 
     one_node = len({each.node.id for each in (learner, *engine)}) == 1
-    [port] = answers([learner.begin(new_port)])
+    [[port]] = answers([learner.begin(free_ports, 1)])
     group = WeightGroup(
         LOOPBACK if one_node else learner.node.address,
         port,

@@ -14,7 +14,7 @@ from rltui.check.rule import Subject, Trouble, rule, settled_by
 from rltui.check.rules.memory_fix import cure, cure_engine
 from rltui.check.rules.placement import mem_gib_key, mem_gib_of, part_key
 from rltui.errors import UsageError
-from rltui.hardware.models import shape_if_there
+from rltui.hardware.models import model_if_understood
 from rltui.layout.roles import SERVED
 from rltui.layout.schema import Layout
 from rltui.memory.estimate import EngineEstimate, LayoutEstimate, RoleEstimate
@@ -268,6 +268,6 @@ def unknown_model(subject: Subject) -> Iterator[Trouble]:
         role = getattr(subject.layout.roles, name)
         if role is None or not role.model:
             continue
-        if shape_if_there(role.model) is None:
+        if model_if_understood(role.model) is None:
             yield Trouble(f"memory is not checked: the shape of {role.model} is not known", f"roles.{name}.model")
             return

@@ -25,9 +25,11 @@ def gpu_rows(hosts: Sequence[HostSnapshot], known: Owners, width: int, height: i
     shown = list(hosts) if len(hosts) <= height else list(hosts[: max(0, height - 1)])
     name_width, room = wall_widths(shown, width)
     rows = [wall_row(host, known, name_width, room, glyphs) for host in shown]
-    if len(shown) < len(hosts):
-        rows.append(line((f" {glyphs.ellipsis} {len(hosts) - len(shown)} more nodes", "dim")))
-    return rows
+    return [*rows, *_more(len(hosts) - len(shown), glyphs)]
+
+
+def _more(hidden: int, glyphs: Glyphs) -> list[Line]:
+    return [line((f" {glyphs.ellipsis} {hidden} more nodes", "dim"))] if hidden else []
 
 
 def wall_widths(hosts: Sequence[HostSnapshot], width: int) -> tuple[int, int]:
@@ -193,9 +195,7 @@ def host_section(
         share = max(0, height // len(hosts) - 1)
         shown = hosts if len(hosts) <= height else hosts[: max(0, height - 1)]
         rows = host_rows(shown, known, width, glyphs, min(processes, share), told)
-        if len(shown) < len(hosts):
-            rows.append(line((f" {glyphs.ellipsis} {len(hosts) - len(shown)} more nodes", "dim")))
-        return rows
+        return [*rows, *_more(len(hosts) - len(shown), glyphs)]
 
     wanted = sum(1 + min(processes, len(host.processes)) for host in hosts)
     count: Span = (f"{len(hosts)} node{'' if len(hosts) == 1 else 's'}", "dim")

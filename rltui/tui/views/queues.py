@@ -128,7 +128,7 @@ def _counters(engine: EngineSample, size: int, glyphs: Glyphs) -> list[list[Span
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f}"
+    return formats.MISSING if value is None else f"{value:.0f}"
 
 
 def tab(snapshot: RunSnapshot, width: int, glyphs: Glyphs) -> Sequence[Line]:

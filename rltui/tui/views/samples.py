@@ -137,7 +137,7 @@ def empty(note: str, width: int) -> list[Line]:
 
 def number(value: float | None) -> str:
     """A reward as people read it."""
-    return "–" if value is None else "NaN" if math.isnan(value) else f"{value:.3g}"
+    return formats.MISSING if value is None else "NaN" if math.isnan(value) else f"{value:.3g}"
 
 
 def reward_role(value: float | None) -> Role:
@@ -148,4 +148,4 @@ def reward_role(value: float | None) -> Role:
 
 
 def _whole(value: int | None) -> str:
-    return "–" if value is None else str(value)
+    return formats.MISSING if value is None else str(value)
