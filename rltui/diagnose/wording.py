@@ -163,6 +163,28 @@ _SUPPOSED = re.compile(
 """Ends of what stands before an error that is only spoken of: a warning of what might come, or advice."""
 
 
+_RAISES = re.compile(r"(?:raise [A-Za-z_][\w.]*\(|assert )")
+_FRAME = re.compile(r"\s*File \"|❱|-+> ?\d|\S+\.py:\d+ in ")
+MOST_LINES_OF_CODE = 4
+"""Of one statement so many lines stand below its frame."""
+
+
+_EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
+
+
+def _is_caught(line: Line) -> bool:
+    """Whether a logger calls the exception in the line no more than a warning: who logs it so has caught it."""
+    return line.level == "WARNING" and _EXCEPTION.match(line.text.lstrip()) is not None
+
+
+def _is_listed(context: Context) -> bool:
+    """Whether the line is of a program's source that the log shows: it raises something, and no frame is above it."""
+    if _RAISES.match(context.line.text.lstrip()) is None:
+        return False
+    above = [line.text for line in context.before(MOST_LINES_OF_CODE)]
+    return len(above) == MOST_LINES_OF_CODE and not any(map(_FRAME.match, above))
+
+
 def read(wording: Wording, context: Context) -> Reading | None:
     """Return what ``wording`` makes of the line in ``context``, whose anchor is known to be there."""
     text = context.line.text.lstrip()  # a whole log may be shown with blanks before it
@@ -178,6 +200,8 @@ def read(wording: Wording, context: Context) -> Reading | None:
     if wording.unless and _is_excused(compiled(wording.unless), context.line):
         return None
     if begins > 0 and _SUPPOSED.search(text, 0, begins):
+        return None
+    if _is_caught(context.line) or _is_listed(context):
         return None
     if wording.check is None:
         return Reading(wording.confidence, fields=groups)

@@ -295,9 +295,8 @@ CAUSES = (
             ),
             (
                 "chat template",
-                r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is "
-                r")?(?:missing|"
-                r"not found|not set)",
+                r"(?i)(?:no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is "
+                r")?(?:missing|not found|not set))(?!\W{1,3}(?:chat api will not work|using\b|falling back))",
             ),
             (
                 "chat_template",

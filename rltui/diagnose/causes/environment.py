@@ -48,7 +48,10 @@ CAUSES = (
         tell="An undefined symbol such as _ZN3c10…, or versions that differ between build and run.",
         wordings=worded(
             ("undefined symbol", r"undefined symbol: _Z\w+"),
-            ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+|\.so[\w.]*: undefined symbol:\W*$"),
+            (
+                "undefined symbol",
+                r"(?<!libbitsandbytes_cpu\.so: )undefined symbol: (?!p?nccl|_Z)\w+|\.so[\w.]*: undefined symbol:\W*$",
+            ),
             (  # torch's own libraries, which its wheels bring: another torch than the extension was built for
                 "",
                 r"(?i)(?:ImportError:.{0,80}libc10\w*\.so|"
@@ -188,7 +191,7 @@ CAUSES = (
                 (  # compilers and linkers themselves
                     "",
                     r"fatal error: [\w./-]+\.(?:h|hpp|cuh): No such file or directory|"
-                    r"\bld(?:\.\w+)?: cannot find -l\w+|"
+                    r"\bld(?:\.\w+)?: cannot find -l(?!aio\b|cufile\b)\w+|"
                     r"\b(?:cc1(?:plus)?|gcc|g\+\+|clang|nvcc)\b.{0,12}: unrecogni[sz]ed command",
                     "fatal cannot unrecognized unrecognised",
                 ),
