@@ -179,6 +179,7 @@ KINDS: tuple[Kind, ...] = (
     # two sizes, no word on them: the engine built other layers than the weights have, unless a shard came empty
     Kind("engine_unfit_model", REFUSES, rf"^(?!.*\bSize\(\[0\]\)).*{_TWO_SIZES}", parts=("engine",)),
     Kind("tensors_unfit", REFUSES, _TWO_SIZES),
+    Kind("tensors_unfit", REFUSES, r"\btensors?\b.{0,20}\b(?:must|should) have the same (?:data ?)?type\b"),
     Kind("tensors_unfit", r"IndexError|RuntimeError", r"out of (?:range|bounds).{0,60}(?:dim|size|self)"),
     Kind(
         "ckpt_broken",

@@ -39,12 +39,6 @@ BY_SIGNAL = r"(?:\b(?:exited|died|killed|terminated|ended)\b(?: \w+){0,2} |^)sig
 BAD_TERMINATION = r"^=\s+EXIT CODE: "
 """The same of MPICH's launcher, whose code is the signal's number where there was one."""
 
-NOT_FOUND = (
-    r"(?:command not found|未找到命令|找不到命令|コマンドが見つかりません|Kommando nicht gefunden|commande introuvable|"
-    r"orden no encontrada|команда не найдена)"
-)
-"""What bash says of a command that is not there, in the languages of its users."""
-
 ENDING_WORDS = "exit exits exited exitcode exit_code returncode return_code code finished status exit_status exitstatus"
 """One of these is in every such line."""
 

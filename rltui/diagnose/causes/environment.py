@@ -9,8 +9,9 @@ from rltui.diagnose.cause import Cause
 from rltui.diagnose.cuda_errors import runtime_errors
 from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.matches import Match, Matches, Verdict, surest
+from rltui.diagnose.shells import NOT_FOUND
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import NOT_FOUND, Hit, Reading, Wording, worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 _OPTIONAL = (
     r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
@@ -312,7 +313,7 @@ CAUSES = (
             ("lowering", r"_inductor\.exc\.LoweringException: ", "loweringexception"),
             ("triton.compiler", r"triton\.compiler\.errors\.\w+: ", "triton"),
             ("ninja build failed", r"RuntimeError: Ninja build failed"),
-            ("ptxas fatal", r"^ptxas fatal +: "),
+            ("ptxas", r"^ptxas (?:fatal +|.{0,120}; error +): "),
             (
                 "calledprocesserror",
                 r"CalledProcessError: Command '\[?'?(?:/\S{1,300}/)?(?:ptxas|cicc)\b"
