@@ -46,6 +46,9 @@ _WRAPPERS = re.compile(
     r"\w*EngineDeadError|ProcessRaisedException|ProcessExitedException|(?:Base)?ExceptionGroup|RetryError|SystemExit|"
     r"KeyboardInterrupt|\w*Warning)\b"
 )
+_CARRIES = re.compile(r"\s*(?:ray\.exceptions\.)?RayTaskError\(\w+\): ")
+"""How Ray begins what another process raised, whose frames come below it."""
+
 _PASSED_ON = re.compile(r"(?i)engine core initialization failed|died unexpectedly")
 _QUOTED = re.compile(r"(?<=: )Worker failed with error ['\"](.{1,300}?)['\"], please check.*")
 """The engine passes on what a worker of it raised, in the worker's words but as an exception of its own."""
@@ -101,6 +104,8 @@ def read_traceback(hit: Hit) -> Reading | None:
         is_below_frames = bool(above) and 0 < depth <= _depth(above[-1].text)
         if _is_own_exception(line.text, depth, is_below_frames=is_below_frames):
             return _reading(line, above, lines, line.number - context.line.number)
+        if _CARRIES.match(line.text):
+            above.clear()  # those of who waited for it; below are its own
         above.append(line)
     return None
 

@@ -147,6 +147,7 @@ CAUSES = (
             *worded(
                 ("casterror", r"\bCastError: "),
                 ("datasetgenerationerror", ""),
+                ("no training batches", ""),
                 ("column names don't match", ""),
                 ("current columns in the dataset", r"KeyError: .{0,4}Column (?P<column>\S+) not in the dataset"),
                 # a prompt that was cut through its pictures, or a row that names more or fewer than it has
