@@ -164,6 +164,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         r"\bno (?:\w+ )?(?:gpus?|accelerators?|devices?) (?:were |was |is |are )?(?:found|detected)\b"
         r"(?!.{0,40}\bray\b)|"
         r"\bgpu is (?:required|needed)|(?:compiled|built) without cuda|"
+        r"\b(?:can ?not|can't|could not|unable to) find (?:any? )?(?:\w+ )?(?:accelerator|gpu)s?\b|"
         r"^you requested gpus?\b|number of accelerators available",
     ),
     Kind(

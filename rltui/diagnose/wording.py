@@ -158,6 +158,9 @@ _SUPPOSED = re.compile(
 
 
 _RAISES = re.compile(r"(?:raise [A-Za-z_][\w.]*\(|assert )")
+_NUMBERED = re.compile(r"\d+ +(?:raise|assert|except)\b")
+"""IPython shows lines around the one that failed, which has an arrow."""
+
 _FRAME = re.compile(r"\s*File \"|❱|-+> ?\d|\S+\.py:\d+ in ")
 MOST_LINES_OF_CODE = 4
 """Of one statement so many lines stand below its frame."""
@@ -173,8 +176,9 @@ def _is_caught(line: Line) -> bool:
 
 def _is_listed(context: Context) -> bool:
     """Whether the line is of a program's source that the log shows: it raises something, and no frame is above it."""
-    if _RAISES.match(context.line.text.lstrip()) is None:
-        return False
+    text = context.line.text.lstrip()
+    if _RAISES.match(text) is None:
+        return _NUMBERED.match(text) is not None
     above = [line.text for line in context.before(MOST_LINES_OF_CODE)]
     return len(above) == MOST_LINES_OF_CODE and not any(map(_FRAME.match, above))
 

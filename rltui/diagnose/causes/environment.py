@@ -356,9 +356,10 @@ CAUSES = (
                     "does not appear to have a file named",
                     r"(?:^|[\s:])(?P<path>[/.~]\S*) does not appear to have (?:a file|files) named",
                 ),
+                # diffusers asks for another form of the weights then
                 (
                     "no file named",
-                    r"Error no file named .{1,200} found in directory (?P<path>\S+?)\.?$",
+                    r"^(?!An error occurred).*Error no file named .{1,200} in directory (?P<path>\S+?)\.?$",
                 ),
                 (
                     "local directory specified",
