@@ -11,7 +11,7 @@ NOT_FOUND = (
 )
 """What bash says of a command that is not there, in the languages of its users."""
 
-_PROGRAM_WORDS = "python python3 py torchrun accelerate deepspeed ray vllm srun mpirun sh bash singularity apptainer"
+_PROGRAM_WORDS = "python torchrun accelerate deepspeed ray vllm srun mpirun singularity apptainer"
 """One of these stands in most lines by which a shell tells how a program of theirs ended."""
 
 LINE_OF_SCRIPT = r"(?:(?:line|Zeile|ligne|línea|linha|riga|строка|第?\s?行) \d+(?:\s?行)?|第 ?\d+ ?行|\d+\s?줄) ?: +"
