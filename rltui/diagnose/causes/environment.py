@@ -233,7 +233,7 @@ CAUSES = (
                 ),
                 (
                     "",
-                    r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|uv|enroot|singularity|"
+                    r"(?i)(?:python[\d.]*|conda|ray|torchrun|accelerate|deepspeed|vllm|uv|enroot|singularity|"
                     rf"apptainer|orted|mpirun|mpiexec|nvcc|ninja): {NOT_FOUND}",
                     "python conda ray torchrun accelerate deepspeed vllm uv enroot singularity apptainer orted mpirun "
                     "mpiexec nvcc ninja",
