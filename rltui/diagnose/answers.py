@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rltui.diagnose.shells import KILLED, KILLED_WORDS, LINE_OF_SCRIPT, SEGFAULT, SEGFAULT_WORDS
+
 
 class Answer(NamedTuple):
     """One form of a complaint, and the cause that most of them are of.
@@ -124,12 +126,14 @@ ANSWERS = (
     Answer("host_oom_slurm", "memory", rf"(?i)[:\"'\])] ?\(?cannot allocate memory{_AT_END}"),
     # how the process ended
     Answer("host_oom_slurm", "killed", r"(?i)(?:^|: +|\d +)killed(?:\s{2,}.*|\W*)$"),
+    Answer("host_oom_slurm", KILLED_WORDS, rf"(?:^|{LINE_OF_SCRIPT}(?:\d+ )?){KILLED}(?:\s{{2,}}.*|\W*)$"),
     Answer(
         "process_crashed",
         "aborted segmentation illegal bus floating",
         r"\b(?:Segmentation fault|Aborted|Illegal instruction|Bus error|Floating point exception)\b\W*"
         r"(?:core dumped)?\W*$",
     ),
+    Answer("process_crashed", SEGFAULT_WORDS, rf"^{SEGFAULT}\s*(?:\(.*)?$"),
     Answer(
         "process_crashed",
         "signal sigsegv sigabrt sigbus sigill sigfpe",

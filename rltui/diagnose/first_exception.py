@@ -46,6 +46,9 @@ _WRAPPERS = re.compile(
     r"\w*EngineDeadError|ProcessRaisedException|ProcessExitedException|(?:Base)?ExceptionGroup|RetryError|SystemExit|"
     r"KeyboardInterrupt|\w*Warning)\b"
 )
+_CARRIES = re.compile(r"\s*(?:ray\.exceptions\.)?RayTaskError\(\w+\): ")
+"""How Ray begins what another process raised, whose frames come below it."""
+
 _PASSED_ON = re.compile(r"(?i)engine core initialization failed|died unexpectedly")
 _QUOTED = re.compile(r"(?<=: )Worker failed with error ['\"](.{1,300}?)['\"], please check.*")
 """The engine passes on what a worker of it raised, in the worker's words but as an exception of its own."""
@@ -92,7 +95,7 @@ def read_traceback(hit: Hit) -> Reading | None:
     if ignored or context.budget.lines < RESERVED_LINES:
         return None
     above: list[Line] = []
-    depth = 0
+    depth = outer = 0
     lines = context.after(MOST_TRACEBACK_LINES)
     for line in lines:
         if line.stream != context.line.stream:
@@ -100,7 +103,9 @@ def read_traceback(hit: Hit) -> Reading | None:
         depth = _depth(line.text) if _FRAME.match(line.text) else depth
         is_below_frames = bool(above) and 0 < depth <= _depth(above[-1].text)
         if _is_own_exception(line.text, depth, is_below_frames=is_below_frames):
-            return _reading(line, above, lines, line.number - context.line.number)
+            return _reading(line, above, lines, line.number - context.line.number, outer)
+        if _CARRIES.match(line.text):
+            outer = len(above)  # so far those of who waited for it; below are its own
         above.append(line)
     return None
 
@@ -198,7 +203,7 @@ def _depth(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: int = 0) -> Reading:
+def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: int = 0, outer: int = 0) -> Reading:
     """What is told of the exception in ``line``; one after which the process goes on did not end the run.
 
     Args:
@@ -206,8 +211,10 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: in
         above: The lines of its traceback, outermost frame first.
         after: The lines below.
         lower: How many lines it stands below the one that was found.
+        outer: How many of the lines above are of another process, to which it was carried.
     """
-    frames = _frames(above)
+    shown = _frames(above)
+    frames = _frames(above[outer:]) or shown
     below = [later for later, _ in zip(after, range(MOST_LINES_BELOW), strict=False)]
     text, quoted = _QUOTED.subn(r"\1", line.text.strip())
     if text.endswith(":"):  # what it says begins in the next line
@@ -216,7 +223,7 @@ def _reading(line: Line, above: Sequence[Line], after: Iterable[Line], lower: in
         "exception": text,
         "line": str(line.number),
         "lower": str(lower),
-        "frames": "\n".join(_own(frames)),
+        "frames": "\n".join(_own(shown)),
         "trace": "\n".join(frames[-MOST_FRAMES_TOLD:]),
         "code": next((code["code"] for one in reversed(above) if (code := _CODE.match(one.text))), "").strip(),
         "part": part_of(frames, text),

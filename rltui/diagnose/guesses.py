@@ -87,13 +87,15 @@ COMPLAINTS = (
         "access_denied",
     ),
     (
-        "open file",
-        r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open file\b\W+\w(?!.{0,200}\b(?:denied|too many)\b)",
+        "open",
+        r"(?i)\b(?:cannot|can't|could ?n[o']t|unable to|failed to) open (?:[a-z]+ )?file\b\W+\w"
+        r"(?!.{0,200}\b(?:denied|too many)\b)",
         "path_missing",
     ),
     # of a program that the shell started: what the system answered it, and how it ended
     ("no such file or directory", r"^No such file or directory: ['\"]", "path_missing"),
-    ("killed", r"^(?:\S+: line \d+:\s+)?(?:\d+\s+)?Killed(?:\s{2,}.*)?$", "host_oom_slurm"),
+    # over what is left of a line that showed progress
+    ("killed", r"^Killed(?:\s{2,}.*|\s.*\d ?/ ?\d.*)?$", "host_oom_slurm"),
     ("cannot be scheduled right now", r"It requires \{", "ray_pg_infeasible"),
 )
 """Who complains, and the cause that most of its complaints are of."""

@@ -9,6 +9,15 @@ PROGRAM = "program_failed"
 REFUSES = r"(?:Value|Assertion|Runtime|Type|NotImplemented)Error|Exception"
 
 
+RAN_OUT = (
+    r"\b(?:exhausted|not enough|insufficient|r[au]ns? out|out of|exceeded by|no (?:free|idle|spare)|is full|"
+    r"only (?:[\d.]+ ?\w* )?(?:\w+ )?(?:left|free|available|remain\w*)|(?:has|holds?|contains?|have) only \d|"
+    r"all \d* ?\w+ are (?:dead|busy|in use|taken)|after waiting|after \d+ (?:re\w+|attempts|tries|s|sec\w*)\b)"
+)
+"""What is said of something that ran out while the program worked, whatever setting would help: nothing is wrong with
+the settings that it was started with."""
+
+
 class Kind(NamedTuple):
     """One row: all that is given has to fit.
 

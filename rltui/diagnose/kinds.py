@@ -6,9 +6,9 @@ of tensors, settings, columns, paths, versions, servers. The first row that fits
 
 from __future__ import annotations
 
-from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
+from rltui.diagnose.kind import PROGRAM, RAN_OUT, REFUSES, Kind
 from rltui.diagnose.kinds_around import KINDS_AROUND
-from rltui.diagnose.kinds_by_place import KERNELS, PLACES, REFUSES_SETTINGS
+from rltui.diagnose.kinds_by_place import KERNELS, PLACES, REFUSES_SETTINGS, SGLANG_SETTINGS
 from rltui.diagnose.kinds_of_settings import SETTINGS
 
 _ROWS = r"x|rows?|examples?|samples?|features?|items?|inputs?|batch\w*|data\w*|records?|entry|messages?"
@@ -17,7 +17,7 @@ _SIZES = r"shapes?|dtypes?|data types?|dim(?:ension)?s?|broadcast|scalar type|te
 
 _ELSEWHERE = (
     r"\bon (?:the expected )?device:? meta\b|\bparameters and buffers on device\b|\bcpu tensors?\b|"
-    r"\bdevice type tensor\b|\bdata is not allocated\b"
+    r"\bdevice type tensor\b|\bdata is not allocated\b|\bto be on the same device\b"
 )
 """Tensors that are on another device than the code counts on, or whose parts are still with other ranks."""
 
@@ -50,7 +50,7 @@ _COMPARES_NUMBERS = (
 """What a kernel is called with that it cannot take: numbers that are sizes of tensors."""
 
 _FLAG = (
-    r"\A(?!.*\b(?:pip|uv|conda|apt|git|srun|sbatch|not enough|out of|exhausted|is full)\b)"
+    rf"\A(?!.*\b(?:pip|uv|conda|apt|git|srun|sbatch)\b)(?!.*{RAN_OUT})"
     r".*(?:^|[\s`'\"(])--[a-z][a-z\d]*(?:[-_.][a-z\d]+)*(?![\w-])"
 )
 """A refusal that names a flag of the command line, where it is neither an installer's nor more of what ran out."""
@@ -73,6 +73,7 @@ _NO_TEMPLATE = r"not (?:set|found|defined|provided|available)|missing|null|none|
 
 
 KINDS: tuple[Kind, ...] = (
+    SGLANG_SETTINGS,
     *KINDS_AROUND,
     # what the code says of numbers, settings, rows and tensors
     Kind(
@@ -179,6 +180,7 @@ KINDS: tuple[Kind, ...] = (
     # two sizes, no word on them: the engine built other layers than the weights have, unless a shard came empty
     Kind("engine_unfit_model", REFUSES, rf"^(?!.*\bSize\(\[0\]\)).*{_TWO_SIZES}", parts=("engine",)),
     Kind("tensors_unfit", REFUSES, _TWO_SIZES),
+    Kind("tensors_unfit", REFUSES, r"\btensors?\b.{0,20}\b(?:must|should) have the same (?:data ?)?type\b"),
     Kind("tensors_unfit", r"IndexError|RuntimeError", r"out of (?:range|bounds).{0,60}(?:dim|size|self)"),
     Kind(
         "ckpt_broken",

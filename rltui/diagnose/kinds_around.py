@@ -17,9 +17,10 @@ _FAILED_THERE = r"internal server error|bad gateway|service unavailable"
 _OF_ENGINE = r"backend|quanti[sz]\w+|lora|adapter|architecture|implementation|model"
 
 _ENDPOINTS = (
-    r"/(?:generate|v1/\w+|health\w*|get_world_size|init_\w+|update_\w+|reset_prefix_cache|pause_\w+|\w*_?weights\w*)\b"
+    r"/(?:generate|v1/\w+|health\w*|get_world_size|init_\w+|update_\w+|reset_prefix_cache|pause_\w+|"
+    r"\w*_?weights\w*(?![\w/.]))\b"
 )
-"""Where trainers ask engines: vLLM's and SGLang's servers, and the one of TRL."""
+"""Where trainers ask engines: vLLM's and SGLang's servers, and the one of TRL; a folder of weights is none."""
 
 _GAVE_UP = r"\b(?:failed|gave up|giving up) after \d+ (?:\w+ )?(?:retries|attempts|tries)|\bretries exceeded"
 
@@ -163,6 +164,7 @@ KINDS_AROUND: tuple[Kind, ...] = (
         r"\bno (?:\w+ )?(?:gpus?|accelerators?|devices?) (?:were |was |is |are )?(?:found|detected)\b"
         r"(?!.{0,40}\bray\b)|"
         r"\bgpu is (?:required|needed)|(?:compiled|built) without cuda|"
+        r"\b(?:can ?not|can't|could not|unable to) find (?:any? )?(?:\w+ )?(?:accelerator|gpu)s?\b|"
         r"^you requested gpus?\b|number of accelerators available",
     ),
     Kind(

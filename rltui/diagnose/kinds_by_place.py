@@ -48,6 +48,9 @@ KERNELS = _raised_in(
 )
 """Frames of what works on tensors alone, whose sizes and types it takes for what they are."""
 
+SGLANG_SETTINGS = Kind("settings_rejected", _REFUSES, frames=_raised_in(r"sglang/srt/arg_groups/"))
+"""What it derives for a model out of its flags, and refuses in the words of models and backends."""
+
 REFUSES_SETTINGS: tuple[Kind, ...] = (
     Kind("settings_rejected", _REFUSES, frames=_raised_in(_READS_SETTINGS)),
     Kind("settings_rejected", _REFUSES, frames=r" in (?:\S+\.)?(?:str_?to_?bool|str2bool|_*validate_shared_\w+)\Z"),
@@ -63,6 +66,7 @@ PLACES: tuple[Kind, ...] = (
         frames=_raised_in(r"ray/(?:_private/(?:services|node|worker|gcs_utils)\.py|util/client/)"),
     ),
     Kind("wandb_auth", "AuthenticationError", frames=_raised_in("wandb/")),
+    Kind("wandb_network", r"Exception|\w*(?:Comm|Connect|Timeout|Manager|Service)\w*", frames=_raised_in("wandb/sdk/")),
     Kind("path_missing", frames=_raised_in(r"huggingface_hub/utils/_validators\.py")),
     Kind("path_missing", r"TypeError|OSError|RuntimeError", frames=_raised_in(r"sentencepiece/", "Load\\w*|Init")),
     Kind(

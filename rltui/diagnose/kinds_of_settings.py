@@ -6,7 +6,7 @@ at the function as well as at the words.
 
 from __future__ import annotations
 
-from rltui.diagnose.kind import PROGRAM, REFUSES, Kind
+from rltui.diagnose.kind import PROGRAM, RAN_OUT, REFUSES, Kind
 from rltui.diagnose.kinds_by_place import KERNELS
 
 _SETTING = (
@@ -103,10 +103,12 @@ _BOUND = (
 """What is said of a number that is out of its bounds."""
 
 _ADVISED = (
+    rf"\A(?!.*{RAN_OUT}).*?(?:"
     r"\b(?:requires?|needs?|set|pass|use|with|when|only) [`'\"]?[a-z]+(?:_[a-z]+)+ ?={1,2} ?(?:true|false|none)\b|"
-    r"(?:^|[.;,] |\bplease )(?:disable|enable|increase|decrease|reduce|lower|raise|turn (?:on|off)) [`'\"]?(?:--)?"
+    r"(?:^|[.;,] |\bplease )(?:set|disable|enable|increase|decrease|reduce|lower|raise|turn (?:on|off)) [`'\"]?"
+    r"(?:--)?"
     r"[a-z]+(?:_[a-z]+)+\b(?!\()|\b(?:must|should) have [a-z]+(?:_[a-z]+)+ (?:enabled|disabled|set)\b|"
-    r"\b\w+=\d+ [<>]=? (?:args|config|cfg)\.\w+=\d"
+    r"\b\w+=\d+ [<>]=? (?:args|config|cfg)\.\w+=\d)"
 )
 """What the refusal itself says is to be set, wherever it is raised."""
 
@@ -131,7 +133,8 @@ SETTINGS: tuple[Kind, ...] = (
         PROGRAM,
         REFUSES,
         r"\b(?:kwargs?|keyword) [`'\"\[]|\bcall [\w.]+(?:\(\))? first\b|\bmust be called\b|"
-        r"\b(?:must|should|please) .{0,60}\bbefore (?:\w+ing|\w+tion)\b",
+        r"\b(?:must|should|please) .{0,60}\bbefore (?:\w+ing|\w+tion)\b|"
+        r"\b(?:be|expect(?:s|ed)?|got) (?:an? )?(?:non-?)?callable\b|\bis not (?:an? )?callable\b",
     ),
     Kind(PROGRAM, REFUSES, frames=KERNELS),
     # whatever the words: a reader of settings, or a function that looks them over, refused them
@@ -172,7 +175,7 @@ SETTINGS: tuple[Kind, ...] = (
     Kind(
         "settings_rejected",
         REFUSES,
-        rf"{_OF_ROWS_OR_TENSORS}.*?(?:(?:{_WITH_VALUE})[^.]{{0,80}}?\b(?:requires?|needs|only|not|incompatible|cannot|can't|"
+        rf"\A(?!.*{RAN_OUT}){_OF_ROWS_OR_TENSORS}.*?(?:(?:{_WITH_VALUE})[^.]{{0,80}}?\b(?:requires?|needs|only|not|incompatible|cannot|can't|"
         r"must|should|conflicts?)\b|"
         r"\b(?:requires?|needs?|only (?:supports?|works? with|allows?)|set|pass|use|try|enable|disable|specify) "
         rf"[`'\"]?(?:{_WITH_VALUE})|"

@@ -77,6 +77,8 @@ _PREFIXES = tuple(
         r"(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<time>\d\d-\d\d \d\d:\d\d:\d\d)"
         r" \[?[\w./]+(?:\.py)?:\d+\](?: |$)",  # vLLM
         r"\[?(?P<time>\d{4}-\d\d-\d\d[T ,_]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\]? ?",
+        # torch's own warnings, with its place in the compiler: [0/1]
+        r"(?P<warning>W)\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \S{1,200}\.py:\d+\] (?:\[\d+/\d+(?:_\d+)?\] ?)?",
         # loguru, logging with bars, and with the logger's name
         r"[-|] (?:[\w.]+ +[-|] +)?(?P<level>ERROR|WARNING|INFO|DEBUG|CRITICAL) +[-|] (?:[\w.]+ [-|] )?",
         # Airflow, whose level is its own, and what the nodes of Kubernetes write
@@ -185,7 +187,7 @@ def clean(raw: bytes, number: int, learned: Sequence[re.Pattern[str]] = ()) -> L
         match = prefix.match(text)
         if match is not None:
             # what a service calls all that it passes on (INFO, ERROR) says nothing; a warning is the program's own word
-            _keep(fields, {"level": match.groupdict().get("warning") and "WARNING"})
+            _keep(fields, {"warning": match.groupdict().get("warning")})
             text = _without_prefixes(text[match.end() :], fields)
     return Line(number, text, repeated=repeated, **fields)
 
@@ -203,7 +205,8 @@ def learned_prefix(frame: str, following: str) -> re.Pattern[str] | None:
     before = frame.partition(FRAME_BEGINS)[0]
     if not before.strip() or len(before) > LONGEST_PREFIX:
         return None
-    prefix = re.compile(_NUMBERS_OR_LEVELS.sub(_any_such, re.escape(before)), re.IGNORECASE)
+    shape = _NUMBERS_OR_LEVELS.sub(lambda found: _NUMBER if found["number"] else _LEVEL, re.escape(before))
+    prefix = re.compile(_any_such(shape), re.IGNORECASE)
     match = prefix.match(following)
     return prefix if match is not None and following[match.end() :].startswith(("    ", FRAME_BEGINS)) else None
 
@@ -239,10 +242,7 @@ def shared_head(texts: Iterable[str], n_texts: int, telling: Set[bytes]) -> re.P
     head = _HEAD.match(_SAYS_WHO.split(max(map(os.path.commonprefix, pairs), key=len))[0])
     if head is None or not telling.isdisjoint(re.findall(rb"[a-z]+", head[0].lower().encode())):
         return None
-    escaped = re.escape(head[0]).replace(r"\ ", " +").replace(_NUMBER, _ANY_NUMBER)
-    escaped = escaped.replace(_LEVEL, rf"(?:(?P<warning>W(?:ARN(?:ING)?)?)\b|{_ANY_LEVEL})", 1).replace(
-        _LEVEL, _ANY_LEVEL
-    )
+    escaped = _any_such(re.escape(head[0]).replace(r"\ ", " +"))
     end = r"(?!\w) ?" if head[0].endswith(_NUMBER) else " ?"
     prefix = re.compile(escaped.removesuffix(" +") + end, re.IGNORECASE)
     rests = {_shape(text[match.end() :]) for text in seen if (match := prefix.match(text))}
@@ -263,8 +263,10 @@ def _shape(text: str) -> str:
     return re.sub(" +", " ", marked)
 
 
-def _any_such(found: re.Match[str]) -> str:
-    return _ANY_NUMBER if found["number"] else _ANY_LEVEL
+def _any_such(shape: str) -> str:
+    """Return the pattern for beginnings of that shape, whatever their numbers and levels; a warning is named."""
+    named = rf"(?:(?P<warning>W(?:ARN(?:ING)?)?)(?![A-Za-z])|{_ANY_LEVEL})"
+    return shape.replace(_NUMBER, _ANY_NUMBER).replace(_LEVEL, named, 1).replace(_LEVEL, _ANY_LEVEL)
 
 
 def _without_prefixes(text: str, fields: dict[str, str]) -> str:
@@ -301,4 +303,4 @@ def _keep(fields: dict[str, str], found: dict[str, str | None]) -> None:
     # the outermost prefix knows best: a time inside the text is of something else
     for name, value in found.items():
         if value:
-            fields.setdefault(name, value)
+            fields.setdefault(*(("level", "WARNING") if name == "warning" else (name, value)))

@@ -58,7 +58,8 @@ FRAMES = (
         r"log_softmax|logsumexp|entropy_from_logits|compute_entropy|logprobs_from_logits|log_probs?_from_logits|"
         r"selective_log_softmax|compute_log_?probs?|get_batch_logps|get_per_token_logps|_get_logps|cross_entropy|"
         r"lm_head|logits\.float|logits = |compute_logits|ForCausalLMLoss|vocab_parallel|gather_log_probs|"
-        r"fused_linear_cross_entropy|logits_to_logprobs",
+        # accelerate makes float32 of what a model returns, which is its logits
+        r"fused_linear_cross_entropy|logits_to_logprobs|\b_convert_to_fp32",
     ),
     FramesOf("cuda_oom_zero3_gather", r"\b_?all_?gather\b"),
     FramesOf("cuda_oom_logits", r"\bsoftmax\b", unless=r"attention|attn|_sdpa|router|gate|moe"),

@@ -51,7 +51,7 @@ PARTS: dict[str, Part] = {
     ),
     "engine": Part(
         "the inference engine",
-        r"/vllm/|/sglang/|flashinfer|/lmdeploy/|tensorrt_llm|inference_(?:engine|client|server)|vllm_(?:engine|client)|/rollout|"
+        r"/vllm/|/sglang/|/(?:vllm|sglang)_\w+(?:\.py|/)|flashinfer|/lmdeploy/|tensorrt_llm|inference_(?:engine|client|server)|vllm_(?:engine|client)|/rollout|"
         r"/router|completions",
         "",
         "Start the engine alone with the same model and settings, and hold its version against the one that the "

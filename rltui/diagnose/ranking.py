@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from msgspec import Struct
 
 from rltui.diagnose.cause import Cause
+from rltui.diagnose.first_exception import STATE as TRACEBACK
+from rltui.diagnose.first_exception import exception_order
 from rltui.diagnose.index import CAUSES
 from rltui.diagnose.matches import Matches, Verdict, surest
 from rltui.diagnose.verdicts import SURE_ENOUGH, Diagnosis, Evidence, Remedy
@@ -24,6 +26,8 @@ open (``ENDED``)."""
 NAMING = 0.5
 """A cause as sure as this says more than a wrapper, which never says why."""
 
+TIME_LIMIT = "slurm_time_limit"
+
 _TIERS = ("site", "root", "effect", "aside", "wrapper")
 
 
@@ -32,6 +36,8 @@ class Candidate(Struct, frozen=True):
 
     cause: Cause
     verdict: Verdict
+    has_raised: bool = False
+    """Whether an exception of it ended a process."""
 
     @property
     def first(self) -> int:
@@ -46,7 +52,8 @@ class Candidate(Struct, frozen=True):
 
 def rank(matches: Matches) -> tuple[Diagnosis, ...]:
     """Return the diagnoses that ``matches`` amount to, causes first; empty where nothing is wrong."""
-    candidates = [found for cause in CAUSES.values() if (found := _candidate(cause, matches)) is not None]
+    fatal = {exception_order(one) for one in matches.of(TRACEBACK) if "survived" not in one.fields}
+    candidates = [found for cause in CAUSES.values() if (found := _candidate(cause, matches, fatal)) is not None]
     secondary = {found.cause.id for found in candidates if any(explains(other, found) for other in candidates)}
     if len(secondary) == len(candidates) > 0:  # three may explain each other in a ring
         secondary.discard(min(candidates, key=lambda found: _rank(found, is_secondary=False)).cause.id)
@@ -54,12 +61,12 @@ def rank(matches: Matches) -> tuple[Diagnosis, ...]:
     return tuple(_diagnosis(found, found.cause.id in secondary) for found in ranked)
 
 
-def _candidate(cause: Cause, matches: Matches) -> Candidate | None:
+def _candidate(cause: Cause, matches: Matches, fatal: Set[int]) -> Candidate | None:
     own = matches.of(cause.id)
     verdict = cause.weigh(own, matches) if cause.weigh else surest(own)
     if verdict is None or verdict.confidence < LEAST_CONFIDENCE:
         return None
-    return Candidate(cause, verdict)
+    return Candidate(cause, verdict, any(match.order in fatal for match in verdict.matches))
 
 
 def explains(one: Candidate, other: Candidate) -> bool:
@@ -70,7 +77,7 @@ def explains(one: Candidate, other: Candidate) -> bool:
         return one.verdict.confidence >= NAMING
     if one.verdict.confidence < EXPLAINING and ENDED not in one.verdict.fields:
         return False
-    if other.cause.id in one.cause.explains:
+    if other.cause.id in one.cause.explains or _held_up(one, other):
         return True
     if one.cause.id in other.cause.explains:
         return False
@@ -84,6 +91,12 @@ def explains(one: Candidate, other: Candidate) -> bool:
     if lesser == "effect":
         return tier == "site" or _not_after(one, other)
     return tier == "site" and lesser == "root" and _before(one, other)
+
+
+def _held_up(one: Candidate, other: Candidate) -> bool:
+    """Whether the job only waited for its time limit: one of its processes had failed shortly before."""
+    is_root = one.cause.tier == "root" and one.has_raised
+    return is_root and other.cause.id == TIME_LIMIT and _before(one, other) and other.first - one.first <= LATE_LINES
 
 
 def _not_after(one: Candidate, other: Candidate) -> bool:

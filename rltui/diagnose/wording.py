@@ -39,12 +39,6 @@ BY_SIGNAL = r"(?:\b(?:exited|died|killed|terminated|ended)\b(?: \w+){0,2} |^)sig
 BAD_TERMINATION = r"^=\s+EXIT CODE: "
 """The same of MPICH's launcher, whose code is the signal's number where there was one."""
 
-NOT_FOUND = (
-    r"(?:command not found|未找到命令|找不到命令|コマンドが見つかりません|Kommando nicht gefunden|commande introuvable|"
-    r"orden no encontrada|команда не найдена)"
-)
-"""What bash says of a command that is not there, in the languages of its users."""
-
 ENDING_WORDS = "exit exits exited exitcode exit_code returncode return_code code finished status exit_status exitstatus"
 """One of these is in every such line."""
 
@@ -163,6 +157,32 @@ _SUPPOSED = re.compile(
 """Ends of what stands before an error that is only spoken of: a warning of what might come, or advice."""
 
 
+_RAISES = re.compile(r"(?:raise [A-Za-z_][\w.]*\(|assert )")
+_NUMBERED = re.compile(r"\d+ +(?:raise|assert|except)\b")
+"""IPython shows lines around the one that failed, which has an arrow."""
+
+_FRAME = re.compile(r"\s*File \"|❱|-+> ?\d|\S+\.py:\d+ in ")
+MOST_LINES_OF_CODE = 4
+"""Of one statement so many lines stand below its frame."""
+
+
+_EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
+
+
+def _is_caught(line: Line) -> bool:
+    """Whether a logger calls the exception in the line no more than a warning: who logs it so has caught it."""
+    return line.level == "WARNING" and _EXCEPTION.match(line.text.lstrip()) is not None
+
+
+def _is_listed(context: Context) -> bool:
+    """Whether the line is of a program's source that the log shows: it raises something, and no frame is above it."""
+    text = context.line.text.lstrip()
+    if _RAISES.match(text) is None:
+        return _NUMBERED.match(text) is not None
+    above = [line.text for line in context.before(MOST_LINES_OF_CODE)]
+    return len(above) == MOST_LINES_OF_CODE and not any(map(_FRAME.match, above))
+
+
 def read(wording: Wording, context: Context) -> Reading | None:
     """Return what ``wording`` makes of the line in ``context``, whose anchor is known to be there."""
     text = context.line.text.lstrip()  # a whole log may be shown with blanks before it
@@ -178,6 +198,8 @@ def read(wording: Wording, context: Context) -> Reading | None:
     if wording.unless and _is_excused(compiled(wording.unless), context.line):
         return None
     if begins > 0 and _SUPPOSED.search(text, 0, begins):
+        return None
+    if _is_caught(context.line) or _is_listed(context):
         return None
     if wording.check is None:
         return Reading(wording.confidence, fields=groups)

@@ -194,6 +194,35 @@ def test_the_same_words_of_another_outcome(log: str, causes: list[str]) -> None:
     assert [one.id for one in diagnose([text_source("log", log)])] == causes
 
 
+LISTED = "\n".join(
+    [
+        "class Shards:",
+        "    def __init__(self, rows, parts):",
+        "        self.rows = rows",
+        "        self.parts = parts",
+        '        raise ValueError(f"{rows} rows must be divisible by world_size")',
+    ]
+)
+TORCH = "[rank0]:{}0227 05:11:01.420000 42 /w/torch/_inductor/codecache.py:1021] [0/0] {}"
+CACHED = ("Traceback (most recent call last):", '  File "/w/c.py", line 9, in load', "    yield pickle.loads(content)")
+DAMAGED = "_pickle.UnpicklingError: pickle data was truncated"
+
+
+@pytest.mark.parametrize(
+    ("log", "causes"),
+    [
+        (LISTED, []),
+        ('  File "/w/c.py", line 9, in load\n' + LISTED.splitlines()[-1], ["engine_tp_heads"]),
+        ("\n".join(TORCH.format("W", text) for text in (*CACHED, DAMAGED)), []),
+        ("\n".join((*CACHED, DAMAGED)), ["ckpt_broken"]),
+        ("WARNING serving_chat.py:335] No chat template provided. Chat API will not work.", []),
+        ("ValueError: No chat template provided. Please pass one.", ["chat_template_missing"]),
+    ],
+)
+def test_source_that_is_shown_and_errors_that_are_caught_are_no_failures(log: str, causes: list[str]) -> None:
+    assert [one.id for one in diagnose([text_source("log", log)])] == causes
+
+
 def test_a_process_that_gave_up_did_not_reach_the_head_afterwards() -> None:
     checked = "gcs_client.cc:121: Check failed: status.ok() Failed to connect to GCS at address 10.4.0.9:6379"
     again = "Connected to Ray cluster. View the dashboard at 10.4.0.9:8265"

@@ -238,3 +238,22 @@ def test_slurm_is_told_to_leave_out_a_name_and_never_an_address(node: str, exclu
 def test_a_path_of_a_log_reaches_a_command_only_as_plain_words(path: str, command: str) -> None:
     remedies = CAUSES["path_missing"].remedies_for({"path": path})
     assert remedies[0].commands == (f"srun -N1 ls -l {command}",)
+
+
+RAISED = (
+    'Traceback (most recent call last):\n  File "/w/train.py", line 9, in train_step\n    loss.backward()\n'
+    "RuntimeError: The size of tensor a (512) must match the size of tensor b (511) at non-singleton dimension 1"
+)
+STEPS = "\n".join(f"step {number} loss 1.2 lr 1e-6" for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        (f"{STEPS}\n{RAISED}\n{TIMEOUTS}\n{TIME_LIMIT}", "tensors_unfit"),
+        (f"{RAISED}\n{STEPS}\n{TIME_LIMIT}", "slurm_time_limit"),
+        (f"{STEPS}\n{TIME_LIMIT}\n{RAISED}", "slurm_time_limit"),
+    ],
+)
+def test_a_job_whose_process_failed_only_waits_for_its_time_limit(log: str, first: str) -> None:
+    assert seen(log)[0][0] == first

@@ -35,6 +35,23 @@ def cause_of(path: str, function: str, said: str, code: str = "raise odd(") -> s
             "settings_rejected",
         ),
         ("moon/grpo.py", "run", "ValueError: no moon can be resumed here", "program_failed"),
+        ("moon/loop.py", "land", "RuntimeError: Set moon_phase before you land", "settings_rejected"),
+        # what ran out at work needs no other setting, whatever the refusal advises
+        ("moon/loop.py", "land", "RuntimeError: 3 landings failed. Increase moon_size", "settings_rejected"),
+        ("moon/loop.py", "land", "RuntimeError: the orbit is full. Increase moon_size", "program_failed"),
+        ("moon/loop.py", "land", "RuntimeError: no free orbit, try --moons 3", "program_failed"),
+        (
+            "moon/loop.py",
+            "land",
+            "RuntimeError: all 3 moons are dead after 3 restarts, lower moon_size",
+            "program_failed",
+        ),
+        # a function where none was given is wrong code
+        ("moon/args.py", "register", "ValueError: moon_size must be odd, got 4", "settings_rejected"),
+        ("moon/hooks.py", "register", "ValueError: moon_hook must be callable, got 4", "program_failed"),
+        # what derives settings for a model, and what loads the model
+        ("sglang/srt/arg_groups/moon.py", "apply", "ValueError: The model does not support it", "settings_rejected"),
+        ("sglang/srt/models/moon.py", "apply", "ValueError: The model does not support it", "engine_unfit_model"),
         # adapters
         ("peft/tuners/moon/layer.py", "update_layer", "ValueError: `r` is no number of rows: -1", "settings_rejected"),
         ("peft/tuners/moon/layer.py", "forward", "ValueError: `r` is no number of rows: -1", "program_failed"),

@@ -102,7 +102,7 @@ CAUSES = (
                 r")?(?P<prompt>\d+)",
             ),
             ("maximum context length is", r"maximum context length is (?P<limit>\d+) tokens"),
-            (  # an image or a video is so many tokens
+            (  # of an image or a video
                 "item with length",
                 r"item with length (?P<prompt>\d+), which exceeds the pre-allocated encoder cache size (?P<limit>\d+)",
             ),
@@ -111,6 +111,12 @@ CAUSES = (
                 r"(?i)\b(?:prompts?|inputs?)\b[^.]{0,80}\b(?:too long|longer than|exceeds)\b.{0,60}"
                 r"\b(?:limit|(?:maximum|allowed|model|context|max_\w+)\b.{0,20}\blen(?:gth)?)\b",
                 "prompt prompts input inputs",
+            ),
+            (
+                "",
+                r"(?i)\b(?:prompts?|inputs?|requests?)\b.{0,20}?(?P<prompt>\d+) tokens?\b.{0,40}?\bcontext (?:window|"
+                r"size)\b\D{0,8}(?P<limit>\d+)",
+                "prompt prompts input inputs request requests",
             ),
             (
                 "too long",
@@ -123,8 +129,8 @@ CAUSES = (
                 r"(?<!\d)(?P<prompt>\d{1,9}) tokens\) is longer than the model's context length \((?P<limit>\d+)",
             ),
             (
-                "exceeds the maximum allowed length",
-                r"(?i)input length \((?P<prompt>\d+) tokens\) exceeds the maximum allowed length \((?P<limit>\d+)",
+                "the maximum allowed length",
+                r"(?i)length \((?P<prompt>\d+) tokens\) exceeds .{22}length \((?P<limit>\d+)",
             ),
             (
                 "exceeds the model's max",
@@ -132,11 +138,7 @@ CAUSES = (
                 r"(?P<limit>\d+) tokens\. You requested a total of (?P<prompt>\d+))?",
                 "exceeds",
             ),
-            (
-                "prompt length",
-                r"(?i)prompt length (?P<prompt>\d+) is longer than (?:max_prompt_length "
-                r")?(?P<limit>\d+)",
-            ),
+            ("prompt length", r"(?i)prompt length (?P<prompt>\d+) is longer than (?:max_\w+ )?(?P<limit>\d+)"),
             ("is larger than max_length", r"sequence_length=(?P<prompt>\d+) is larger than max_length=(?P<limit>\d+)"),
             ("max_tokens must be at least 1", r"max_tokens must be at least 1, got -?\d+"),
             (
@@ -145,8 +147,7 @@ CAUSES = (
             ),
             (
                 "max_model_len",
-                r"prompt (?:has|of|with) (?P<prompt>\d+) tokens.{0,80}(?:more than|exceeds) max_model_len[= "
-                r"(]+(?P<limit>\d+)",
+                r"prompt (?:has|of|with) (?P<prompt>\d+) tokens.{0,80}(?:more than|exceeds) max_\w+\D+(?P<limit>\d+)",
             ),
         ),
         remedies=prompt_too_long,
@@ -295,9 +296,8 @@ CAUSES = (
             ),
             (
                 "chat template",
-                r"(?i)no chat template (?:is )?(?:defined|found|set|specified|provided)|chat template (?:is "
-                r")?(?:missing|"
-                r"not found|not set)",
+                r"(?i)(?:no chat template (?:is )?(?:defined|found|set|specified|provided)|"
+                r"chat template (?:is )?(?:missing|not found|not set))(?!\W{1,3}(?:chat api will|using\b|falling))",
             ),
             (
                 "chat_template",

@@ -9,8 +9,9 @@ from rltui.diagnose.cause import Cause
 from rltui.diagnose.cuda_errors import runtime_errors
 from rltui.diagnose.first_exception import STATE, exception_order
 from rltui.diagnose.matches import Match, Matches, Verdict, surest
+from rltui.diagnose.shells import NOT_FOUND
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import NOT_FOUND, Hit, Reading, Wording, worded
+from rltui.diagnose.wording import Hit, Reading, Wording, worded
 
 _OPTIONAL = (
     r"(?i)^\s*except |optional|skipp|fall(?:ing)? ?back|will not be available|(?<!can)not be used|disabled|ignor|"
@@ -48,7 +49,10 @@ CAUSES = (
         tell="An undefined symbol such as _ZN3c10…, or versions that differ between build and run.",
         wordings=worded(
             ("undefined symbol", r"undefined symbol: _Z\w+"),
-            ("undefined symbol", r"undefined symbol: (?!p?nccl|_Z)\w+|\.so[\w.]*: undefined symbol:\W*$"),
+            (
+                "undefined symbol",
+                r"(?<!libbitsandbytes_cpu\.so: )undefined symbol: (?!p?nccl|_Z)\w+|\.so[\w.]*: undefined symbol:\W*$",
+            ),
             (  # torch's own libraries, which its wheels bring: another torch than the extension was built for
                 "",
                 r"(?i)(?:ImportError:.{0,80}libc10\w*\.so|"
@@ -188,7 +192,7 @@ CAUSES = (
                 (  # compilers and linkers themselves
                     "",
                     r"fatal error: [\w./-]+\.(?:h|hpp|cuh): No such file or directory|"
-                    r"\bld(?:\.\w+)?: cannot find -l\w+|"
+                    r"\bld(?:\.\w+)?: cannot find -l(?!aio\b|cufile\b)\w+|"
                     r"\b(?:cc1(?:plus)?|gcc|g\+\+|clang|nvcc)\b.{0,12}: unrecogni[sz]ed command",
                     "fatal cannot unrecognized unrecognised",
                 ),
@@ -229,7 +233,7 @@ CAUSES = (
                 ),
                 (
                     "",
-                    r"(?i)(?:python\S*|conda|ray|torchrun|accelerate|deepspeed|vllm|uv|enroot|singularity|"
+                    r"(?i)(?:python[\d.]*|conda|ray|torchrun|accelerate|deepspeed|vllm|uv|enroot|singularity|"
                     rf"apptainer|orted|mpirun|mpiexec|nvcc|ninja): {NOT_FOUND}",
                     "python conda ray torchrun accelerate deepspeed vllm uv enroot singularity apptainer orted mpirun "
                     "mpiexec nvcc ninja",
@@ -309,7 +313,7 @@ CAUSES = (
             ("lowering", r"_inductor\.exc\.LoweringException: ", "loweringexception"),
             ("triton.compiler", r"triton\.compiler\.errors\.\w+: ", "triton"),
             ("ninja build failed", r"RuntimeError: Ninja build failed"),
-            ("ptxas fatal", r"^ptxas fatal +: "),
+            ("ptxas", r"^ptxas (?:fatal +|.{0,120}; error +): "),
             (
                 "calledprocesserror",
                 r"CalledProcessError: Command '\[?'?(?:/\S{1,300}/)?(?:ptxas|cicc)\b"
@@ -352,9 +356,10 @@ CAUSES = (
                     "does not appear to have a file named",
                     r"(?:^|[\s:])(?P<path>[/.~]\S*) does not appear to have (?:a file|files) named",
                 ),
+                # diffusers asks for another form of the weights then
                 (
                     "no file named",
-                    r"Error no file named .{1,200} found in directory (?P<path>\S+?)\.?$",
+                    r"^(?!An error occurred).*Error no file named .{1,200} in directory (?P<path>\S+?)\.?$",
                 ),
                 (
                     "local directory specified",

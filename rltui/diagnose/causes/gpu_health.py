@@ -349,18 +349,16 @@ CAUSES = (
         wordings=(
             *worded(
                 ("no kernel image", r"(?i)no kernel image is available"),
+                ("device code compatible", r"\bno device code compatible with (?:CUDA )?arch"),
                 (
                     "compute capability",
                     r"(?i)(?:only supported on (?:GPUs|(?:CUDA )?devices) with|requires?(?: a)?(?: GPU)?(?: with)?|"
-                    r"minimum) "
-                    r".{0,40}compute capability|compute capability.{0,80}(?:(?:is|are) not supported|requires? (?:SM|"
-                    r"compute)|"
-                    r"too (?:low|old))",
+                    r"minimum) .{0,40}compute capability|"
+                    r"compute capability.{0,80}(?:(?:is|are) not supported|requires? (?:SM|compute)|too (?:low|old))",
                 ),
                 ("supported for the current gpu", ""),
                 ("cuda capability sm_", r"(?i)CUDA capability sm_\w+ is not compatible"),
                 ("gpus or newer", r"(?i)(?:Turing|Ampere|Ada|Hopper|Blackwell) GPUs or newer"),
-                ("gpus with", r"(?i)requires? (?:NVIDIA )?GPUs with (?:sm_?\d+|compute capability)"),
                 ("only supports", r"(?i)only supports (?:Turing|Ampere|Ada|Hopper|Blackwell)\b"),
                 ("supported on", r"(?i)\bonly supported on (?:NVIDIA )?(?:sm_?\d+|Turing|Ampere|Ada|Hopper|Blackwell)"),
                 ("out of resource: shared", r"(?i)\S *\bout of resource: shared memory, required: \d+, hardware limit"),
@@ -375,6 +373,7 @@ CAUSES = (
                 ("unsupported gpu architecture", ""),
                 ("gpu-architecture", r"(?i)\b(?:invalid|unsupported|unknown)\b.{0,40}\bgpu-architecture\b"),
                 ("ptxas", r"(?i)ptxas fatal.{0,40}sm_\d+"),
+                ("gpus with", r"(?i)requires? (?:NVIDIA )?GPUs with (?:sm_?\d+|compute capability)"),
                 ("to be true", r"Expected [^,]{0,80}is_sm\w+ .{0,80}to be true, but got false"),
                 confidence=0.9,
                 # an engine that takes float16 or another kernel instead goes on, and warns

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rltui.diagnose.cause import Cause, Fields, safe_word
 from rltui.diagnose.matches import Match, Matches, Verdict, surest
+from rltui.diagnose.shells import KILLED, KILLED_WORDS, LINE_OF_SCRIPT
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import BAD_TERMINATION, BY_SIGNAL, ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
@@ -109,12 +110,8 @@ CAUSES = (
                 unless=r"CUDA_ERROR|Detected 0 oom|partially swapped out|^(?:builtins\.)?MemoryError: .{0,40}(?:GPU|"
                 r"CUDA)",
             ),
-            Wording(
-                anchor="killed",
-                pattern=r"slurm_script: line \d+: +\d+ Killed\b",
-                confidence=0.65,
-            ),
-            Wording(anchor="killed", pattern=r"\bline \d+: +\d+ Killed +\S", confidence=0.5),
+            *worded(("", rf"slurm_script: {LINE_OF_SCRIPT}\d+ {KILLED}", KILLED_WORDS), confidence=0.65),
+            *worded(("", rf"{LINE_OF_SCRIPT}\d+ {KILLED} +\S", KILLED_WORDS), confidence=0.5),
             Wording(
                 anchor="sigkill",
                 pattern=r"(?i)\b(?:trainer|process|worker|child|signals?|died|killed|terminated)\b.{0,80}\bSIGKILL\b",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rltui.diagnose.cause import Cause, Fields
 from rltui.diagnose.matches import Match, Matches, Verdict, surest
 from rltui.diagnose.raised_in import PARTS
+from rltui.diagnose.shells import LINE_OF_SCRIPT, SEGFAULT, SEGFAULT_WORDS
 from rltui.diagnose.verdicts import Remedy
 from rltui.diagnose.wording import BAD_TERMINATION, BY_SIGNAL, ENDED_WITH, ENDING_WORDS, Hit, Reading, Wording, worded
 
@@ -146,6 +147,7 @@ CAUSES = (
             *worded(
                 ("casterror", r"\bCastError: "),
                 ("datasetgenerationerror", ""),
+                ("no training batches", ""),
                 ("column names don't match", ""),
                 ("current columns in the dataset", r"KeyError: .{0,4}Column (?P<column>\S+) not in the dataset"),
                 # a prompt that was cut through its pictures, or a row that names more or fewer than it has
@@ -188,6 +190,7 @@ CAUSES = (
                     r"(?!.* in worker\.)",
                     "segmentation segfault",
                 ),
+                ("", rf"{LINE_OF_SCRIPT}\d+ (?P<signal>{SEGFAULT})", SEGFAULT_WORDS),
                 ("killed by signal", r"\bkilled by signal: (?P<signal>Illegal instruction|Floating point exc|Aborted)"),
                 # of the interpreter itself; what it says before it runs at all is of its environment
                 (

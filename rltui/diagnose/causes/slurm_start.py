@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from rltui.diagnose.cause import Cause
 from rltui.diagnose.matches import Match, Matches, Verdict, surest, unless_followed_by
+from rltui.diagnose.shells import NOT_FOUND
 from rltui.diagnose.verdicts import Remedy
-from rltui.diagnose.wording import NOT_FOUND, Wording, worded
+from rltui.diagnose.wording import Wording, worded
 
 # Slurm builds the names of limits from scope, resource and span.
 _LIMIT_NAMES = " ".join(
