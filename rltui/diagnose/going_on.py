@@ -36,6 +36,9 @@ _REQUEUED = ("slurm_preempted", "slurm_node_fail")
 """After these Slurm starts a job again, whose output it may put below (``--open-mode=append``, submitit); after a time
 limit it does not."""
 
+_WARNED = re.compile(r"\.py:\d+: \w*Warning: ")
+"""Who has Python warn goes on: steps below it are answer enough."""
+
 LEAST_LINES = 300
 """A job that is being ended still writes: so many lines later it has started again, if something says so."""
 
@@ -60,7 +63,7 @@ def settle(matches: Matches) -> None:
     """Leave out of ``matches`` what was answered, with the run at work below; exceptions stay, as survived ones."""
     for sign in (*matches.of(ALIVE), *matches.of(SERVES)):
         answers = [one for one in matches.of(ANSWERED) if one.source == sign.source and one.order <= sign.order]
-        for cause, found in matches.by_cause.items() if answers else ():
+        for cause, found in matches.by_cause.items():
             if cause == TRACEBACK:
                 found[:] = [_survived(one) if _is_settled(one, sign, answers) else one for one in found]
             elif cause not in STATES and (sign.cause == ALIVE or _SERVED.fullmatch(cause)):
@@ -70,6 +73,8 @@ def settle(matches: Matches) -> None:
 def _is_settled(match: Match, sign: Match, answers: Sequence[Match]) -> bool:
     if match.source != sign.source or match.order >= sign.order:
         return False
+    if sign.cause == ALIVE and _WARNED.search(match.evidence.text):
+        return True
     below = [one for one in answers if one.order >= match.order]
     if any(ANEW in one.fields for one in below):
         return True

@@ -24,7 +24,7 @@ from rltui.diagnose.json_lines import CONTINUES, unwrapped
 from rltui.diagnose.lines import FRAME_BEGINS, clean, learned_prefix, shared_head, shows_data
 from rltui.diagnose.matches import Match, Matches
 from rltui.diagnose.metrics_watch import MetricsWatch
-from rltui.diagnose.progress import ALIVE, ANSWERED, SERVES, serves, sign_of_life
+from rltui.diagnose.progress import ALIVE, SERVES, serves, sign_of_life
 from rltui.diagnose.verdicts import Evidence
 from rltui.diagnose.wording import is_possible, read
 
@@ -227,7 +227,7 @@ class _Pass:
 
     def _see_life(self) -> None:
         """Note where the end of the log shows the run at work, if anything in it may have ended the run."""
-        if not self.scanner.matches.of(ANSWERED):
+        if not self.scanner.matches.by_cause:
             return
         end = self.window[-END_BYTES:].split(b"\n")
         first = self.lines + 2 - len(end)

@@ -19,6 +19,9 @@ RESTART = (
 )
 OUT_OF_TIME = "slurmstepd: error: *** STEP 77.0 ON n01 CANCELLED AT 2026-01-03T10:00:01 DUE TO TIME LIMIT ***\n"
 PREEMPTED = "slurmstepd: error: *** JOB 77 ON n01 CANCELLED AT 2026-01-03T10:00:01 DUE TO PREEMPTION ***\n"
+NO_DRIVER = (
+    "/opt/env/torch/cuda/__init__.py:129: UserWarning: CUDA initialization: Found no NVIDIA driver on your system.\n"
+)
 OUT_OF_MEMORY = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 
@@ -36,6 +39,7 @@ def causes(log: str) -> list[str]:
         "Error loading checkpoint /c/step_9: PytorchStreamReader failed reading zip archive: failed finding central "
         "directory\nfalling back to the checkpoint before it\n" + STEPS,
         OUT_OF_MEMORY + "[rank3]: skipping batch 400\n" + STEPS,
+        NO_DRIVER + STEPS,  # who warns goes on: here on the CPU, as somebody may want
         "OSError: [Errno 98] Address already in use\nport 29500 is taken, using 29501\n"
         "INFO:     Uvicorn running on http://0.0.0.0:29501 (Press CTRL+C to quit)\n",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\nTrying batch size: 16\n"
@@ -43,7 +47,7 @@ def causes(log: str) -> list[str]:
     ],
 )
 def test_what_was_answered_ended_no_run(log: str) -> None:
-    """A restart, a requeue, another try or a way round, and then steps or a server."""
+    """A restart, a requeue, another try, a way round or a mere warning, and then steps or a server."""
     assert not causes(log)
 
 
@@ -54,6 +58,8 @@ def test_what_was_answered_ended_no_run(log: str) -> None:
         (STEPS + KILLED + RESTART, "host_oom_slurm"),
         (PREEMPTED + "requeued job 77\n" + STEPS, "slurm_preempted"),  # the job that is being ended says so
         (OUT_OF_MEMORY + "[rank0]: skipping batch 400\n" + STEPS, "cuda_oom_fwd_bwd"),  # of another rank
+        (STEPS + NO_DRIVER, "driver_mismatch"),
+        (NO_DRIVER + STEPS + OUT_OF_MEMORY, "cuda_oom_fwd_bwd"),
         (OUT_OF_TIME + STEPS, "slurm_time_limit"),  # what a process kept back it writes as it ends
         (OUT_OF_TIME + "resumed from /ckpt/step_400\n" + STEPS + OUT_OF_TIME, "slurm_time_limit"),
     ],
