@@ -130,7 +130,7 @@ CAUSES = (
             ),
             (
                 "the maximum allowed length",
-                r"(?i)length \((?P<prompt>\d+) tokens\) exceeds .{22}length \((?P<limit>\d+)",
+                r"(?i)length \((?P<prompt>\d+) tokens\) exceeds .*length \((?P<limit>\d+)",
             ),
             (
                 "exceeds the model's max",
