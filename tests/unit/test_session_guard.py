@@ -92,7 +92,9 @@ def test_it():
     # each is given two files ahead, and a third by whoever is first
     assert folders["gw0"][:2] == ["trainers", "trainers"]
     assert folders["gw1"][:2] == ["cluster", "cluster"]
-    assert all(names == sorted(names, key="unit".__eq__) for names in folders.values()), "the short ones fill the end"
+    # how many each runs is a matter of its speed; one that has no more of its own takes short ones, and helps at last
+    assert folders["gw0"] == sorted(folders["gw0"], key=["trainers", "unit", "cluster"].index)
+    assert folders["gw1"] == sorted(folders["gw1"], key=["cluster", "unit", "trainers"].index)
 
 
 def test_skips_are_named_with_their_reason(tmp_path: Path) -> None:
