@@ -36,8 +36,8 @@ _REQUEUED = ("slurm_preempted", "slurm_node_fail")
 """After these Slurm starts a job again, whose output it may put below (``--open-mode=append``, submitit); after a time
 limit it does not."""
 
-_WARNED = re.compile(r"\.py:\d+: \w*Warning: ")
-"""Who has Python warn goes on: steps below it are answer enough."""
+_WARNED = re.compile(r"\.py:\d+: \w*Warning: |\bwill fail if\b")
+"""Who has Python warn, or says what would fail, goes on: steps below the first such line are answer enough."""
 
 LEAST_LINES = 300
 """A job that is being ended still writes: so many lines later it has started again, if something says so."""
@@ -67,14 +67,19 @@ def settle(matches: Matches) -> None:
             if cause == TRACEBACK:
                 found[:] = [_survived(one) if _is_settled(one, sign, answers) else one for one in found]
             elif cause not in STATES and (sign.cause == ALIVE or _SERVED.fullmatch(cause)):
+                if any(_is_warned(one, sign) and one.order < sign.order for one in found):
+                    found[:] = [one for one in found if not _is_warned(one, sign)]
                 found[:] = [one for one in found if not _is_settled(one, sign, answers)]
+
+
+def _is_warned(match: Match, sign: Match) -> bool:
+    """Whether a line of the source of ``sign`` only warns; such lines come again, behind the last step, too."""
+    return sign.cause == ALIVE and match.source == sign.source and _WARNED.search(match.evidence.text) is not None
 
 
 def _is_settled(match: Match, sign: Match, answers: Sequence[Match]) -> bool:
     if match.source != sign.source or match.order >= sign.order:
         return False
-    if sign.cause == ALIVE and _WARNED.search(match.evidence.text):
-        return True
     below = [one for one in answers if one.order >= match.order]
     if any(ANEW in one.fields for one in below):
         return True

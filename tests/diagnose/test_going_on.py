@@ -22,6 +22,10 @@ PREEMPTED = "slurmstepd: error: *** JOB 77 ON n01 CANCELLED AT 2026-01-03T10:00:
 NO_DRIVER = (
     "/opt/env/torch/cuda/__init__.py:129: UserWarning: CUDA initialization: Found no NVIDIA driver on your system.\n"
 )
+NEARLY_FULL = (
+    "(raylet) [2026-03-01 10:12:00,331 E 551 581] (raylet) file_system_monitor.cc:116: /tmp/ray/session_1 is over 95% "
+    "full, available space: 21.1 GB; capacity: 900.0 GB. Object creation will fail if spilling is required.\n"
+)
 OUT_OF_MEMORY = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 
 
@@ -39,6 +43,7 @@ def causes(log: str) -> list[str]:
         "Error loading checkpoint /c/step_9: PytorchStreamReader failed reading zip archive: failed finding central "
         "directory\nfalling back to the checkpoint before it\n" + STEPS,
         OUT_OF_MEMORY + "[rank3]: skipping batch 400\n" + STEPS,
+        NEARLY_FULL + STEPS + NEARLY_FULL,  # Ray says so every ten seconds
         NO_DRIVER + STEPS,  # who warns goes on: here on the CPU, as somebody may want
         "OSError: [Errno 98] Address already in use\nport 29500 is taken, using 29501\n"
         "INFO:     Uvicorn running on http://0.0.0.0:29501 (Press CTRL+C to quit)\n",
@@ -59,6 +64,8 @@ def test_what_was_answered_ended_no_run(log: str) -> None:
         (PREEMPTED + "requeued job 77\n" + STEPS, "slurm_preempted"),  # the job that is being ended says so
         (OUT_OF_MEMORY + "[rank0]: skipping batch 400\n" + STEPS, "cuda_oom_fwd_bwd"),  # of another rank
         (STEPS + NO_DRIVER, "driver_mismatch"),
+        (STEPS + NEARLY_FULL, "ray_disk_full"),
+        (NEARLY_FULL + STEPS + "ray.exceptions.OutOfDiskError: Local disk is full\n", "ray_disk_full"),
         (NO_DRIVER + STEPS + OUT_OF_MEMORY, "cuda_oom_fwd_bwd"),
         (OUT_OF_TIME + STEPS, "slurm_time_limit"),  # what a process kept back it writes as it ends
         (OUT_OF_TIME + "resumed from /ckpt/step_400\n" + STEPS + OUT_OF_TIME, "slurm_time_limit"),
