@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 from talk import pause
 
@@ -45,7 +46,7 @@ for step in range(first, int(words["trainer.total_training_steps"]) + 1):
     print(f"\x1b[36m(TaskRunnerV1 pid={os.getpid()})\x1b[0m step:{step} - {pairs}", flush=True)
     if step % 5 == 0:
         (folder / f"global_step_{step}/actor").mkdir(parents=True, exist_ok=True)
-        written = newest.with_suffix(".new")
+        written = newest.with_suffix(f".{uuid4().hex}")  # runs of one folder are beside each other, on other nodes too
         written.write_text(str(step))
         written.replace(newest)  # a torn one is a fault that tests plant; a kill is not to leave one by chance
     pause(float(words.get("talker.step_s", "0.1")))
