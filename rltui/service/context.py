@@ -187,7 +187,7 @@ def find_run(runs: Sequence[RunSummary], word: str) -> RunSummary:
 
 
 def _matches(runs: Sequence[RunSummary], word: str) -> list[RunSummary]:
-    start, _, cluster = word.partition("@")
-    here = [run for run in runs if cluster in ("", run.identity.cluster)]
-    exact = [run for run in here if run.run_id == start] or [run for run in here if run.name == start][:1]
-    return exact or [run for run in here if start and run.run_id.startswith(start)]
+    name, _, cluster = word.partition("@")
+    named = (run for run in runs if run.name == name and cluster in ("", run.identity.cluster))
+    exact = [run for run in runs if run.identity.is_called(word)] or [*named][:1]
+    return exact or [run for run in runs if run.identity.may_be_called(word)]

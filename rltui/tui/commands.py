@@ -175,11 +175,8 @@ def extend(start: str, choices: Iterable[str], finish: str = "", before: str = "
 
 def resolve(name: str, known: Iterable[RunIdentity]) -> list[RunIdentity]:
     """Those of ``known`` that have this id, or begin so; ``@CLUSTER`` behind it says of which cluster."""
-    start, _, cluster = name.partition("@")
-    here = [run for run in known if cluster in ("", run.cluster)]
-    return [run for run in here if run.run_id == start] or [
-        run for run in here if start and run.run_id.startswith(start)
-    ]
+    begun = [run for run in known if run.may_be_called(name)]
+    return [run for run in begun if run.is_called(name)] or begun
 
 
 def no_run(name: str, fitting: Sequence[RunIdentity]) -> str:

@@ -93,7 +93,13 @@ class RunIdentity(NamedTuple):
 
     def is_called(self, word: str) -> bool:
         """Whether ``word`` is its id, with its cluster or alone."""
-        return word in (self.run_id, str(self))
+        start, _, cluster = word.partition("@")
+        return cluster in ("", self.cluster) and self.run_id == start
+
+    def may_be_called(self, word: str) -> bool:
+        """Whether ``word`` is the beginning of its id, with its cluster or alone."""
+        start, _, cluster = word.partition("@")
+        return bool(start) and cluster in ("", self.cluster) and self.run_id.startswith(start)
 
 
 def names_of(runs: Iterable[RunIdentity]) -> dict[RunIdentity, str]:
