@@ -24,7 +24,7 @@ from rltui.importers.config import (
     with_defaults,
     with_hydra_defaults,
 )
-from rltui.importers.facts import Facts
+from rltui.importers.facts import Facts, not_beside, without_config
 from rltui.importers.source import one_beside, read_source
 from rltui.importers.values import HOLE, HOLES
 
@@ -76,7 +76,7 @@ def _by_name(script: Path, words: Sequence[str], flags: Settings) -> Facts | Non
     places = (f"{HOLE}/{above}/{file}".replace("//", "/"),) if HOLE in folder else (beside_program, f"{folder}/{file}")
     target = next((found for place in places if (found := one_beside(script, place))), None)
     if target is None:
-        return _unknown(roll.NAME, file) if _ROLL.fullmatch(words[0].rsplit("/", 1)[-1]) else None
+        return without_config(roll.NAME, file) if _ROLL.fullmatch(words[0].rsplit("/", 1)[-1]) else None
     own, missing = with_hydra_defaults(read_yaml(read_source(target), str(target)), target)
     values = interpolated(_overridden(own, words[1:]))
     if rlinf.is_config(values):
@@ -89,7 +89,7 @@ def _trinity(script: Path, words: Sequence[str]) -> Facts | None:
     name = _config(words)
     target = one_beside(script, name) if name else None
     if target is None:
-        return _unknown(trinity.NAME, name or "its configuration")
+        return without_config(trinity.NAME, name or "its configuration")
     values = interpolated(read_yaml(read_source(target), str(target)))
     return trinity.from_config(values) if trinity.is_config(values) else None
 
@@ -107,10 +107,10 @@ def _yaml(script: Path, words: list[str], program: str) -> Facts | None:
     is_nemo = _NEMO.search(program)
     name = _config(words) or (_default(words[0]) if is_nemo else None)
     if name is None:
-        return _unknown(nemo_rl.NAME, "its default configuration") if is_nemo else None
+        return without_config(nemo_rl.NAME, "its default configuration") if is_nemo else None
     target = one_beside(script, name)
     if target is None:
-        return _unknown(nemo_rl.NAME, name) if is_nemo else _overrides_alone(words, name)
+        return without_config(nemo_rl.NAME, name) if is_nemo else _overrides_alone(words, name)
     own = read_yaml(read_source(target), str(target))
     notes = (
         ("some words of the command come from elsewhere and are not known",)
@@ -139,17 +139,8 @@ def _overrides_alone(words: Sequence[str], name: str) -> Facts | None:
     values = _overridden({}, words)
     if "allocation_mode" not in values:
         return None
-    note = f"{name} is not beside the script, so nothing it sets is known"
     facts = areal.from_config({key: value for key, value in values.items() if key == "allocation_mode"})
-    return replace(facts, algorithm="", other_gpus=None, notes=(note, *facts.notes))
-
-
-def _unknown(dialect: str, name: str) -> Facts:
-    """A training whose configuration is not there."""
-    return Facts(
-        dialect=dialect, algorithm="", notes=(f"{name} is not beside the script, so nothing it sets is known",),
-        other_gpus=None,
-    )  # fmt: skip
+    return replace(facts, algorithm="", other_gpus=None, notes=(not_beside(name), *facts.notes))
 
 
 def _config(words: Sequence[str]) -> str | None:

@@ -180,6 +180,16 @@ def _type_of(key: str) -> type:
     return found
 
 
+def not_beside(name: str) -> str:
+    """The note that a configuration, of this name, is not there."""
+    return f"{name} is not beside the script, so nothing it sets is known"
+
+
+def without_config(dialect: str, name: str) -> Facts:
+    """A training whose configuration, of this name, is not there."""
+    return Facts(dialect=dialect, algorithm="", notes=(not_beside(name),), other_gpus=None)
+
+
 def on_megatron(*pipelines: int | None) -> tuple[str, ...]:
     """What a layout is not sure of where Megatron trains: its recomputation and its own sharing of states.
 

@@ -9,7 +9,7 @@ from typing import Any
 from rltui.importers import prime_rl
 from rltui.importers.arguments import from_flags
 from rltui.importers.config import merged, nested, plain_value, read_toml, toml_chain
-from rltui.importers.facts import Facts
+from rltui.importers.facts import Facts, without_config
 from rltui.importers.script import Script, visible_gpus
 from rltui.importers.shell_run import Started
 from rltui.importers.source import one_beside, read_source
@@ -28,7 +28,7 @@ def from_words(script: Path, words: list[str]) -> Facts:
     """What ``rl @ a.toml @ b.toml --trainer @ c.toml --key.sub-key value`` needs; the last of several wins."""
     missing: list[str] = []
     values = _values(script, words, missing)
-    return _lost(missing) if missing else prime_rl.from_config(values)
+    return without_config(prime_rl.NAME, ", ".join(missing)) if missing else prime_rl.from_config(values)
 
 
 def from_parts(script: Script) -> list[Facts]:
@@ -47,7 +47,7 @@ def from_parts(script: Script) -> list[Facts]:
     if "trainer" not in values or not {"orchestrator", "inference"} & values.keys():
         return []
     if missing:
-        return [_lost(missing)]
+        return [without_config(prime_rl.NAME, ", ".join(missing))]
     counts = {"num_train_gpus": gpus["trainer"]} | (
         {"num_infer_gpus": gpus["inference"]} if "inference" in gpus else {}
     )
@@ -73,12 +73,6 @@ def _gpus(command: Started, at: int, values: dict[str, Any], part: str) -> int |
     head = from_flags(command.words[:at])
     launched = product(head.integer("nproc_per_node", default=1), head.integer("nnodes", default=1))
     return launched if head.has("nproc_per_node") else visible or 1
-
-
-def _lost(missing: Sequence[str]) -> Facts:
-    """A training whose configuration is not there."""
-    note = f"{', '.join(missing)} is not beside the script, so nothing it sets is known"
-    return Facts(dialect=prime_rl.NAME, algorithm="", notes=(note,), other_gpus=None)
 
 
 def _values(script: Path, words: list[str], missing: list[str]) -> dict[str, Any]:

@@ -91,12 +91,12 @@ def launched(script: Script) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found = [("sbatch", tuple(name for name in script.slurm.options if len(name) > 1))]
     for command in script.commands:
         words = list(command.words)
-        starts = (word.rsplit("/", 1)[-1] for word in words)
-        at = next((at for at, name in enumerate(starts) if name in _LAUNCHERS), len(words))
+        names = [word.rsplit("/", 1)[-1] for word in words]
+        at = next((at for at, name in enumerate(names) if name in _LAUNCHERS), len(words))
         end = next((end for end in range(at + 1, len(words)) if begins_program(words, end)), at)
         options = [word[2:].partition("=")[0] for word in words[at + 1 : end] if word.startswith("--") and word[2:]]
         if at < len(words):
-            found.append((_LAUNCHERS[words[at].rsplit("/", 1)[-1]], tuple(name for name in options if is_known(name))))
+            found.append((_LAUNCHERS[names[at]], tuple(name for name in options if is_known(name))))
     return tuple(dict.fromkeys((program, names) for program, names in found if names))
 
 
