@@ -12,6 +12,7 @@ from rltui.errors import RltuiError
 from rltui.layout.scalars import CPU
 from rltui.onnode import processes, rundir
 from rltui.onnode.allocation import step_command
+from rltui.onnode.lost_nodes import sampler_file
 from rltui.service.context import Context
 from rltui.service.read_evidence import sampled
 from rltui.service.run_jobs import code_of
@@ -101,5 +102,5 @@ def _said(client: RelayClient, attempt: str) -> str:
 
 
 def _sees_gpus(client: RelayClient, attempt: str, host: str) -> bool:
-    whole = client.tail(f"{attempt}/gpu-{host}.jsonl", 1 << 16).data.split(b"\n")[:-1]
+    whole = client.tail(f"{attempt}/{sampler_file(host)}", 1 << 16).data.split(b"\n")[:-1]
     return any((parse_object(line) or {}).get("gpus") for line in whole[-1:])

@@ -56,7 +56,7 @@ def behind_the_program(asked: Asked) -> Iterator[Trouble]:
     training = table_of(asked.facts.framework)  # of a program of somebody's own nobody knows what it takes
     if not training.sections:
         return
-    for program in {program for program, _ in asked.facts.launched if program in _LAUNCHERS}:
+    for program in dict.fromkeys(program for program, _ in asked.facts.launched if program in _LAUNCHERS):
         launcher = table_of(program)
         for name in asked.settings.values:
             if launcher.knows(name) and not training.knows(name) and not _takes(training, name):
